@@ -1,6 +1,5 @@
 """
-The memory of spans. For each kind of span, it remembers the result of reading one span. The compiled module
-finds the kind of a span.
+The memory of spans. The compiled module finds the kind of a span.
 
 Spans that are not plain are read by the rules. The rules remain the only definition of how a span is read.
 """
@@ -47,19 +46,19 @@ from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 
-LARGEST: Final = 2 * 1024 * 1024  # limit in bytes for a body that is looked up
-MOST_ITEMS: Final = 4096  # limit of spans in one body that is looked up
+LARGEST: Final = 2 * 1024 * 1024  # bodies that are looked up
+MOST_ITEMS: Final = 4096  # spans in one body that is looked up
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
-MOST_BYTES: Final = 8 * 1024 * 1024  # limit in bytes for all keys, names and texts in the memory
-ONE_IN: Final = 1000  # one in this number of known spans is compared with the rules
-MOST_DIFFERENCES: Final = 20  # limit of differences that are kept for display
-MOST_SEEN: Final = 128  # while few spans are known, count at most this number of spans in one request
+MOST_BYTES: Final = 8 * 1024 * 1024  # of all keys, names and texts in the memory
+ONE_IN: Final = 1000  # known spans are compared with the rules
+MOST_DIFFERENCES: Final = 20  # kept for display
+MOST_SEEN: Final = 128  # spans of one request to count while few spans are known
 _LONGEST_DIFFERENCES: Final = 300
-_ROUNDS: Final = 24  # limit of learning rounds. Learning ends when no variation reads further attributes.
+_ROUNDS: Final = 24  # rounds end when no variation reads further attributes
 _TURN: Final = 16
-_LOOKED_FOR: Final = 64  # number of spans that are looked up together
+_LOOKED_FOR: Final = 64  # spans that are looked up together
 NEVER: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
 
 
 class SelectedBody(NamedTuple):
-    """A request to look up, and the number of similar requests that it represents."""
+    """`times` is the number of similar requests that it represents."""
 
     body: bytes
     sender: TriedSender
@@ -79,8 +78,6 @@ class SelectedBody(NamedTuple):
 
 
 class SpanMemory:
-    """Learned kinds of spans and their results."""
-
     def __init__(self, native: Native, pace: MemoryPace | None = None) -> None:
         self._native = native
         self._memory: ItemMemory = native.item_memory(
@@ -91,7 +88,7 @@ class SpanMemory:
         self._chance = random.Random(secrets.randbits(64))
         self._hits = self._next_hits()
         self._kinds: dict[int, LearnedKind] = {}
-        # Kind numbers are never reused, because part of a body may already be looked up when kinds are forgotten.
+        # Never reused, because part of a body may already be looked up when kinds are forgotten.
         self._last_kind = 0
         self._contexts = Contexts(self._memory, self.clear)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
@@ -99,7 +96,7 @@ class SpanMemory:
         self._tags: set[str] = set()  # those of `_names` whose texts are only tags
         self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
-        self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
+        self.spans: Counter[str] = Counter()  # by reader: rules or memory
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
         # the first differences between memory and rules since the start
@@ -111,11 +108,9 @@ class SpanMemory:
 
     @property
     def size_bytes(self) -> int:
-        """Return the bytes of keys, names and texts in the memory."""
         return self._memory.size()[1]
 
     def clear(self) -> None:
-        """Forget all kinds."""
         self._memory.clear()
         self._contexts.clear()
         self._kinds = {}
@@ -127,14 +122,12 @@ class SpanMemory:
         self._memory.ask(slots.encode_texts(self._options.keep_attributes))
 
     def normalise(self, body: bytes, options: Options) -> Generator[None, None, Outcome | None]:
-        """Normalise an export request of spans. Return None if the rules must read it."""
+        """Return None if the rules must read the request."""
         selected = self.select_body(body, options)
         return None if selected is None else (yield from self.read_selected(selected))
 
     def select_body(self, body: bytes, options: Options) -> SelectedBody | None:
-        """
-        Return the request if it is to be looked up. Return None, at little cost, if the rules must read it.
-        """
+        """Decide at little cost. Return None if the rules must read the request."""
         if self._trials.skip_if_resting() or len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
         if options is not self._options and options != self._options:
@@ -162,11 +155,11 @@ class SpanMemory:
         return SelectedBody(body, sender, count, times) if times else None
 
     def read_selected(self, selected: SelectedBody) -> Generator[None, None, Outcome | None]:
-        """Normalise a request that was selected for lookup. Return None if too few of its spans are known."""
+        """Return None if too few spans are known."""
         options, found = self._options, None
         clock = SliceClock()
         try:
-            with suppress(*_UNREADABLE):  # the rules report these errors when they read the request
+            with suppress(*_UNREADABLE):  # the rules report these errors
                 found = yield from self._look_up(selected, clock)
         except self._native.panic as error:
             self._native.fail(error)
@@ -213,8 +206,6 @@ class SpanMemory:
         self, selected: SelectedBody, clock: SliceClock
     ) -> Generator[None, None, list[LookedUp] | None]:
         """
-        Look up the kind of each span.
-
         Return None if too few spans are known, if the rules read a compared span differently, or if settings
         changed during the lookup.
         """
@@ -242,7 +233,7 @@ class SpanMemory:
                     clock.begin()
         unknown = sum([part.kinds.count(None) for part in found])
         most = selected.spans * (1 - self._pace.least_known)
-        # If so many spans are unknown, reading all spans at once is faster than reading them one by one.
+        # Reading all spans at once is then faster than reading them one by one.
         if unknown > most:
             self._give_up(selected, found, most)
             return None
@@ -283,12 +274,11 @@ class SpanMemory:
         for context, _, encoded in seen:
             span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
             self._note_sample(context, span, encoded, selected.times)
-        # a lookup without success costs a quarter of the time for reading a span
+        # compared with the time for reading a span
         in_vain = len(seen) + len(unknown) // 4 + 1
         self._trials.note_lookup(selected.sender, in_vain=in_vain, is_hopeless=is_hopeless)
 
     def _is_accepted(self, part: LookedUp, place: int) -> bool:
-        """Return True for a known span that does not have to be compared with the rules now."""
         if part.kinds[place] is None:
             return False
         self._hits -= 1
@@ -296,10 +286,10 @@ class SpanMemory:
 
     def _prepare_for_rules(self, part: LookedUp, place: int, times: int) -> bool:
         """
-        Decode a span for the rules, and perhaps note it for learning. A known span is compared with the rules.
+        A known span is compared with the rules.
 
-        Return False if the rules read a known span differently, because other spans of the request may
-        differ as well.
+        Return False if the rules read a known span differently, because other spans of the request may differ
+        as well.
         """
         context, kind, row = part.context, part.kinds[place], part.rows[place]
         encoded = part.spans[place]
@@ -316,10 +306,7 @@ class SpanMemory:
         return self._chance.randrange(1, 2 * ONE_IN)
 
     def _is_same(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
-        """
-        Return True if the rules give the same result as the span's kind. If the results differ, the shape of
-        the span is forgotten.
-        """
+        """Forget the shape of a span whose result differs from that of the rules."""
         if self._hits <= 0:
             self._hits = self._next_hits()
         context = part.context
@@ -343,10 +330,7 @@ class SpanMemory:
         return False
 
     def _note_sample(self, context: Context, span: Span, encoded: bytes, times: int) -> None:
-        """
-        Note a span of a kind that may be learned. A kind with counts inside content is not learned, because
-        the text differs in each span.
-        """
+        """Do not learn a kind with counts inside content, because the text differs in each span."""
         is_free = self._memory.is_free
         attributes = {name: value for name, value in span.attributes.items() if not is_free(name.encode())}
         kind = hash((context.number, span.name, tuple(attributes)))
@@ -360,12 +344,11 @@ class SpanMemory:
             pass
 
     def learn_one(self) -> bool:
-        """Learn the kind that is due. Return False if no kind is due."""
+        """Return False if no kind is due."""
         learning = self.take_learning_steps()
         return learning is not None and all(True for _ in learning)
 
     def take_learning_steps(self) -> Iterator[None] | None:
-        """Return the work of learning the kind that is due, in short steps, or None."""
         sample = self._samples.take_most_frequent()
         return None if sample is None else self._learn_sample(sample)
 
@@ -389,7 +372,7 @@ class SpanMemory:
             self._native.fail(error)
 
     def _add_names(self, names: Set[str], tags: Set[str]) -> None:
-        """Register attribute names. `tags` are those whose texts are only tags."""
+        """`tags` are the names whose texts are only tags."""
         for name in names:
             self._names.add(name)
             slot = slots.slot_of(name)
@@ -399,10 +382,7 @@ class SpanMemory:
             self._memory.name(name.encode(), slots.rule_of(name), slot)
 
     def _has_room(self) -> bool:
-        """
-        Return True if the memory has space for one more kind. If the memory is full, remove unused kinds. If
-        that is not enough, remove all kinds.
-        """
+        """Remove unused kinds from a full memory, or all kinds if that is not enough."""
         if self._is_below(1):
             return True
         kept = set(self._memory.sweep())
@@ -426,7 +406,7 @@ class SpanMemory:
             reads |= self._reads.get((context, *span.attributes), set())
             varying = self._memory.learn(context, encoded, slots.encode_texts(reads))
             if varying is None:
-                return  # the span is not plain, so it has no kind
+                return  # not plain, so without a kind
             learned = yield from learn_kind(
                 span, varying[0], texts, varying[1], reads, self._tags, options, self._chance
             )

@@ -21,16 +21,15 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
     "logs": LogReader,
 }
 
-TURN = 16  # number of items to read between two checks of the clock
+TURN = 16  # items to read between two checks of the clock
 
 
 def normalise(
     signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = unbounded
 ) -> Generator[None, None, Outcome]:
     """
-    Normalise an OTLP export request in slices of at most 512 KiB. The generator returns the Outcome.
-
-    Each `next` works through about one slice. Raises BadPayload if the body is not an export request of the signal.
+    Each `next` works through about one slice. Raises BadPayload if the body is not an export request of the
+    signal.
     """
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]
@@ -44,7 +43,7 @@ def normalise(
         clock = SliceClock()
         for number, (index, item) in enumerate(part.items, start=1):
             reader.take(index, item)
-            # Check the clock within a slice as well, because one metric may hold any number of points.
+            # one metric may hold any number of points
             if number % TURN == 0 and clock.is_over():
                 outcome.pack()
                 yield

@@ -22,12 +22,12 @@ from gateway.normalise.reading.content import names_content
 from spool.caches import CachedResults
 from spool.people import USER_EMAIL
 
-MAX_VALUE = 16 * 1024  # limit in characters for a name, an id, a number or a usage object
-_LARGE = 256 * 1024  # limit in characters; only the small members of a longer text are decoded
+MAX_VALUE = 16 * 1024  # of a name, an id, a number or a usage object
+_LARGE = 256 * 1024  # only the small members of a longer text are decoded
 
 SCALAR = "scalar"
-WORDS = "words"  # rule: keep a list of texts
-REDUCED = "reduced"  # rule: keep only the readable part of a text
+WORDS = "words"  # a list of texts is kept
+REDUCED = "reduced"  # only the readable part of a text is kept
 DROPPED = "dropped"
 
 _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -36,7 +36,7 @@ _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 _TEXTS: dict[str, Callable[[str], dict[str, Any]]] = {
     name: read for product in PRODUCTS for name, read in product.texts.items()
 }
-# Names of token counts. Some contain words such as `prompt`, so `is_content` would drop them.
+# `is_content` would drop some of them, because of words such as `prompt`.
 _FIGURES = frozenset(
     {
         *FIELD_NAMES["input"],
@@ -46,7 +46,7 @@ _FIGURES = frozenset(
     }
 )
 
-# Names of the user's address
+# of the user
 _USER_EMAILS = frozenset(
     {
         f"tollhouse.tag.{USER_EMAIL}",
@@ -64,7 +64,6 @@ DECLARED_RULES = {
 
 
 def rule_of(name: str) -> str:
-    """Return the rule for an attribute name."""
     if (declared := DECLARED_RULES.get(name)) is not None:
         return declared
     if names_content(name) or (semconv.is_email(name) and name not in _USER_EMAILS):
@@ -76,7 +75,7 @@ RULES = CachedResults(rule_of)
 
 
 def reduced(name: str, value: str) -> dict[str, Any] | None:
-    """Return the readable part of a text whose rule is REDUCED, or None if there is none."""
+    """Return None if nothing in the text is readable."""
     if len(value) > LARGEST_VALUE:
         return None
     if (read := _TEXTS.get(name)) is not None:
@@ -89,6 +88,6 @@ def reduced(name: str, value: str) -> dict[str, Any] | None:
 
 
 def _small_members(value: str) -> dict[str, Any]:
-    """Decode the small members of an object, which include all members with counts."""
+    """All members with counts are small."""
     members = payload.peek(value.encode())
     return {name: msgspec.json.decode(raw) for name, raw in members.items() if len(raw) <= _LARGE}

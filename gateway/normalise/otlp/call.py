@@ -15,20 +15,18 @@ NO_TOKENS = Tokens()
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """The user, team, session and key for which a call was made. Missing values are None."""
-
     user: str | None = None
     team: str | None = None
     session: str | None = None
     api_key: str | None = None
-    email: str | None = None  # the address of `user`, if it is another text
+    email: str | None = None  # of `user`, if it is another text
 
 
 NO_CALLER = Caller()
 
 
 def nearest(caller: Caller, further: Caller) -> Caller:
-    """Merge two callers field by field. `caller` takes precedence over `further`."""
+    """`caller` takes precedence over `further`."""
     if further is NO_CALLER:
         return caller
     if caller is NO_CALLER:
@@ -43,7 +41,7 @@ def nearest(caller: Caller, further: Caller) -> Caller:
 
 
 def name_caller(record: AiRecord, caller: Caller) -> bool:
-    """Fill in who made a call. Return False if the record has no room for the address."""
+    """Return False if the record has no room for the address."""
     record.user, record.team, record.session = caller.user, caller.team, caller.session
     record.api_key = caller.api_key
     return caller.email is None or tag_rules.put_on(record, USER_EMAIL, caller.email)
@@ -52,58 +50,53 @@ def name_caller(record: AiRecord, caller: Caller) -> bool:
 # Garbage collection is off because it would cost more than creating the calls. Code that fills `inner` must
 # empty it again, to break reference cycles.
 class SpanCall(Struct, gc=False):
-    """
-    A call read from one span. Further spans of the payload may complete or drop it before it becomes a record.
-    """
+    """Further spans of the payload may complete or drop the call before it becomes a record."""
 
     place: int
     record: Inference
-    kind: int  # class of the operation. Only calls of the same class may describe the same call.
+    kind: int  # class of the operation; only calls of the same class may describe the same call
     tokens: Tokens
     caller: Caller
     response_id: str | None
     shared_id: str | None
-    service_tier: str | None = None  # service tier that the provider's response states
+    service_tier: str | None = None  # of the provider's response
     resource_caller: Caller = NO_CALLER
-    device: str | None = None  # device from the resource attributes
+    device: str | None = None  # from the resource attributes
     resource: Resource | None = None
     scope: Scope | None = None
     agent: str | None = None
     why: dict[str, str] | None = None
-    provider_request_id: str | None = (
-        None  # id that the provider gave to the request, a further name of the call
-    )
-    # Hooks of the call's product or of its sender may set the following fields.
-    own_id: str | None = None  # id of a response that came from the source's cache
-    also: tuple[bytes, ...] = ()  # more dedup keys of the call (see spool.identity)
-    links: tuple[tuple[bytes, bytes], ...] = ()  # names that connect the call to reports of another kind
+    provider_request_id: str | None = None  # given by the provider, a further name of the call
+    own_id: str | None = None  # of a response that came from the source's cache
+    also: tuple[bytes, ...] = ()  # see spool.identity
+    links: tuple[tuple[bytes, bytes], ...] = ()  # connect the call to reports of another kind
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
-    # True if the span reports the result of a stream that a sibling span started
+    # the result of a stream that a sibling span started
     reports_stream: bool = False
-    is_attempt: bool = False  # True for a retry inside a call, which is never merged with the outer call
-    is_logged: bool = False  # True if events without the id of the call report it as well
-    # True for a model run inside a request. If the request is a call as well, the run is a part of that call.
+    is_attempt: bool = False  # a retry inside a call, which is never merged with the outer call
+    is_logged: bool = False  # events without the id of the call report it as well
+    # a model run inside a request; if the request is a call as well, the run is a part of that call
     is_part: bool = False
-    # AS_ASSISTANT or AS_GATEWAY, if the other of the two may report the call as well, with no id in common
+    # AS_ASSISTANT or AS_GATEWAY, if the other may report the call as well, with no id in common
     relay_side: str | None = None
-    relayed_session: str | None = None  # the session that the assistant states to the gateway
-    guesses_cost: bool = False  # True if the sender computed the cost without knowing the seller's price
-    names_request: bool = False  # True if a name in `also` is from the provider's id of the request
-    is_of_sdk: bool = False  # True if the provider's own SDK wrote the span
-    is_of_provider: bool = False  # True if the provider's API or its own SDK wrote the span
-    # The following fields relate the call to other spans of the payload.
-    inner: list[SpanCall] | None = None  # nearest calls of the same class below this call in the span tree
-    twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first
-    repeats: str | None = None  # reason why the call was dropped, set only if the request wants reasons
-    # True if reports of client and gateway are also matched by the call's position in the trace
+    relayed_session: str | None = None  # which the assistant states to the gateway
+    guesses_cost: bool = False  # without knowing the seller's price
+    names_request: bool = False  # a name in `also` is from the provider's id of the request
+    is_of_sdk: bool = False  # written by the provider's own SDK
+    is_of_provider: bool = False  # written by the provider's API or its own SDK
+    # relations to other spans of the payload
+    inner: list[SpanCall] | None = None  # nearest calls of the same class below
+    twin_caller: Caller = NO_CALLER  # of dropped duplicate spans, nearest first
+    repeats: str | None = None  # why the call was dropped, only if the request wants reasons
+    # reports of client and gateway are also matched by the call's position in the trace
     is_linked: bool = False
-    sdk: SpanCall | None = None  # the dropped span of the SDK that is around this call
-    # True if one of two nested spans, the SDK's and the one around it, was dropped as a duplicate of the other
+    sdk: SpanCall | None = None  # dropped span around this call
+    # one of two nested spans, the SDK's and the one around it, was dropped as a duplicate
     is_nested: bool = False
-    # True if the scope writes its span next to the one of the SDK that made the call, as a sibling in the trace
+    # the scope writes its span as a sibling of the one of the SDK that made the call
     is_beside: bool = False
-    is_guess: bool = False  # True if the span names neither an operation nor a kind
+    is_guess: bool = False  # the span names neither an operation nor a kind
 
     @property
     def has_usage(self) -> bool:
@@ -111,7 +104,6 @@ class SpanCall(Struct, gc=False):
 
     @property
     def has_short_id(self) -> bool:
-        """Return True if the response id alone does not identify the call."""
         return self.response_id is not None and not is_long(self.response_id)
 
     @property
@@ -120,10 +112,7 @@ class SpanCall(Struct, gc=False):
 
     @property
     def says_nothing(self) -> bool:
-        """
-        Return True if the span names no model, provider, id, cost or failure and counts nothing. Such spans
-        are events inside a call.
-        """
+        """Spans that say nothing are events inside a call."""
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id
         if record.charges:
@@ -131,6 +120,6 @@ class SpanCall(Struct, gc=False):
         return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
 
     def count_as(self, tokens: Tokens) -> None:
-        """Replace the counts by the counts of another report of the same call."""
+        """Use the counts of another report of the same call."""
         self.tokens = tokens
         set_counts(self.record, tokens)

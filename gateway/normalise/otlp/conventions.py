@@ -65,8 +65,7 @@ _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": INPUT,
     "completion": OUTPUT,
-    # Names that Envoy AI Gateway and other senders use. These counts are parts of the input or the output, so
-    # they are never added to it.
+    # from Envoy AI Gateway and other senders; parts of the input or the output, so they are never added to it
     "cached_input": CACHE_READ,
     "cached": CACHE_READ,
     "cache_read_input": CACHE_READ,
@@ -91,8 +90,8 @@ def _mark_of_sdk(span: Span, call: SpanCall) -> None:
 
 def _with_compactions(span: Span, call: SpanCall) -> None:
     """
-    Add the tokens of compactions. Anthropic's SDKs and its API state them apart from the usage of the
-    message, and they are billed as well.
+    Anthropic's SDKs and its API state the tokens of compactions apart from the usage of the message, and they
+    are billed as well.
     """
     attributes = span.attributes
     if _COMPACTION_IN in attributes or _COMPACTION_OUT in attributes:
@@ -109,23 +108,19 @@ def _with_compactions(span: Span, call: SpanCall) -> None:
 
 
 def _add_span_id_key(span: Span, call: SpanCall) -> None:
-    """
-    Add a dedup key that is made from the span ids, because events of the call carry the span ids and may omit
-    the response id.
-    """
+    """Events of the call carry the span ids and may omit the response id."""
     if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
         call.also += (span_call_id(span.trace_id, span.span_id),)
 
 
 _COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" for end in ("input", "output"))
 
-# Scopes of SDKs that write spans of their own accord, by prefix, and a word in the names of their models.
+# by prefix of the scope, with a word in the names of their models
 SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}
 
 
 @cache_by_text(2048)
 def is_model_of_sdk(model: str) -> bool:
-    """Return True if an SDK that writes spans of its own accord may call the model."""
     return any(word in model.lower() for word in SDKS.values())
 
 
@@ -133,7 +128,7 @@ def _mark_beside(span: Span, call: SpanCall) -> None:
     call.is_beside = True
 
 
-# Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
+# They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _with_compactions),
     *[(scope, _mark_of_sdk) for scope in SDKS],
@@ -141,7 +136,7 @@ SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("langfuse-sdk", _mark_beside),
 )
 
-# Anthropic's own libraries write this attribute, even if their spans are inside the spans of another product.
+# Anthropic's own libraries write it, even inside the spans of another product.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 
@@ -153,7 +148,7 @@ OTEL = Product(
     source="otel",
     containers={_ONE_HOUR: _one_hour},
     texts={
-        # Tools that copy a provider's usage object or response use one of these attributes.
+        # from tools that copy a provider's usage object or response
         **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), usage_in),
         **dict.fromkeys(("output.value", "gen_ai.completion", "gen_ai.output.messages"), answer_in),
     },
@@ -175,7 +170,7 @@ OTEL = Product(
             f"{USAGE}{name}": MetricFamily(token_type=type, one_of=USAGE)
             for name, type in _USAGE_TYPES.items()
         },
-        # histograms of the same tokens by call; they count only if a meter sends no counters
+        # the same tokens by call, which count only if a meter sends no counters
         f"{OPERATION}input_tokens": MetricFamily(token_type=INPUT, one_of=OPERATION, is_last=True),
         f"{OPERATION}output_tokens": MetricFamily(token_type=OUTPUT, one_of=OPERATION, is_last=True),
         f"{DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=DRAFT),

@@ -61,25 +61,18 @@ _NO_CALLS = frozenset({name for product in PRODUCTS for name in product.no_calls
 
 
 def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
-    """
-    Return the product whose event has that name, and the declaration of the event. Return None if the event
-    cannot be a call.
-    """
+    """Return None if the event cannot be a call."""
     if name == DETAILS:
         return sender, _DETAILS.get(sender, _DETAILS[OTEL])
     return _EVENTS.get(name)
 
 
 def is_understood(name: str, attributes: Attributes) -> bool:
-    """Return True if an event without a declaration is known not to be a call."""
     return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _counts(attributes))
 
 
 def repeats_counters(attributes: Attributes) -> bool:
-    """
-    Return True if all counts of the event are counter increments. Rust's tracing library sends them as
-    metrics and also logs them.
-    """
+    """Rust's tracing library sends counter increments as metrics and also logs them."""
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_step(name) for name in counted)
 
@@ -90,7 +83,6 @@ def _is_step(name: str) -> bool:
 
 
 def _counts(attributes: Attributes) -> bool:
-    """Return True if an attribute states a token count or a cost above 0."""
     return any(is_usage_name(name) and _is_positive(value) for name, value in attributes.items())
 
 
@@ -102,21 +94,18 @@ def _is_positive(value: object) -> bool:
 
 
 def event_name(record: LogRecord, sender: Product) -> str:
-    """Return the full event name: from an attribute, else from the record's own field, else from the body."""
+    """The attribute takes precedence over the record's own field, and that over the body."""
     name = values.text(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
         name = whole_name(record, name, sender.source)
     return name
 
 
-TURN = 2048  # number of calls to add before the event loop gets a turn
+TURN = 2048  # calls to add before the event loop gets a turn
 
 
 class LogReader:
-    """
-    Reader for the log records of one payload. A record that waits for the second record of the same call is
-    added in `finish`.
-    """
+    """A record that waits for the second record of the same call is added in `finish`."""
 
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
@@ -126,7 +115,7 @@ class LogReader:
         }
 
     def take(self, place: int, record: LogRecord) -> None:
-        """Read one log record and account for it exactly once, here or in `finish`."""
+        """Account for the record exactly once, here or in `finish`."""
         sender = sender_of(record.resource, record.scope)
         name = event_name(record, sender)
         event_of_product = find_event(name, sender)
@@ -139,8 +128,7 @@ class LogReader:
         if twins is None:
             self._take_call(place, record, product, event)
         elif name == DETAILS:
-            # This record never counts, because the product's own record of the call counts. The product's own
-            # record may be in an earlier payload.
+            # The product's own record of the call counts, and may be in an earlier payload.
             if twins.hold_twin(record):
                 self._outcome.ignored[MERGED] += 1
                 because = f"repeats the call that {product.source} reports with an event of its own"
@@ -154,7 +142,7 @@ class LogReader:
         return iter(())
 
     def finish(self) -> Iterator[None]:
-        """Add the calls that were held. Each call is completed from its second record."""
+        """Complete held calls from their second records."""
         for product, twins in self._twins.items():
             for number, (index, record, event) in enumerate(twins.pairs(), start=1):
                 self._take_call(index, record, product, event)
@@ -162,10 +150,7 @@ class LogReader:
                     yield
 
     def _take_whole(self, index: int, record: LogRecord) -> bool:
-        """
-        Pass the whole log record to the products that read whole records. Return True if a product read it. A
-        record that is not a call is ignored.
-        """
+        """Return True if a product read the record, which is ignored if it is no call."""
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:
                 self._senders.enter(record.resource)
@@ -223,7 +208,7 @@ class LogReader:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
                 identity = identity._replace(also=(*identity.also, name))
-            else:  # all ids identify the call, and none identifies only the event
+            else:  # none of the ids identifies only the event
                 identity = end_report_identity(identity, name)
         if event.is_final:
             identity = identity._replace(is_final=True)
@@ -248,8 +233,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent, shape: Attr
     tokens = dialect.count(attributes, provider, model)
     operation = values.text(attributes.get("gen_ai.operation.name"))
     cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
-    # A call with more than 15 keyword arguments is slow, because Python creates a dict first, so the other
-    # fields are set afterwards.
+    # more than 15 keyword arguments are slow, because Python creates a dict first
     call = Inference(
         id=b"",
         source=product.source,
@@ -288,7 +272,7 @@ def _request_id_names(event: LogEvent) -> Names:
 
 
 def _start(record: LogRecord, event: LogEvent) -> int | None:
-    """Return the start: the end time minus the duration. Without a usable duration, return the end time."""
+    """Subtract the duration from the end time, if it is usable."""
     if record.time is None or not event.timed:
         return record.time
     duration = times.nanoseconds(record.attributes.get("duration_ms"))
@@ -296,7 +280,6 @@ def _start(record: LogRecord, event: LogEvent) -> int | None:
 
 
 def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
-    """Return for each field the attribute that was read and the rule that was applied to the value."""
     dialect, attributes = event.dialect, record.attributes
     region_attribute = semconv.region_name(
         attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider

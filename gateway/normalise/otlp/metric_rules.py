@@ -11,14 +11,14 @@ from gateway.normalise.outcome import IMPLAUSIBLE
 from gateway.normalise.reading.values import BadValue
 
 INPUT = "input"
-INPUT_UNCACHED = "input_uncached"  # token type of input counts that exclude the cache
+INPUT_UNCACHED = "input_uncached"  # without the cache
 OUTPUT = "output"
-OUTPUT_VISIBLE = "output_visible"  # token type of output counts that exclude reasoning
+OUTPUT_VISIBLE = "output_visible"  # without reasoning
 CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
-TOTAL = "total"  # token type for the sum of other types; such a point is dropped
+TOTAL = "total"  # of other types; such a point is dropped
 
 _MEASURES = frozenset(
     {
@@ -33,23 +33,23 @@ _MEASURES = frozenset(
         TOTAL,
     }
 )
-# token types that are parts of the input or the output, so they are never added to it
+# parts of the input or the output, so they are never added to it
 _SUBSETS = frozenset({"audio", "text", "image", "video"})
 KNOWN = _MEASURES | _SUBSETS
 
 
-MAX_TOKENS = 10**15  # Larger values are timestamps, because no process counts this far.
+MAX_TOKENS = 10**15  # larger values are timestamps
 
 
 def tokens_of(value: object) -> int:
-    """Return a point's value as a token count. Whole floats such as `107.0` count. Raises BadValue."""
+    """Accept whole floats such as `107.0`. Raises BadValue."""
     if isinstance(value, int | float) and 0 <= value <= MAX_TOKENS and value == int(value):
         return int(value)
     raise BadValue(IMPLAUSIBLE, "the token count is negative, not a whole number, or impossibly large")
 
 
 def money_of(value: object) -> Decimal:
-    """Return a point's value as an amount, without binary rounding: 0.1 stays 0.1. Raises BadValue."""
+    """Avoid binary rounding: 0.1 stays 0.1. Raises BadValue."""
     amount = semconv.money(value, "the cost")
     if amount is None:
         raise BadValue(IMPLAUSIBLE, "the cost is not a number")
@@ -61,8 +61,6 @@ _MODEL = ("model_name", "model_id")
 
 def served(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
     """
-    Return the metric families for the token counters of an inference server, by full metric name.
-
     Each counter is listed under all its spellings. Prometheus adds `_total`, and some scrapers replace the
     colon by `_`.
     """

@@ -33,7 +33,7 @@ from spool.record import UsageMetric, decimal_text
 
 LONGEST_TYPE = 64
 
-_ANY_PART = "*"  # matches one part of a name between two dots
+_ANY_PART = "*"  # of a name, between two dots
 _NAMED = [(name, (product, family)) for product in PRODUCTS for name, family in product.metrics.items()]
 _FAMILIES = {name: family for name, family in _NAMED if _ANY_PART not in name}
 _PATTERNS = [
@@ -41,7 +41,7 @@ _PATTERNS = [
     for name, family in _NAMED
     if _ANY_PART in name
 ]
-# Inference servers. Their counters cover every call that they served, so other sources may report the same calls.
+# Their counters cover every call that they served, so other sources may report the same calls.
 SERVERS = frozenset(
     product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values())
 )
@@ -54,18 +54,18 @@ _NAMING = {
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
 
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
-# units of token and credit counts; the braces of a unit are removed before the comparison
+# without the braces of a unit
 _USAGE_UNITS = frozenset({"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"})
-_CURRENCY = re.compile(r"[A-Z]{3}")  # currency codes of ISO 4217
+_CURRENCY = re.compile(r"[A-Z]{3}")  # ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
-# units that Prometheus appends to a name and that are neither tokens nor money
+# neither tokens nor money
 _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
-UNCHANGED = "unchanged"  # reason: the counter did not increase
-# a token type of this form is safe to show
+UNCHANGED = "unchanged"  # the counter did not increase
+# of a token type that is safe to show
 _PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)
-SMALLEST_COST = Decimal("1e-12")  # smaller amounts are ignored as rounding errors of floating-point sums
+SMALLEST_COST = Decimal("1e-12")  # smaller amounts are rounding errors of floating-point sums
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
 MODALITY = "gen_ai.token.modality"
@@ -79,44 +79,34 @@ _WHOLES = {
 
 
 def find_family(name: str) -> tuple[Product, MetricFamily] | None:
-    """Return the product and the family that declare a metric name, or None if no product does."""
     if (exact_match := _FAMILIES.get(name)) is not None:
         return exact_match
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
 
 
 def name_of(point: Point) -> str:
-    """
-    Return the metric name as its product declares it. The sent name may have a prefix that the user chose.
-    """
+    """The sent name may have a prefix that the user chose."""
     naming = _NAMING.get(point.scope.name)
     return point.name if naming is None else naming(point.name)
 
 
 def foreign_currency(point: Point) -> str | None:
-    """
-    Return the currency of an amount that is not in dollars. Return None if the currency is dollars or
-    is not stated.
-    """
+    """Return None for dollars, or if no currency is stated."""
     stated = (values.text(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
 def unit_of(point: Point, family: MetricFamily) -> str:
-    """Return the unit of the point's values: the family's unit, or the currency that the point states."""
+    """The currency of the point takes precedence over the family's unit."""
     return (foreign_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
 def is_repeat(name: str) -> bool:
-    """Return True if a metric repeats the counts of a declared family."""
     return _REPEATS.fullmatch(name) is not None
 
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
-    """
-    Return True if a metric without a family may count tokens, money or credits, so that an operator
-    should see it.
-    """
+    """An operator should see such a metric if no family declares it."""
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):
@@ -127,14 +117,12 @@ def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bo
 
 CANNOT_COUNT = NOT_AI
 DELTA, CUMULATIVE = 1, 2
-TOLLHOUSE = "tollhouse"  # scope name in telemetry of another Tollhouse
+TOLLHOUSE = "tollhouse"  # scope name in its telemetry
 _NO_RECORDED_VALUE = 1
 _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 
 
 class Countable:
-    """One metric and how its points are read, for both encodings."""
-
     __slots__ = (
         "_cannot_count",
         "_cumulative",
@@ -154,11 +142,11 @@ class Countable:
         self._cumulative = False
         self._may_fall = False
         self._cannot_count = ""
-        self.is_read = False  # if False, the points are neither counted nor shown to operators
+        self.is_read = False  # otherwise points are neither counted nor shown to operators
 
     def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
-        Note the kind of the metric. Gauges, summaries and sums that may fall are not counted.
+        Note the kind of the metric.
 
         There is one exception: if another Tollhouse sends a sum that may fall, it is counted, because a
         decrease corrects an earlier count. A metric that cannot be counted is still read and shown if its
@@ -183,9 +171,9 @@ class Countable:
         outside: Mapping[str, object],
     ) -> Point | None:
         """
-        Return the point, or None if it has no value. Histogram buckets do not replace a missing sum.
+        Return None without a value, which histogram buckets do not replace.
 
-        `outside` holds the attributes that are not in `attributes`.
+        `outside` are attributes that are not in `attributes`.
         """
         if value is None or flags & _NO_RECORDED_VALUE or not math.isfinite(value):
             return None
@@ -215,9 +203,7 @@ KEY_BYTES = 16
 
 
 class SeriesKeys:
-    """
-    Series keys for the points of one payload. The metric's share is hashed once for consecutive points of a metric.
-    """
+    """The metric's share is hashed once for consecutive points."""
 
     def __init__(self) -> None:
         self._resource: Resource | None = None
@@ -226,10 +212,7 @@ class SeriesKeys:
         self._prefix = blake2b(digest_size=KEY_BYTES)
 
     def of(self, point: Point) -> bytes:
-        """
-        Return the key from resource, scope, name, unit, attributes and start time. JSON and protobuf give
-        the same key.
-        """
+        """JSON and protobuf give the same key."""
         metric = (point.scope.name, point.scope.version, point.name, point.unit)
         if point.resource is not self._resource or metric != self._metric:
             self._enter(point.resource, metric)
@@ -246,17 +229,12 @@ class SeriesKeys:
 
 
 def apart(outside: Mapping[str, object]) -> bytes:
-    """
-    Hash attributes that must not be stored. The hash distinguishes two series without revealing the attributes.
-    """
+    """The hash distinguishes two series without revealing the attributes."""
     return blake2b(canonical(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
 
 def canonical(value: object) -> bytes:
-    """
-    Encode an attribute value as bytes. Different values never give the same bytes, because the bytes have
-    type and length. Keys are sorted.
-    """
+    """Different values never give the same bytes, because the bytes have type and length. Keys are sorted."""
     if isinstance(value, str):
         return _tagged(b"s", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, Mapping):
@@ -280,21 +258,19 @@ def _tagged(tag: bytes, content: bytes) -> bytes:
 
 
 class PointReader:
-    """Reader for the metrics of one payload."""
-
     def __init__(self, outcome: Outcome, options: Options) -> None:
         self._outcome = outcome
         self._senders = Senders(outcome, options)
         self._counted = options.counted
         self._series = SeriesKeys()
         self._meter: tuple[Resource, Scope] | None = None
-        # by token type: the family through which the current meter counts that type
+        # the family through which the current meter counts a token type
         self._counted_by: dict[str, str] = {}
-        # points that count only if no other family of the current meter does
+        # count only if no other family of the current meter does
         self._held: list[tuple[int, Point, Product, MetricFamily]] = []
 
     def take(self, place: int, point: Point) -> None:
-        """Read one point and account for it exactly once in the outcome."""
+        """Account for the point exactly once."""
         for product in shape_of(point.attributes).taken_by:
             take = product.take_point
             if take is not None and take(place, point, self._outcome, tags={}, device=None, version=""):
@@ -325,7 +301,6 @@ class PointReader:
         return iter(())
 
     def finish(self) -> None:
-        """Count the points that were held until the other families of their meter were known."""
         held, self._held = self._held, []
         for place, point, product, family in held:
             self._try_to_count(place, point, product, family)
@@ -372,15 +347,11 @@ class PointReader:
             self._keep(point, product, family, token_type)
 
     def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
-        """
-        Return True if the same meter already counts this token type in an alternative family. Only the first
-        family that arrives counts.
-        """
+        """Only the first family that arrives counts."""
         if token_type is None or family.one_of is None:
             return False
         meter = _meter_of(point)
-        # meters are compared by value, because the next piece of a large payload holds equal but
-        # not identical objects
+        # the next piece of a large payload holds equal but not identical objects
         if meter != self._meter:
             self._meter, self._counted_by = meter, {}
         return self._counted_by.setdefault(token_type, family.one_of) != family.one_of
@@ -440,7 +411,7 @@ def _token_type(family: MetricFamily, point: Point) -> str | None:
 
 
 def _meter(point: Point, token_type: str | None) -> str | None:
-    """Return the meter of a series that counts only one modality or only tool responses."""
+    """Some series count only one modality or only tool responses."""
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
@@ -448,14 +419,12 @@ def _meter(point: Point, token_type: str | None) -> str | None:
 
 
 def _declared_word(point: Point, family: MetricFamily) -> str | None:
-    """
-    Return a token type that the family declares, even if the same text usually means "not stated", such as `none`.
-    """
+    """Accept a declared type that usually means "not stated", such as `none`."""
     stated_types = (point.attributes.get(name) for name in family.type_keys)
     return next((word for word in stated_types if isinstance(word, str) and word in family.types), None)
 
 
 def _identity(series: bytes, point: Point) -> Identity:
-    if not point.time:  # Without a time, all points of the series would have the same dedup key.
+    if not point.time:  # all points of the series would have the same dedup key
         return no_identity()
     return Identity(point_id(series, point.start_time, point.time))

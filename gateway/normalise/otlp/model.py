@@ -11,16 +11,14 @@ from typing import Any
 
 import msgspec
 
-Attributes = dict[str, Any]  # values are str, int, float or bool (bytes and empty values are omitted)
+Attributes = dict[str, Any]  # str, int, float or bool, without bytes and empty values
 
-# Times from this value on (year 2262) do not fit into a signed 64-bit integer, so they count as unknown.
+# the year 2262, after which times do not fit into a signed 64-bit integer
 END_OF_TIME = 1 << 63
 
 
 def moment(nanoseconds: int) -> int:
-    """
-    Return a time, or 0 if it is unknown. OTLP sends 0 for an unknown time, and impossible times become 0.
-    """
+    """OTLP sends 0 for an unknown time, and impossible times become 0."""
     return nanoseconds if nanoseconds < END_OF_TIME else 0
 
 
@@ -34,13 +32,13 @@ class Scope(msgspec.Struct, gc=False):
 
 
 EXCEPTION = "exception"
-DETAILS = "gen_ai.client.inference.operation.details"  # event of a call in the semantic conventions
-OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # span events with attributes of the call
-READ_EVENTS = OF_CALL | {EXCEPTION}  # names of the events that decoders read
+DETAILS = "gen_ai.client.inference.operation.details"  # of a call in the semantic conventions
+OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # with attributes of the call
+READ_EVENTS = OF_CALL | {EXCEPTION}
 
 
 class SpanEvent(msgspec.Struct, gc=False):
-    """A span event. Spans keep only exceptions."""
+    """Spans keep only exceptions."""
 
     name: str
     attributes: Attributes
@@ -48,8 +46,8 @@ class SpanEvent(msgspec.Struct, gc=False):
 
 def take_events(attributes: Attributes, events: list[SpanEvent]) -> list[SpanEvent]:
     """
-    Return the exceptions of a span. Add the attributes of other events to `attributes`, unless the span states them
-    itself. The last event counts.
+    Add the attributes of other events to `attributes`, unless the span states them itself. The last event
+    counts.
     """
     stated: Attributes = {}
     for event in events:
@@ -77,8 +75,8 @@ class Span(msgspec.Struct, gc=False):
 class LogRecord(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
-    event_name: str  # LogRecord.eventName, as the sender wrote it
-    body: str  # only if the text may be an event name: up to 256 characters without spaces; otherwise empty
+    event_name: str  # LogRecord.eventName
+    body: str  # only a possible event name: up to 256 characters without spaces
     time: int | None  # timeUnixNano, or observedTimeUnixNano if it is missing
     trace_id: str | None
     span_id: str | None
@@ -87,9 +85,7 @@ class LogRecord(msgspec.Struct, gc=False):
 
 class Point(msgspec.Struct, gc=False):
     """
-    A data point that can count, or a point that is only shown as unrecognized.
-
-    A point can count if it belongs to a monotonic sum or a histogram, or if another Tollhouse sent it.
+    Other points than those of monotonic sums, histograms or another Tollhouse are only shown as unrecognized.
     """
 
     resource: Resource
@@ -97,10 +93,10 @@ class Point(msgspec.Struct, gc=False):
     name: str
     unit: str
     cumulative: bool
-    start_time: int  # 0 if the start time is unknown
+    start_time: int  # 0 if unknown
     time: int
     value: int | float
     attributes: Attributes
-    apart: bytes = b""  # hash of the attributes that were not decoded, so that they still distinguish series
-    may_fall: bool = False  # True if the metric is a sum that may decrease (not monotonic)
-    cannot_count: str = ""  # why the point is only shown, such as "a gauge"
+    apart: bytes = b""  # hash of the attributes that were not decoded, which also distinguish series
+    may_fall: bool = False  # the sum is not monotonic
+    cannot_count: str = ""  # such as "a gauge"

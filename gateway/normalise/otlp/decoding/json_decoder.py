@@ -1,5 +1,5 @@
 """
-Decoder for OTLP/JSON. It yields the plain items of `model` piece by piece.
+Decoder for OTLP/JSON.
 
 Ids are hexadecimal in OTLP/JSON, unlike in protobuf's own JSON form. An unreadable item or a span with a bad
 id is rejected, and the other items still count. A log record with a bad id is accepted without the id. A body
@@ -63,7 +63,7 @@ _KINDS = {
 
 
 class _Place(msgspec.Struct, gc=False):
-    """The position of an item in the body. Its text form is a path, built only for errors."""
+    """Its text form is a path, built only for errors."""
 
     names: Names
     entry: int
@@ -76,8 +76,6 @@ class _Place(msgspec.Struct, gc=False):
 
 
 class _Filling(Generic[T]):
-    """The slice that is being filled, and the number of items before it."""
-
     __slots__ = ("_before", "part")
 
     def __init__(self) -> None:
@@ -103,12 +101,11 @@ class _Filling(Generic[T]):
         return part
 
 
-# Type of the functions that read one item. After each step the event loop gets a turn.
+# Yields after each step.
 _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
-    """Decode the spans of an ExportTraceServiceRequest."""
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
     read = _reader_of(schema.SPAN, _span)
@@ -119,14 +116,13 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
 
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
-    """Decode the records of an ExportLogsServiceRequest."""
     names = ("resourceLogs", "scopeLogs", "logRecords")
     read = _reader_of(schema.LOG_RECORD, _log_record)
     return _pieces(body, schema.LOGS, names, read, allowance or Allowance())
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
-    """Decode the data points of an ExportMetricsServiceRequest. Points that cannot count are in `ignored`."""
+    """Points that cannot count are in `ignored`."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
     return _pieces(body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_points_of)
 
@@ -140,10 +136,7 @@ def _pieces(
     ends: TraceEnds | None = None,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
 ) -> Iterator[Piece[T]]:
-    """
-    Yield the items of a request in pieces. `count` counts the items in a listed element that holds several
-    items, such as a metric.
-    """
+    """`count` counts the items in a listed element that holds several, such as a metric."""
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
     for _ in json_request.entries(body, decoder, names, allowance, into=entries):
         yield Piece()
@@ -180,7 +173,7 @@ def _check_count(
     allowance: Allowance,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]],
 ) -> Iterator[None]:
-    """Raise Refusal 413 before reading any item if the body holds too many."""
+    """Raise Refusal 413 before any item is read."""
     if not (yield from may_hold_more(body, allowance.max_items)):
         return
     counted = allowance.ahead()
@@ -206,10 +199,7 @@ def _note_ends(
 
 
 def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
-    """
-    Return the trace ids of some spans. Spans without a trace id are skipped, because the full decoder
-    reports bad spans.
-    """
+    """Skip spans without a trace id, because the full decoder reports bad spans."""
     if count == 1 and memoryview(text).nbytes > WINDOW:
         return _trace_id_of_large(text)
     spans: Iterable[JsonItem] = [text]
@@ -227,7 +217,7 @@ def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
 
 
 def _trace_id_of_large(span: JsonItem) -> list[str]:
-    """Return the trace id of a span that is too large for one pass of the parser."""
+    """One pass of the parser could not read such a span."""
     cut = JsonCut(bytes(span), Allowance())
     with suppress(BadPayload, ValueError):
         members = finished(cut.whole(partial(cut.members, read={})))
@@ -236,10 +226,7 @@ def _trace_id_of_large(span: JsonItem) -> list[str]:
 
 
 def _resource(resource: JsonResource | None, where: str) -> Resource:
-    """
-    Decode the attributes that all items of the resource inherit. If the resource is bad, the whole
-    payload is refused.
-    """
+    """A bad resource refuses the whole payload."""
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
     except Malformed as error:
@@ -251,9 +238,7 @@ def _time(value: schema.Whole, field: str) -> int:
 
 
 def _hex_id(value: str | None, size: int, field: str) -> str | None:
-    """
-    Return the id in lower case, or None for an empty or all-zero id. `size` is in bytes. Raises Malformed.
-    """
+    """Return None for an empty or all-zero id. `size` is in bytes. Raises Malformed."""
     if not value:
         return None
     try:
@@ -266,9 +251,7 @@ def _hex_id(value: str | None, size: int, field: str) -> str | None:
 
 
 def _usable_id(value: Any, size: int) -> str | None:
-    """
-    Return the id of a log record, or None if the id is bad. A record with a bad id counts without the id.
-    """
+    """A record with a bad id counts without the id."""
     try:
         return _hex_id(value, size, "") if isinstance(value, str) else None
     except Malformed:
@@ -276,8 +259,6 @@ def _usable_id(value: Any, size: int) -> str | None:
 
 
 def _reader_of(decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource, Scope], T]) -> _Reader[T]:
-    """Return the reader of items that `make` makes of decoded JSON."""
-
     def read(
         filling: _Filling[T],
         resource: Resource,
@@ -365,9 +346,7 @@ def _read_metric(
     where: _Place,
     allowance: Allowance,
 ) -> Iterator[None]:
-    """
-    Read a metric's points, each of which is an item. A metric that cannot be read counts as one rejected item.
-    """
+    """A metric that cannot be read counts as one rejected item."""
     try:
         metric = yield from _metric(raw, allowance)
     except (Malformed, BadPayload) as error:
@@ -393,7 +372,7 @@ def _read_metric(
 
 
 def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
-    """Count the points of a metric. An unreadable metric counts 0 here, and the reader rejects it."""
+    """An unreadable metric counts 0 here, and the reader rejects it."""
     try:
         metric = yield from _metric(raw, allowance)
     except (Malformed, BadPayload):
@@ -403,7 +382,7 @@ def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int
 
 
 def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
-    """Decode a metric. The points of a large metric are located first and decoded one by one."""
+    """The points of a large metric are located first and decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decoded(raw, schema.METRIC)
     cut = JsonCut(bytes(raw), allowance.again())
@@ -438,7 +417,7 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
         filling.reject(f"{where}{error}")
 
 
-_NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics that have one number per point
+_NUMBERS = frozenset({"sum", "gauge"})  # with one number per point
 
 
 def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:

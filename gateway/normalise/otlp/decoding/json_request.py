@@ -1,6 +1,4 @@
 """
-Resources, scopes and undecoded items of an OTLP/JSON request.
-
 A small body is parsed at once. In a large body or a large item, the positions of the parts are found first,
 and unused parts are never decoded.
 """
@@ -25,20 +23,18 @@ from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
 
-Names = tuple[str, str, str]  # names of the members on the path to the items
+Names = tuple[str, str, str]  # of the members on the path to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
 T = TypeVar("T")
 
-WHOLE = 1024 * 1024  # limit in bytes for a body that is parsed at once
-_MANY = 1024  # number of attributes to read before the event loop gets a turn
-_LARGEST_EVENT = 128 * 1024  # limit in bytes for an event that is read, which is longer than any stack trace
+WHOLE = 1024 * 1024  # parsed at once
+_MANY = 1024  # attributes to read before the event loop gets a turn
+_LARGEST_EVENT = 128 * 1024  # longer than any stack trace
 _WRONG_TYPE = "has the wrong type for OTLP"
 
 
 class LargeItem(NamedTuple):
-    """An item whose large members have already been read."""
-
-    text: bytes  # JSON text with only the small members
+    text: bytes  # with only the small members
     attributes: Attributes
     events: list[schema.JsonEvent]
 
@@ -52,7 +48,7 @@ def entries(
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
     """
-    Append position, resource and scopes of each entry to `into`. After each step the event loop gets a turn.
+    Append to `into`, and yield after each step.
 
     Raises BadPayload if the body is not a request, and Refusal if it holds too much.
     """
@@ -87,9 +83,7 @@ def entries(
 
 
 def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
-    """
-    Read the large members of a span or a log record. Raises Malformed or BadPayload if a member is invalid.
-    """
+    """Raises Malformed or BadPayload if a large member is invalid."""
     cut = JsonCut(bytes(raw), allowance.again())
     read = {name: partial(cut.elements, where=f".{name.decode()}") for name in (b"attributes", b"events")}
     members = yield from turns(cut.whole(partial(cut.members, read=read)))
@@ -115,13 +109,13 @@ def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Lar
 
 
 def small_members(members: Mapping[bytes, memoryview]) -> bytes:
-    """Return the object without members that are too large for any of its fields."""
+    """Leave out members that are too large for any field."""
     encoded = [b'"%b":%b' % (name, bytes(value)) for name, value in members.items() if len(value) <= LARGE]
     return b"{" + b",".join(encoded) + b"}"
 
 
 def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str = "") -> T:
-    """Decode an item or a part of an item. Raises Malformed."""
+    """Raises Malformed."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -131,9 +125,7 @@ def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str 
 
 
 def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
-    """
-    Run a job that finds the parts of a body. Yields after each step, so that the event loop can do other work.
-    """
+    """Yield after each step, so that the event loop can do other work."""
     while True:
         try:
             next(work)
@@ -144,7 +136,7 @@ def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
 
 
 def _pair(element: JsonItem) -> schema.KeyValue | None:
-    """Decode an attribute. Return None for a large attribute, unless a rule reduces it to something small."""
+    """Return None for a large attribute, unless a rule reduces it to something small."""
     size = memoryview(element).nbytes
     if size > LARGE:
         named_pair = decoded(element, schema.NAMED, ".attributes")
@@ -186,7 +178,7 @@ def _cut(
 
 
 def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str) -> T | None:
-    """Decode a resource or a scope. Raises Refusal 413 if it is too large."""
+    """Raises Refusal 413 if a resource or a scope is too large."""
     if value is None:
         return None
     if len(value) > MAX_PIECE:
@@ -242,23 +234,21 @@ def _offset(error: msgspec.DecodeError) -> str:
     return "it ends too early" if offset is None else f"byte {offset}"
 
 
-# number of bytes to search for snake_case names. One sender always uses the same spelling, so the first
-# bytes are enough.
+# One sender always uses the same spelling, so the first bytes are enough.
 _SEARCHED = 64 * 1024
-# Limit in bytes for a body that is rewritten. The event loop gets no turn during the rewriting.
+# The event loop gets no turn during the rewriting.
 _LARGEST_REWRITTEN = 4 * 1024 * 1024
 _SNAKE = re.compile(
     rb'"(?:resource_(?:spans|logs|metrics)|scope_(?:spans|logs|metrics)|log_records|(?:trace|span|parent_span)_id'
     rb"|(?:start_|end_|observed_)?time_unix_nano|(?:string|int|double|bool|array|kvlist|bytes)_value|data_points"
     rb'|event_name|as_(?:int|double)|aggregation_temporality|is_monotonic|exponential_histogram)"\s*:'
 )
-# searching for these parts of names is faster than the regular expression
+# faster to search for than the regular expression
 _SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')
 _WORD = re.compile(rb"_([a-z])")
 
 
 def in_camel_case(body: bytes) -> bytes:
-    """Return the body with OTLP's names in lowerCamelCase."""
     beginning = body[:_SEARCHED]
     for sign in _SIGNS:
         if sign in beginning:
@@ -278,11 +268,10 @@ def _renamed(name: re.Match[bytes]) -> bytes:
     return _WORD.sub(lambda letter: letter[1].upper(), name[0])
 
 
-_ESCAPE = 6  # number of bytes in one escape such as \ud800
+_ESCAPE = 6  # bytes of one escape such as \ud800
 
 _HEX = rb"[0-9a-fA-F][0-9a-fA-F]"
-# The pattern starts with a literal, which is fast to search for. It matches a whole surrogate pair or
-# a lone surrogate.
+# The literal at the start is fast to search for. The pattern matches a whole pair or a lone surrogate.
 _SURROGATE = re.compile(rb"\\u[dD](?:[89abAB]%b(?:\\u[dD][c-fC-F]%b)?|[c-fC-F]%b)" % (_HEX, _HEX, _HEX))
 
 
@@ -303,9 +292,7 @@ def without_lone_surrogates(body: bytes) -> bytes | None:
 
 
 def _is_escaped(body: bytes, offset: int) -> bool:
-    """
-    Return True if the backslash at `offset` is itself escaped, because an odd number of backslashes precedes it.
-    """
+    """An odd number of backslashes before it escapes the backslash."""
     begin = offset
     while begin and body[begin - 1] == 0x5C:
         begin -= 1

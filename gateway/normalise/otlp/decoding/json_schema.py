@@ -1,5 +1,5 @@
 """
-The members of OTLP/JSON that are read. The parser skips all other members.
+The members of OTLP/JSON that are read.
 
 Every member may be missing or null. Items stay undecoded, so that an unreadable item is rejected without
 affecting other items. A 64-bit integer may be text or a number. Content is dropped here.
@@ -23,9 +23,9 @@ from gateway.normalise.otlp.model import Attributes
 Whole = int | str | float | None  # a 64-bit integer, as text or number
 Double = float | str | None
 
-LARGE = 256 * 1024  # limit in bytes for a value of a field
-_LONGEST_NAME = 64  # limit in characters for an attribute name shown in a message
-_SHORT = 18  # integers with up to this number of digits always fit into 64 bits
+LARGE = 256 * 1024  # of a field's value
+_LONGEST_NAME = 64  # in a message
+_SHORT = 18  # digits that always fit into 64 bits
 
 
 class Value(Struct, gc=False):
@@ -122,7 +122,7 @@ class JsonSpan(Struct, gc=False):
 
 
 class JsonLogRecord(Struct, gc=False):
-    traceId: Any = None  # any type is accepted, because a bad id must not reject a log record
+    traceId: Any = None  # a bad id must not reject a log record
     spanId: Any = None
     timeUnixNano: Whole = None
     observedTimeUnixNano: Whole = None
@@ -158,14 +158,10 @@ class Metric(Struct, gc=False):
 
 
 class NamedAttribute(Struct, gc=False):
-    """The name of an attribute, without its value."""
-
     key: str | None = None
 
 
 class Traced(Struct, gc=False):
-    """The trace id of a span, without its other members."""
-
     traceId: str = ""
 
 
@@ -189,10 +185,7 @@ NAMED = Decoder(NamedAttribute)
 
 
 def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attributes:
-    """
-    Return attributes as a dict without content. If a key is repeated, its last value counts. A dict
-    is returned unchanged.
-    """
+    """The last value of a repeated key counts. A dict is returned unchanged."""
     if isinstance(pairs, dict):
         return pairs
     attributes: Attributes = {}
@@ -217,11 +210,11 @@ def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attri
 
 
 def outside_of(pairs: Iterable[KeyValue | None] | None, attributes: Attributes) -> dict[str, object]:
-    """Return the texts, numbers and lists of texts that were not decoded into `attributes`."""
+    """Return what was not decoded into `attributes`."""
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
-            with suppress(Malformed):  # a bad value is ignored here, because these values are not read
+            with suppress(Malformed):  # these values are not read
                 if (plain := _plain(pair.value, pair.key)) is not None:
                     outside[pair.key] = plain
     return outside
@@ -238,7 +231,7 @@ def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
     try:
         whole, double_value = value.intValue, value.doubleValue
         if type(whole) is str and len(whole) <= _SHORT and whole.isdecimal() and whole.isascii():
-            return int(whole)  # fast path without a function call for most values
+            return int(whole)  # without a function call for most values
         if whole is not None:
             return whole_number(whole, "intValue", -(1 << 63), 1 << 63)
         return value.boolValue if double_value is None else double(double_value, "doubleValue")
@@ -255,7 +248,7 @@ def _kept(value: Value, rule: str, name: str) -> Any:
 
 
 def _words(encoded: Raw, name: str) -> list[str] | None:
-    """Return the texts of an array. Arrays are decoded only here, because most of them are never read."""
+    """Decode arrays only here, because most of them are never read."""
     if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
     try:
@@ -268,7 +261,7 @@ def _words(encoded: Raw, name: str) -> list[str] | None:
 
 
 def whole_number(value: int | str | float, field: str, low: int, high: int) -> int:
-    """Return a 64-bit integer. Refuse a float so large that the sender may have rounded it."""
+    """Refuse a float so large that the sender may have rounded it."""
     if type(value) is str:
         digits = value.removeprefix("-")
         if len(digits) > 20 or not (digits.isdecimal() and digits.isascii()):

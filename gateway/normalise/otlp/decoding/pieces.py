@@ -13,8 +13,8 @@ from gateway.normalise.outcome import Reject
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-MAX_PIECE = 512 * 1024  # limit in bytes for the payload of one piece
-# size in bytes from which a first pass that finds the ends of traces saves more than it costs
+MAX_PIECE = 512 * 1024  # of one piece
+# a first pass that finds the ends of traces then saves more than it costs
 LARGE_BODY = 8 * MAX_PIECE
 
 
@@ -23,19 +23,18 @@ class Malformed(ValueError):
 
 
 class Piece(msgspec.Struct, Generic[T], kw_only=True):
-    """A part of a payload's items. `received` is the sum of `items`, `rejects` and `ignored`."""
+    """`received` is the sum of `items`, `rejects` and `ignored`."""
 
     received: int = 0
-    items: list[tuple[int, T]] = []  # position in the payload (from 0) and item
-    rejects: list[Reject] = []  # malformed items, which do not affect other items
-    ignored: dict[str, int] = {}  # number of points that cannot be counted, by reason
-    ended: frozenset[str] = frozenset()  # trace ids without spans in later pieces (only for large payloads)
+    items: list[tuple[int, T]] = []  # with the position in the payload, from 0
+    rejects: list[Reject] = []  # which do not affect other items
+    ignored: dict[str, int] = {}  # points that cannot be counted, by reason
+    ended: frozenset[str] = frozenset()  # traces without spans in later pieces (only for large payloads)
 
 
 class ItemReader(Protocol[T_contra]):
     """
-    Interface for the reader of one signal: `SpanReader`, `LogReader` or `PointReader`. A reader is created
-    from an outcome and options.
+    Reads one signal: `SpanReader`, `LogReader` or `PointReader`.
 
     Every item is accounted for in the outcome, at once or in `finish`.
     """
@@ -50,28 +49,22 @@ class ItemReader(Protocol[T_contra]):
 
 
 class TraceEnds:
-    """
-    The number of spans that are still to come for each trace. A first pass over the payload counts the spans,
-    and the second pass subtracts each span that it reads.
-    """
+    """Counts the spans still to come for each trace, which a first pass over the payload has counted."""
 
     def __init__(self) -> None:
         self._to_come: Counter[bytes] = Counter()
 
     def note(self, trace_id: bytes) -> None:
-        """Count one span of a trace."""
         self._to_come[trace_id] += 1
 
     def mark_ended(self, part: Piece[Any]) -> None:
-        """Set `part.ended` to the traces whose last span is in this piece."""
         ended: list[str] = []
         for trace, count in Counter(
             span.trace_id for _, span in part.items if span.trace_id is not None
         ).items():
             key = bytes.fromhex(trace)
             self._to_come[key] -= count
-            # if a span was rejected, the count never reaches 0, so its trace stays open until the end
-            # of the payload
+            # the trace of a rejected span stays open until the end of the payload
             if self._to_come[key] == 0:
                 del self._to_come[key]
                 ended.append(trace)

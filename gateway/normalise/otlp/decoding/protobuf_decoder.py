@@ -1,5 +1,5 @@
 """
-Decoder for OTLP/protobuf. It yields the plain items of `model` piece by piece.
+Decoder for OTLP/protobuf.
 
 A request is never parsed whole. It is cut between its fields into requests of at most 512 KiB that together
 hold the same items. A piece ends when the event loop is due a turn. A span with a bad id is rejected, and the
@@ -42,11 +42,10 @@ from spool.caches import SeenKeys, make_room
 Pair = tuple[str, Any]
 
 _LEFT_OUT: Pair = ("", None)
-_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tag bytes of an AnyValue's fields
+_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tags of an AnyValue's fields
 
 
-# Size in bytes. A larger attribute is read only if it is plain text, because it may be a list of millions
-# of empty values.
+# A larger attribute is read only if it is plain text, because it may be a list of millions of empty values.
 LARGE = 256 * 1024
 _NUMBERS = ("int_value", "bool_value", "double_value")
 _unpack_double: Callable[[bytes, int], tuple[float]] = Struct("<d").unpack_from
@@ -67,7 +66,7 @@ class _Known(dict[bytes, Pair]):
 
     def __missing__(self, raw: bytes) -> Pair:
         size = len(raw)
-        at = raw[1] + 3 if size > 5 else size  # position of the value's length
+        at = raw[1] + 3 if size > 5 else size  # of the value's length
         if size < at + 3:
             return _any_layout(raw)
         encoded = raw[:at]
@@ -98,15 +97,15 @@ class _Known(dict[bytes, Pair]):
         return pair
 
 
-_DROPPED: _Head = ("", True, False, False)  # the head of every dropped name
+_DROPPED: _Head = ("", True, False, False)  # of every dropped name
 _known = _Known()
 _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
 _seen_keys = SeenKeys()  # of heads that are not in `_heads`
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
-# Attribute names whose values differ on nearly every span. Caching these values saves nothing, while values
-# of sessions, users and other counts repeat.
+# They differ on nearly every span, so caching them saves nothing. Values of sessions, users and other counts
+# repeat.
 _VARYING = frozenset(
     name
     for field in ("input", "total", "request_id", "provider_request_id", "cost")
@@ -120,7 +119,7 @@ def attributes_of(encoded: Sequence[bytes]) -> Attributes:
 
     Raises DecodeError or UnicodeDecodeError if a KeyValue is invalid, even if it holds content.
     """
-    # The slice is needed, because iterating over protobuf's own containers takes twice as long.
+    # iterating over protobuf's own containers takes twice as long
     pairs: Sequence[bytes] = encoded[:]
     if len(pairs) >= _CONVERSATION and any(map(_is_dropped, _middle_of(pairs))):
         pairs = _without_dropped(pairs)
@@ -134,14 +133,14 @@ def attributes_of(encoded: Sequence[bytes]) -> Attributes:
 # the middle decide.
 _CONVERSATION = 32
 _SAMPLE = 4
-_LONGEST_OPENING = 4096  # limit in bytes for values whose openings are stored
+_LONGEST_OPENING = 4096  # of values whose openings are stored
 
 
 class _Openings(dict[int, bytes]):
     """By size of a value in bytes: its beginning if it is one text, <length> 0a <length>. The text itself follows."""
 
     def __missing__(self, size: int) -> bytes:
-        opening = b"\xff\xff\xff"  # no text has this size, or the text is too long to store its opening
+        opening = b"\xff\xff\xff"  # too long to store, or no text has this size
         if size > _LONGEST_OPENING:
             return opening
         for text in range(max(0, size - 5), size):
@@ -162,7 +161,6 @@ def _middle_of(pairs: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def _is_dropped(raw: bytes) -> bool:
-    """Return True if the head of a KeyValue is known as that of a dropped attribute."""
     return len(raw) > 5 and _heads.get(raw[: raw[1] + 3]) is _DROPPED
 
 
@@ -183,7 +181,7 @@ def _without_dropped(pairs: Iterable[bytes]) -> list[bytes]:
 
 
 def outside_of(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
-    """Return the texts, numbers and lists of texts that were not decoded into `attributes`."""
+    """Return what was not decoded into `attributes`."""
     outside: dict[str, object] = {}
     for pair in map(_parsed, encoded):
         if pair.key and pair.key not in attributes and (plain := _plain(pair.value)) is not None:
@@ -205,8 +203,7 @@ def _reduced(name: str, value: Any) -> Pair:
 
 def _small_number(raw: bytes, length: int) -> int | None:
     """
-    Decode a varint of up to three bytes at the end of `raw`, in a value of `length` bytes. Return None for
-    all other values.
+    Read a varint of up to three bytes at the end, in a value of `length` bytes. Return None for other values.
     """
     last = raw[-1]
     if last >= 0x80:
@@ -229,9 +226,7 @@ def _long_text(raw: bytes, at: int) -> str | None:
 
 
 def _behind_length(raw: bytes, at: int) -> int | None:
-    """
-    Return the position after a length that reaches exactly to the end of `raw`. Return None if it does not.
-    """
+    """Return None if the length does not reach exactly to the end."""
     size = len(raw)
     length = shift = 0
     while at < size and shift < 35:
@@ -245,7 +240,7 @@ def _behind_length(raw: bytes, at: int) -> int | None:
 
 
 def _any_layout(raw: bytes) -> Pair:
-    """Decode any KeyValue with protobuf, and remember its name for `_Known`."""
+    """Remember the name for `_Known`."""
     message = _parsed(raw)
     name = message.key
     rule = RULES[name]
@@ -257,20 +252,17 @@ def _any_layout(raw: bytes) -> Pair:
 
 
 def _parsed(raw: bytes) -> Any:
-    """Parse a KeyValue. If it is large and not a text, parse only its key."""
+    """Of a large attribute that is no text, parse only the key."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
-        # a text is parsed at any size, because it needs no more memory than its bytes
+        # a text needs no more memory than its bytes
         if encoded.value[:1] != b"\x0a":
             return wire.KeyValue(key=encoded.key)
     return wire.KeyValue.FromString(raw)
 
 
 def _head_of(encoded: bytes) -> _Head | None:
-    """
-    Return the head that the first bytes of a KeyValue encode, and remember it if they recur. Return None if they
-    encode no head, or that of a list.
-    """
+    """Remember a head that recurs. Return None for no head, or that of a list."""
     if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
         return None
     name = encoded[2:-1].decode()
@@ -298,7 +290,7 @@ def _remember(raw: bytes, pair: Pair) -> None:
 
 
 def _value(value: Any, rule: str, name: str) -> Any:
-    """Return the part of an AnyValue that the rule permits, or None."""
+    """Return what the rule permits, or None."""
     kind = value.WhichOneof("value")
     if kind == "string_value":
         text = value.string_value
@@ -318,25 +310,23 @@ def _texts(value: Any) -> list[str] | None:
 
 T = TypeVar("T")
 
-# Field numbers on the path from the request through resource and scope to span, metric or log record. The
-# path has the same numbers for every signal.
+# The path has the same numbers for every signal.
 _PATH = (1, 2, 2)
-# the path to points continues from a metric over its kind of data
+# from a metric over its kind of data
 _POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
-_PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # a span without attributes counts as this number of parts
-_UNCHECKED_PARTS = 64  # number of parts to read between two checks of the time, which take as long as a part
-MANY = 1024  # number of attributes or events of one item to read before the event loop gets a turn
-_LARGEST_EVENT = 128 * 1024  # limit in bytes for an event that is read, which is longer than any stack trace
-_LARGEST_TEXT = 1024  # limit in bytes for a log record's body that may be an event name
+_PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # of a span without attributes
+_UNCHECKED_PARTS = 64  # parts to read between two checks of the time, which take as long as a part
+MANY = 1024  # attributes or events of one item to read before the event loop gets a turn
+_LARGEST_EVENT = 128 * 1024  # longer than any stack trace
+_LARGEST_TEXT = 1024  # of a log record's body that may be an event name
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
-    """Decode the spans of an ExportTraceServiceRequest."""
     allowance = allowance or Allowance()
     ends = None
     for _ in check_count(body, _PATH, allowance):
@@ -350,7 +340,6 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
 
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
-    """Decode the records of an ExportLogsServiceRequest."""
     allowance = allowance or Allowance()
     for _ in check_count(body, _PATH, allowance):
         yield Piece()
@@ -358,7 +347,7 @@ def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogR
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
-    """Decode the data points of an ExportMetricsServiceRequest. Points that cannot count are in `ignored`."""
+    """Points that cannot count are in `ignored`."""
     allowance = allowance or Allowance()
     for _ in check_count(body, _POINTS, allowance):
         yield Piece()
@@ -372,7 +361,7 @@ def _pieces(
     path: Path,
     allowance: Allowance,
 ) -> Iterator[Piece[T]]:
-    # a body that starts with this byte is JSON; in protobuf the byte would start a group, which OTLP never had
+    # in protobuf, the byte would start a group, which OTLP never had
     if body[:1] == b"{":
         raise BadPayload(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
@@ -382,9 +371,9 @@ def _pieces(
         size = len(encoded)
         try:
             request = message.FromString(encoded)
-            # replace the reference, so that the memory of a large part is released while its items are read
+            # the memory of a large part is released while its items are read
             encoded = TURN
-            if allowance.is_due(size):  # check before parsing, because parsing itself cannot pause
+            if allowance.is_due(size):  # parsing itself cannot pause
                 yield Piece()
             for part in read(request, received, size, allowance):
                 received += part.received
@@ -402,15 +391,12 @@ def _pieces(
 
 
 def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
-    """
-    Count the spans of each trace in a first pass. It decodes nothing, so it takes a tenth of the time of
-    the decoding pass.
-    """
+    """Decode nothing, which takes a tenth of the time of the decoding pass."""
     ends = TraceEnds()
     for encoded in requests(body, _PATH, allowance=allowance):
         try:
             request = wire.TracesRequest.FromString(encoded)
-        except DecodeError:  # the decoding pass meets the same error and reports its position
+        except DecodeError:  # the decoding pass reports the position of the error
             break
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
@@ -526,12 +512,12 @@ def _data_points(request: Any, first_index: int, size: int, allowance: Allowance
 
 
 def _entries(groups: Sequence[Sequence[Any]]) -> int:
-    """Return the number of resources and scopes, because they count as items as well."""
+    """Resources and scopes count as items as well."""
     return len(groups) + sum(map(len, groups))
 
 
 def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Piece[Any], None, Attributes]:
-    """Decode any number of attributes, with turns for the event loop."""
+    """Give the event loop turns."""
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
         chunk = encoded[start : start + MANY]
@@ -641,18 +627,18 @@ def _point(
 
 
 def one_resource(encoded: bytes) -> Resource:
-    """Decode a resource. Raises DecodeError or UnicodeDecodeError."""
+    """Raises DecodeError or UnicodeDecodeError."""
     return Resource(attributes_of(wire.Resource.FromString(encoded).attributes))
 
 
 def one_scope(encoded: bytes) -> Scope:
-    """Decode a scope. Raises DecodeError or UnicodeDecodeError."""
+    """Raises DecodeError or UnicodeDecodeError."""
     scope = wire.InstrumentationScope.FromString(encoded)
     return Scope(scope.name, scope.version)
 
 
 def one_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
-    """Decode a span. Raises DecodeError, UnicodeDecodeError or Malformed."""
+    """Raises DecodeError, UnicodeDecodeError or Malformed."""
     span = wire.Span.FromString(encoded)
     attributes = attributes_of(span.attributes)
     exceptions: list[SpanEvent] = []

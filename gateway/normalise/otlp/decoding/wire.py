@@ -2,8 +2,7 @@
 OTLP message classes in which the messages inside an item stay encoded as bytes.
 
 Protobuf's own objects are expensive. For a span with fifteen attributes, keys and values take 10 of the 12 us
-of parsing, and a message of two bytes takes a hundred bytes of memory. The wire format is unchanged.
-`protobuf_decoder` decodes the fields that it needs.
+of parsing, and a message of two bytes takes a hundred bytes of memory.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
 from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, beyond, field_at
 
-# Fields of messages within an item. Exemplars, links, buckets and quantiles are never read.
+# Exemplars, links, buckets and quantiles are never read.
 _ENCODED = frozenset(
     {
         "attributes",
@@ -69,7 +68,7 @@ def _build() -> descriptor_pool.DescriptorPool:
 
 
 def _encode(message: descriptor_pb2.DescriptorProto, names: Collection[str] = _ENCODED) -> None:
-    # Nested types such as events keep their classes. Few of them are read, but all of them are checked.
+    # Few nested types such as events are read, but all of them are checked.
     for field in message.field:
         if field.name in names and field.type == descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE:
             field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
@@ -94,13 +93,12 @@ InstrumentationScope = _message("common.v1.InstrumentationScope")
 Span = _message("trace.v1.Span")
 
 
-Path = tuple[int | tuple[int, ...], ...]  # each step is a field number, or several alternative numbers
+Path = tuple[int | tuple[int, ...], ...]  # of field numbers, or of alternatives
 
-_TURN = 1024  # number of fields to read before the event loop gets a turn
-# limit of fields per item that the counting pass may visit, including the fields around the items
+_TURN = 1024  # fields to read before the event loop gets a turn
+# of each item, including the fields around the items, for the counting pass
 _FIELDS_AN_ITEM = 8
-# If the shared fields of a message are too large to repeat in each piece, the message stays whole. Such a
-# message may have at most this number of times the size of a piece.
+# A message whose shared fields are too large to repeat stays whole, up to this number of pieces.
 _MOST_UNCUT = 8
 
 
@@ -149,12 +147,11 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
                 group, size = [beside], len(beside)
             group += (varint(tag), varint(len(piece)), piece)
             size += max(len(piece) + 8, ITEM_BYTES)
-            piece = TURN  # replace the reference, so that the memory of a large piece is released while it is read
+            piece = TURN  # the memory of a large piece is released while it is read
     yield _joined(group)
 
 
 def _joined(parts: list[bytes]) -> bytes:
-    """Join the parts and clear the list."""
     joined = b"".join(parts)
     parts.clear()
     return joined
@@ -171,7 +168,7 @@ def _split(
     None if the other fields are too large to repeat.
     """
     beside = bytearray()
-    # an array saves memory, because hundreds of thousands of positions are held while the body is read
+    # hundreds of thousands of positions are held while the body is read
     parts = array("Q")
     wanted_tags = _tags(numbers)
     size = len(message)
@@ -179,7 +176,7 @@ def _split(
     while at < size:
         begin = at
         tag = message[at]
-        # fast path for short fields, which are by far the most frequent
+        # short fields are by far the most frequent
         if tag in wanted_tags and at + 1 < size and message[at + 1] < 0x80:
             start = at + 2
             at = start + message[at + 1]
@@ -203,9 +200,7 @@ def _split(
 
 
 def _without_largest(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
-    """
-    Return a large item without fields that are too large for any use. Each remaining field counts as an item.
-    """
+    """Each remaining field counts as an item."""
     pieces: list[memoryview] = []
     at = begin = walked = 0
     while at < len(message):
@@ -222,10 +217,7 @@ def _without_largest(message: memoryview, allowance: Allowance) -> Generator[byt
 
 
 def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
-    """
-    Count the fields of a message that is parsed whole, and of the messages in it on `path`. Raises Refusal
-    413 above the limit.
-    """
+    """Raises Refusal 413 above the limit."""
     wanted_tags = _tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):
@@ -241,12 +233,11 @@ def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[by
 
 def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     """
-    Raise Refusal 413 if a large body holds too many items. The messages around the items count as well. Yield
-    TURN now and then.
+    Raise Refusal 413 if a large body holds too many items.
 
-    The check runs before any item is read, so a body that exceeds the limit only at its end is refused
-    as a whole. Invalid protobuf and bodies with too many other fields pass here, because the decoding
-    pass reports them.
+    The check runs before any item is read, so a body that exceeds the limit only at its end is refused as a
+    whole. Invalid protobuf and bodies with too many other fields pass here, because the decoding pass reports
+    them.
     """
     if len(body) <= max(MAX_PIECE, 2 * allowance.max_items):
         return iter(())
@@ -263,7 +254,7 @@ class _TooManyFields(Exception):
 
 
 def _walk(message: memoryview, path: Path, allowance: Allowance, remaining: list[int]) -> Iterator[bytes]:
-    # `is_message` is False for alternative fields, which are parts of an item and not items
+    # alternative fields are parts of an item
     wanted_tags, is_message = (
         _tags(path[0]),
         isinstance(path[0], int),
