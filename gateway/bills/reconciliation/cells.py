@@ -47,16 +47,16 @@ from gateway.bills.reconciliation.sides import (
     divided,
 )
 
-CHEAPER = frozenset({"batch", "flex"})  # tiers that cost less than the standard tier
-Entry = tuple[str, Cell, str]  # a part of the difference, its cell, and the meter ("" for OWN)
-Regional = dict[Place, dict[str, int]]  # value of each cell and meter, by region
+CHEAPER = frozenset({"batch", "flex"})  # than the standard tier
+Entry = tuple[str, Cell, str]  # part of the difference, cell, and meter ("" for OWN)
+Regional = dict[Place, dict[str, int]]  # by region
 
 
 @dataclass(slots=True)
 class _Worth:
     """
-    Billed tokens of a meter at our prices, at list prices and at our prices without discounts of tiers, the premium for
-    large inputs within our prices, and the value per region according to each side.
+    Values at our prices, at list prices, and at our prices without discounts of tiers. `premium` is the part
+    for large inputs, and each side states regions.
     """
 
     tokens: int = 0
@@ -81,7 +81,7 @@ class Levels:
     model: bool = True
     tier: bool = False
     region: bool = False
-    contexts: tuple[int, ...] = ()  # lower limits of the context windows that the bill states
+    contexts: tuple[int, ...] = ()  # as the bill states them
     money_key: bool = False
     money_model: bool = True
     money_tier: bool = False
@@ -99,7 +99,7 @@ class Levels:
         )
 
     def coarse(self, cell: Cell) -> Cell:
-        """Return the money cell of a cell. It has only the dimensions that the bill's amounts state."""
+        """Keep only the dimensions that the bill's amounts state."""
         return Cell(
             cell.day,
             cell.key if self.money_key else "",
@@ -111,7 +111,6 @@ class Levels:
 
     @property
     def finest(self) -> str:
-        """Return the compared dimensions, comma-separated."""
         compared = [
             name
             for name, is_told in (
@@ -143,9 +142,9 @@ class Split:
     levels: Levels
     billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
-    metered: set[int] = field(default_factory=set)  # days for which a bill states tokens
+    metered: set[int] = field(default_factory=set)  # for which a bill states tokens
     parts: dict[Entry, int] = field(default_factory=counts)
-    extra: dict[Place, int] = field(default_factory=dict)  # billed tokens minus counted tokens
+    extra: dict[Place, int] = field(default_factory=dict)  # billed minus counted tokens
     values: dict[Place, int] = field(default_factory=counts)
     listed: dict[Place, int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
@@ -158,10 +157,10 @@ class Split:
     billed_money: dict[Cell, int] = field(default_factory=counts)
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    reported_fees: dict[str, int] = field(default_factory=counts)  # fees that calls report, by kind
-    # models with calls whose price differs from the list price
+    reported_fees: dict[str, int] = field(default_factory=counts)  # by kind
+    # with calls whose price differs from the list price
     varying: set[str] = field(default_factory=set)
-    # models and tiers without a list price, so that the standard price applies
+    # models and tiers at the standard price
     unlisted: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -169,11 +168,9 @@ class Split:
         return sum(self.billed_money.values())
 
     def cells(self, model: str) -> set[Cell]:
-        """Return the cells of a model that have a value."""
         return {cell for cell, _ in self.worth if cell.model == model}
 
     def names(self, dimension: str, *, billed: bool) -> set[str]:
-        """Return the keys or models with tokens, calls or money on one side."""
         field_of = attrgetter(dimension)
         side: Mapping[Cell, BilledSums | CountedSums] = self.billed if billed else self.counted
         found = {field_of(cell) for cell, sums in side.items() if sums.calls or any(sums.tokens.values())}
@@ -254,7 +251,7 @@ def split(
             _add_regions(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, result.counted[move.source[0]])
-        # a bill with only tokens has no lines for fees, so the fees of calls are not compared
+        # the fees of calls are not compared with a bill of tokens only
         for kind, fee in () if imputed else ours.fees.items():
             own_cost += fee
             result.parts[OTHER, coarse, kind] -= fee
@@ -302,7 +299,7 @@ def _add_sides(
 
 
 def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
-    """Add the part of a use's value that its large inputs cost more than others, according to the list prices."""
+    """Use list prices."""
     base, large = (prices(row.model, tier_of(row.tier), row.day, context) for context in (0, row.context))
     for meter, value in row.values.items():
         if 0 < base.get(meter, 0) < large.get(meter, 0):
@@ -310,16 +307,13 @@ def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
 
 
 def _beside(kind: str, kinds: Collection[str]) -> str:
-    """
-    Return the kind under which calls report the subject of a billed line. For example, calls report images,
-    and lines use several words for images.
-    """
+    """Calls report images, for example, for which lines use several words."""
     unit = beside_of(kind)
     return unit if kind not in kinds and unit in kinds else kind
 
 
 def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
-    """Return the billed price per token by model and meter. It is used if no other price is known."""
+    """Return prices to use if no other is known."""
     tokens: dict[tuple[str, str], int] = defaultdict(int)
     for cell, sums in split_sides.billed.items():
         for meter, quantity in sums.tokens.items():
@@ -331,9 +325,7 @@ def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
 
 
 def _billed_tokens_of(split_sides: Split, cell: Cell) -> dict[str, int]:
-    """
-    Return the billed tokens of a cell by METERS. If no bill states tokens for the day, return the counted tokens.
-    """
+    """Return the counted tokens if no bill states tokens for the day."""
     ours = split_sides.counted.get(cell, CountedSums()).tokens
     return (
         _metered(split_sides.billed.get(cell, BilledSums()).tokens, ours)
@@ -343,7 +335,7 @@ def _billed_tokens_of(split_sides: Split, cell: Cell) -> dict[str, int]:
 
 
 def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
-    """Return billed tokens by METERS. Pooled meters of a bill are divided in proportion to our tokens."""
+    """Divide pooled meters in proportion to our tokens."""
     by_meter = {meter: billed.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
         if billed.get(pooled):
@@ -355,15 +347,13 @@ def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, in
 def _add_regions(
     sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, billed_tokens: int, worth: int
 ) -> None:
-    """
-    Split the value of a meter by region, once in proportion to our values and once to the bill's tokens.
-    """
+    """Divide once in proportion to our values and once to the bill's tokens."""
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
-    # If a report repeats its rows, all copies of a row are in the same region.
+    # All copies of a repeated row are in the same region.
     times = billed_tokens // have if have and billed_tokens % have == 0 else 1
     for (region, regional_meter), value in ours.regional.items():
-        # if only the bill has tokens of this meter, their region is unknown
+        # the region of tokens that only the bill has is unknown
         if regional_meter == meter and whole:
             sums.counted_in[region] += min(worth, whole * times) * value // whole
     meters_of_bill = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
@@ -374,7 +364,7 @@ def _add_regions(
 
 
 def _level(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
-    """Adjust the value of moved tokens, so that both places are billed at the same ratio to our prices."""
+    """Both places of a move are billed at the same ratio to our prices."""
     coarse = split_sides.levels.coarse
     for move, less, gain in levelled(
         matched_moves,
@@ -389,7 +379,7 @@ def _level(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[
 
 
 def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
-    """Assign moved tokens to the regions that they have at their source."""
+    """Tokens keep the regions of their source."""
     for (region, regional_meter), value in ours.regional.items():
         if regional_meter == move.source[1]:
             sums.counted_in[region] += int(
@@ -398,9 +388,7 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
 
 
 def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
-    """
-    Subtract the billed tokens at our prices from the billed amount, by the meters that the bill distinguishes.
-    """
+    """Use the meters that the bill distinguishes."""
     for (cell, meter), amount in split_sides.paid.items():
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
@@ -425,10 +413,7 @@ def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) ->
 
 
 def _add_unpaid(split_sides: Split) -> None:
-    """
-    Add an amount of 0 for tokens without a billed line. On a day with amounts that belong to no tokens, those may be
-    for them.
-    """
+    """Amounts that belong to no tokens may be for those without a line, on the same day."""
     worth = split_sides.worth
     unplaced = {place[0].day for place, amount in split_sides.paid.items() if amount and not worth.get(place)}
     for (cell, meter), value in worth.items():
@@ -437,7 +422,6 @@ def _add_unpaid(split_sides: Split) -> None:
 
 
 def paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
-    """Return the meter under which the bill charges one of our meters in a cell."""
     if (cell, meter) in split_sides.paid:
         return meter
     pools = [
@@ -447,20 +431,20 @@ def paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
 
 
 def tier_of(stated: str | None) -> str:
-    """Return the tier as it is compared: the standard tier is ""."""
+    """The standard tier is ""."""
     return STANDARD if stated in (None, "", "standard", "default") else str(stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Tokens that the ledger has at `source` and the bill at `target`. Prices are per token."""
+    """Prices are per token."""
 
     source: Place
     target: Place
     tokens: int
-    price: Fraction  # average price in the ledger
+    price: Fraction  # average in the ledger
     target_price: Fraction
-    listed: int  # list price at the source, without surcharges for large inputs
+    listed: int  # at the source, without surcharges for large inputs
 
     @property
     def worth(self) -> Fraction:
@@ -501,7 +485,6 @@ def _matched(
     counted: Mapping[Cell, CountedSums],
     prices: Prices,
 ) -> Iterator[Move]:
-    """Yield moves between the chosen places, and subtract their tokens from `remaining`."""
     if min(chosen.values()) >= 0 or max(chosen.values()) <= 0:
         return
     for source in (cell_meter for cell_meter, extra in chosen.items() if extra < 0):

@@ -25,11 +25,10 @@ from gateway.bills.reconciliation.sides import (
 )
 from gateway.bills.reconciliation.wording import dollars
 
-# Confidence. EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of
-# the difference suggests the cause.
+# EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of the difference
+# suggests the cause.
 EXACT, STRONG, WEAK = "exact", "strong", "weak"
-# Placeholders for cause names: other claims about the same days and models, claims about their prices, and
-# claims about kinds of input.
+# other claims about the same days and models, claims about their prices, and claims about kinds of input
 OTHERS, PRICES, KINDS = "(others)", "(prices)", "(kinds)"
 OF_PRICES = frozenset({"price_change", "price_on_days", "discount", "tier", "region", "long_context"})
 OF_KINDS = frozenset({"cache_split", "cache_ttl_1h"})
@@ -37,8 +36,6 @@ TIER_NOT_GIVEN = "tier_not_given"
 
 
 class Portion(NamedTuple):
-    """The claimed amount and tokens of an entry."""
-
     amount: int
     tokens: int = 0
 
@@ -65,14 +62,14 @@ class Claim:
     keys: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
-    since: int = 0  # first day on which the cause applies; 0 means all days
+    since: int = 0  # 0 means all days
     is_of_tokens: bool = True
-    beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
+    beside: tuple[str, ...] = ()  # would explain the same amounts
     parts: Mapping[Entry, Portion] = field(default_factory=dict, repr=False)
 
     @property
     def is_hint(self) -> bool:
-        """Return whether the cause is only likely. Its amount then stays unexplained."""
+        """The amount of a likely cause stays unexplained."""
         return self.sure == WEAK or bool(self.beside)
 
 
@@ -92,7 +89,7 @@ def claim_of(
     beside: Iterable[str] = (),
     taken: Mapping[Entry, Portion] | None = None,
 ) -> Claim:
-    """Return a claim of amounts by cell. `exchange` means that days only exchange amounts."""
+    """`exchange`: days only exchange amounts."""
     by_day: dict[int, int] = defaultdict(int)
     for cell, amount in by_cell.items():
         by_day[cell.day] += amount
@@ -145,24 +142,24 @@ class Case:
 
     def is_rounded(self, entry: Entry, worth: int | None = None) -> bool:
         """
-        Return whether the remaining rate is within half of the last digit per line. `worth` is the value of the tokens
-        if it is not at our prices.
+        Return whether the rate is within half of the last digit per line.
+
+        `worth` is the value of the tokens if it is not at our prices.
         """
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
         left = self.remainder.amounts.get(entry, 0)
-        if worth is not None:  # the provider may have rounded before and after it applied a factor
+        if worth is not None:  # the provider may round before and after it applies a factor
             left += self.split.worth[cell, meter] - worth
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
 
     def slack(self, place: Place) -> int:
-        """Return how much the rounding of a place's lines may be. They may be rounded before a factor is applied."""
+        """Lines may be rounded before a factor is applied."""
         digit: int = max(self.precision.get(place[0].day, 0), MICRO)
         return digit * max(1, self.split.lines.get(place, 0))
 
     def allows(self, place: Place, amount: int) -> bool:
-        """Return whether an amount is within the rounding of a place, or a share NOTHING of its value."""
         return abs(amount) <= max(self.slack(place), int(abs(self.split.worth[place]) * NOTHING))
 
     def fits(self, rest: Mapping[Place, int], expected: Mapping[Place, int]) -> bool:
@@ -176,11 +173,10 @@ class Case:
         return are_near and chance <= LARGE_SHARE * size
 
     def are_few(self, days: Collection[int]) -> bool:
-        """Return whether these are too few of the compared days to show more than chance."""
         return len(days) < min(LEAST_DAYS, len(self.days))
 
     def priced(self, model: str) -> list[Entry]:
-        """Return the rates of a model's places with a billed amount, including those that are 0."""
+        """Include rates of 0."""
         return [
             (RATE, cell, meter)
             for (cell, meter), worth in self.split.worth.items()
@@ -197,10 +193,7 @@ class Case:
         portions: Mapping[Entry, Portion] | None = None,
         beside: Sequence[str] = (),
     ) -> Iterator[Claim]:
-        """
-        Claim portions of entries, or whole entries with the rates of their cells. Yield nothing if
-        nothing is left.
-        """
+        """Claim portions of entries, or whole entries with the rates of their cells."""
         entries = entries if portions else self.remainder.with_rates(entries)
         claim = self.remainder.take(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
@@ -215,22 +208,18 @@ class Case:
 
 
 class Left:
-    """The amounts and tokens that no cause has claimed yet."""
-
     def __init__(self, split: Split) -> None:
         self._split = split
         self.amounts: dict[Entry, int] = dict(split.parts)
         self.extra: dict[Place, int] = dict(split.extra)
-        self.explained: set[Cell] = set()  # cells whose one-sided calls are explained
+        self.explained: set[Cell] = set()  # their one-sided calls are explained
         self.unreported_tiers: set[tuple[str, str]] = set()  # keys and models with calls of another tier
         self.changed: set[str] = set()  # models with calls on both sides whose tokens a claim has taken
-        self.doubtful: set[Cell] = (
-            set()
-        )  # cells whose tokens a hint has taken, so the rest of them is uncertain
-        self.may_be_silent: list[int] = []  # days with hours without calls, which may be silent by chance
-        self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
-        self._priced: set[Place] = set()  # money cells and meters whose whole rate was claimed
-        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # cells by money cell and meter
+        self.doubtful: set[Cell] = set()  # the rest of the tokens is uncertain after a hint
+        self.may_be_silent: list[int] = []  # hours without calls may be silent by chance
+        self.shift = 0  # by which the ledger's times are ahead of the bill's days
+        self._priced: set[Place] = set()  # whole rates were claimed
+        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # by money cell and meter
 
     @property
     def unexplained(self) -> int:
@@ -238,9 +227,9 @@ class Left:
 
     def paid(self, cell: Cell, meter: str) -> int | None:
         """
-        Return the amount billed for tokens, minus claimed portions of the rate.
+        Subtract claimed portions.
 
-        Return None if the rate was claimed as a whole, or if only one side has the tokens, because their
+        Return None for a rate that was claimed as a whole, and for tokens of only one side, because their
         price may differ.
         """
         entry = (RATE, cell, meter)
@@ -249,7 +238,6 @@ class Left:
         return self._split.paid[cell, meter] - self._split.parts.get(entry, 0) + self.amounts.get(entry, 0)
 
     def _are_explained(self, cell: Cell, meter: str) -> bool:
-        """Return whether all calls with tokens of this meter in a money cell are explained."""
         if not self._fine:
             for fine, kind in self._split.values:
                 self._fine[self._split.levels.coarse(fine), kind].append(fine)
@@ -257,7 +245,7 @@ class Left:
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
     def volume(self) -> list[Entry]:
-        """Return the remaining entries of volume, including those without a price."""
+        """Include entries without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
     def with_rates(self, volume: Iterable[Entry]) -> list[Entry]:
@@ -286,8 +274,8 @@ class Left:
 
     def shares_of_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
         """
-        Return portions of rates in money cells that also have one-sided tokens outside of `entries`. Each
-        portion is in proportion to the value of the tokens in `entries`.
+        Divide rates of money cells that also have one-sided tokens outside of `entries`, in proportion to the
+        value of tokens.
         """
         chosen = set(entries)
         own_worth: dict[Place, int] = defaultdict(int)
@@ -304,7 +292,6 @@ class Left:
         }
 
     def _is_one_share(self, volume: Sequence[Entry], rates: Sequence[Entry]) -> bool:
-        """Return whether rates are the same share of the one-sided tokens' value in each cell."""
         worth: dict[Place, int] = defaultdict(int)
         for entry in volume:
             if entry[0] == VOLUME:
@@ -320,7 +307,6 @@ class Left:
         return [entry for entry in self.amounts if entry[0] == part]
 
     def rates(self, model: str) -> list[Entry]:
-        """Return the remaining rate entries of a model."""
         return [entry for entry in self.of(RATE) if entry[1].model == model]
 
     def take(
@@ -383,10 +369,10 @@ class Left:
             by_cell[cell] += share or 0
         if not is_any_taken:
             return None
-        # If a claim about tokens leaves only a difference of rates, this difference does not show a price.
+        # such a difference does not show a price
         if not portions or VOLUME in parts:
             self._priced |= priced_whole
-        # The evidence mentions the price even if the price differences cancel each other out.
+        # price differences may cancel each other out
         if VOLUME in parts and prices > ALIKE * abs(amount) and not are_prices_known:
             evidence += f"; {dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)
@@ -406,20 +392,18 @@ class Left:
         )
 
     def portion(self, entry: Entry, share: Fraction) -> Portion:
-        """Return a share of what is left of an entry."""
         part, cell, meter = entry
         tokens = self.extra.get((cell, meter), 0) if part == VOLUME else 0
         return Portion(round(self.amounts.get(entry, 0) * share), round(tokens * share))
 
     def beside(self, entry: Entry, portion: Portion) -> Portion:
-        """Return the rest of an entry after a portion is subtracted."""
         _, cell, meter = entry
         amount = self.amounts.get(entry, 0)
         tokens = self.extra.get((cell, meter), 0)
         return Portion(amount - portion.amount, tokens - portion.tokens)
 
     def said(self, entry: Entry) -> Portion:
-        """Return the bill's side of a volume entry: value at our prices, and tokens."""
+        """Return the value at our prices, and tokens."""
         _, cell, meter = entry
         split = self._split
         return Portion(
@@ -427,7 +411,6 @@ class Left:
         )
 
     def said_tokens(self, cell: Cell, meter: str) -> int:
-        """Return the billed tokens of a cell and meter."""
         split = self._split
         own_tokens = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
         return own_tokens + split.extra.get((cell, meter), 0)
@@ -435,7 +418,6 @@ class Left:
     def _leave(
         self, entry: Entry, share: int | None, tokens: int | None, portion: Portion
     ) -> tuple[int, int | None]:
-        """Put back the rest of an entry after a portion of it was claimed, and return the portion."""
         part, cell, meter = entry
         is_all = part == VOLUME and tokens is not None and abs(tokens - portion.tokens) <= 1
         if is_all:

@@ -69,7 +69,7 @@ def left_out(case: Case) -> Iterator[Claim]:
     in the bill's prices.
     """
     if not case.precision:
-        return  # the bill has no money
+        return  # no money on the bill
     lines = {meter for part, _, meter in case.split.parts if part == OTHER}
     left = {meter for _, _, meter in case.remainder.of(OTHER)} - {"tax"}
     are_prices_ours = all(case.is_rounded(entry) for entry in case.remainder.of(RATE))
@@ -102,7 +102,7 @@ def beside_sums(claim: Claim, case: Case) -> Claim:
 
 
 def stated_beside(case: Case, charge: str, amount: int) -> str:
-    """Return what contracts state about a charge that the bill has as an amount of tokens, to end a sentence."""
+    """The text ends a sentence."""
     terms = _stated(case, charge)
     if not terms:
         return ""
@@ -113,7 +113,7 @@ def stated_beside(case: Case, charge: str, amount: int) -> str:
 
 
 def _stated(case: Case, charge: str) -> list[ContractSum]:
-    """Return the amounts that contracts state for a charge. Capacity is that of the compared days."""
+    """Capacity is that of the compared days."""
     if charge != COMMITMENT:
         return [each for each in case.sums if each.charge == charge]
     capacity_terms = [
@@ -133,7 +133,6 @@ def _what(terms: Sequence[ContractSum]) -> str:
 
 
 def _contracts(terms: Sequence[ContractSum]) -> str:
-    """Return what contracts state, as a part of a sentence."""
     names, amount = sorted({each.contract for each in terms}), sum(each.amount for each in terms)
     counted = "" if {each.charge for each in terms} == {COMMITMENT} else " for the calls that were counted"
     return f"the contract {named(names)} states {dollars(amount)}{counted}"
@@ -146,7 +145,6 @@ def _lines(case: Case, charge: str) -> list[Entry]:
 def _compared(
     case: Case, charge: str, entries: Sequence[Entry], terms: Sequence[ContractSum], advice: str
 ) -> Iterator[Claim]:
-    """Claim lines of a charge, which `terms` state."""
     lines = [entry for entry in entries if entry[0] == OTHER]
     billed = sum(case.remainder.amounts[entry] for entry in lines)
     is_same = abs(billed - sum(each.amount for each in terms)) <= COARSEST
@@ -168,7 +166,7 @@ def _compared(
 
 
 def _left_out(case: Case) -> list[Entry]:
-    """Return the tokens of capacity that the ledger counts at no cost, and that the bill does not have."""
+    """The ledger counts these tokens at no cost."""
     return [
         (VOLUME, cell, meter)
         for (cell, meter), extra in case.remainder.extra.items()

@@ -22,8 +22,9 @@ SHIFTS = sorted((hours for hours in range(-14, 15) if hours), key=abs)  # of equ
 @dataclass(frozen=True, slots=True)
 class Shift:
     """
-    A shift: by how many hours the ledger's times are ahead of the bill's days. `moved` are the tokens that
-    the shift moves, by day, and `left` are the differences that remain.
+    The ledger's times are `hours` ahead of the bill's days.
+
+    Tokens are by day: those that the shift moves, and the differences that remain.
     """
 
     hours: int
@@ -37,11 +38,10 @@ class Shift:
         return sum(not left for left in tokens) * 2 > len(tokens)
 
     def from_day(self, day: int) -> int:
-        """Return the day in the ledger that has the moved tokens of a day in the bill."""
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def others(self, billed: Mapping[int, int]) -> list[int]:
-        """Return the days on which a large difference remains, if they are few."""
+        """Return nothing if many days have a large difference."""
         usual = median(map(abs, self.unexplained_by_day.values()))
         days = [
             day
@@ -142,8 +142,8 @@ def _is_apart(case: Case) -> bool:
 
 def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     """
-    Return whether each day's surplus is missing on its neighbor. Then the running sum has the same sign
-    throughout and never exceeds a day's tokens. Otherwise calls are missing on some days and surplus on others.
+    Return whether each day's surplus is missing on its neighbor. Otherwise calls are missing on some days and
+    surplus on others.
     """
     sums = list(accumulate(tokens for _, tokens in sorted(by_day.items())))
     highest = max(*sums, 0)
@@ -153,7 +153,7 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
 
 
 def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
-    """Return portions of some days' entries for the tokens that a shift moves, at the mean billed price."""
+    """The tokens have the mean billed price."""
     remainder = case.remainder
     entries = [entry for entry in remainder.volume() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)
@@ -171,7 +171,6 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
 
 
 def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
-    """Return by day the token difference and the counted tokens."""
     by_day: dict[int, int] = defaultdict(int)
     for (cell, _), extra in case.remainder.extra.items():
         by_day[cell.day] += extra
@@ -182,7 +181,6 @@ def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
-    """Return the tokens that a shift by `hours` moves into each day."""
     moved_by_day = {}
     for day in case.days:
         start = day + hours * HOUR_S
@@ -192,9 +190,7 @@ def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]
 
 
 def shift_of(case: Case) -> Shift | None:
-    """
-    Return the hours by which the ledger's times are ahead, or None if no shift explains all or most days.
-    """
+    """Return None if no shift explains all or most days."""
     by_day, counted = _days(case)
     if not case.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
         return None

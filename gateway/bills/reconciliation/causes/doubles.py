@@ -12,10 +12,7 @@ from gateway.bills.reconciliation.wording import named
 
 
 def counted_twice(case: Case) -> Iterator[Claim]:
-    """
-    Claim keys and models for which two sources report the same calls, so that exactly twice as much was
-    counted as billed on every day.
-    """
+    """Claim keys and models for which exactly twice as much was counted as billed on every day."""
     split = case.split
     remainder = case.remainder
     twice = split.repeats.counted
@@ -42,9 +39,8 @@ def counted_twice(case: Case) -> Iterator[Claim]:
 
 def double_report(case: Case) -> Iterator[Claim]:
     """
-    Claim what a source reports in addition to another one: L - P = S in each cell, where S are the tokens of the
-    source. The equation is checked for each key and model alone, and then for all that are left. If only most of
-    their excess is like this, the cause is only likely.
+    Claim what a source reports in addition to another one: L - P = S in each cell, where S are the tokens of
+    the source. If only most of their excess is like this, the cause is only likely.
     """
     yield from _of_keys_and_models(case)
     remainder = case.remainder
@@ -79,7 +75,7 @@ def double_report(case: Case) -> Iterator[Claim]:
 
 
 def _of_keys_and_models(case: Case) -> Iterator[Claim]:
-    """Claim keys and models for which exactly one of several sources has the excess of each cell."""
+    """Claim where exactly one of several sources has the excess of each cell."""
     remainder, counted = case.remainder, case.split.counted
     excess = _excess(case)
     cells: dict[Owner, set[Cell]] = defaultdict(set)
@@ -119,7 +115,6 @@ def _of_keys_and_models(case: Case) -> Iterator[Claim]:
 
 
 def _excess(case: Case) -> dict[Cell, int]:
-    """Return the tokens by cell that were counted and not billed."""
     excess: dict[Cell, int] = defaultdict(int)
     for (cell, _), extra in case.remainder.extra.items():
         excess[cell] -= extra
@@ -127,7 +122,6 @@ def _excess(case: Case) -> dict[Cell, int]:
 
 
 def _beside(case: Case, cells: Iterable[Cell]) -> set[str]:
-    """Return the sources with tokens in these cells."""
     return {name for cell in cells for name, tokens in case.split.counted[cell].by_source.items() if tokens}
 
 

@@ -49,8 +49,9 @@ _LARGE = (
 @dataclass(frozen=True, slots=True)
 class _Exchange:
     """
-    The places of one day where tokens were exchanged: some places have too many tokens, others too few.
-    `net_share` is the net difference as a share of the billed tokens. `is_one_way` means that each kind of token is
+    Places of one day that exchange tokens: some have too many, others too few.
+
+    `net_share` is the net difference as a share of the billed tokens. `is_one_way`: each kind of token is
     exchanged by itself, in the same direction as the others.
     """
 
@@ -93,7 +94,7 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
 
 
 def _is_not_given(case: Case, exchange: _Exchange) -> bool:
-    """Return whether tokens of a cheaper, named tier in the ledger have the standard tier in the bill."""
+    """A cheaper tier of the ledger is the standard tier in the bill."""
     extra, listed = case.remainder.extra, case.split.listed
     return exchange.gains == {STANDARD} and all(
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
@@ -103,14 +104,14 @@ def _is_not_given(case: Case, exchange: _Exchange) -> bool:
 
 
 def _is_of_named(case: Case, exchange: _Exchange) -> bool:
-    """Return whether sources report a tier for tokens that have another tier in the bill."""
+    """Sources report another tier than the bill."""
     return any(
         cell.tier != STANDARD and case.remainder.extra[cell, meter] < 0 for cell, meter in exchange.places
     )
 
 
 def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
-    """Return the places of each day, key and model where tokens have another tier in the bill."""
+    """Group the places by day, key and model."""
     groups: dict[Cell, list[Place]] = defaultdict(list)
     for cell, meter in case.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
@@ -118,7 +119,7 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
     for cell, sums in case.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
     exchanges: dict[Cell, _Exchange] = {}
-    # if the times are shifted, tokens that moved to other days make the tiers differ by chance
+    # tokens that moved to other days make the tiers differ by chance
     is_shifted = shift_of(case) is not None
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
@@ -137,7 +138,7 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
 
 
 def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> bool:
-    """Return whether the tiers in `gains` have more of each kind of token, and other tiers as many fewer."""
+    """Return whether tiers in `gains` have more of each kind of token, and others as many fewer."""
     net: dict[str, int] = defaultdict(int)
     for cell, meter in places:
         extra = case.remainder.extra[cell, meter]
@@ -155,7 +156,7 @@ def _claims_of_tiers(
     beside: Sequence[str] = (),
 ) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
-    is_mixed = False  # whether large inputs changed their tier or their kind
+    is_mixed = False  # large inputs changed their tier or their kind
     for group, exchange in exchanges.items():
         case.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_whole:
@@ -194,7 +195,7 @@ def _claims_of_tiers(
 
 
 def _of_unlisted(case: Case, exchanges: Mapping[Cell, _Exchange]) -> dict[Entry, Portion]:
-    """Return the price of the tiers of these exchanges that the price list lacks, if all exchanges are exact."""
+    """Return nothing if an exchange is inexact."""
     if not all(exchange.is_exact for exchange in exchanges.values()):
         return {}
     pairs = {(group.model, tier) for group, exchange in exchanges.items() for tier in exchange.gains}
@@ -228,15 +229,12 @@ def _lasting(
 
 
 def _exchanged(extras: Iterable[int]) -> int:
-    """Return how many tokens are surplus in some places and missing in others."""
     extras = list(extras)
     return min(sum(extra for extra in extras if extra > 0), -sum(extra for extra in extras if extra < 0))
 
 
 def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
-    """
-    Return portions that exchange the same number of tokens between places with too many and with too few tokens.
-    """
+    """Exchange the same number of tokens between places with too many and with too few."""
     extras = {cell_meter: case.remainder.extra[cell_meter] for cell_meter in places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)
@@ -252,7 +250,8 @@ def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
 
 def _portions_of_tiers(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
-    Return the part of the differences that is an exchange between tiers, if kinds of tokens differ as well.
+    Separate the exchange of tiers from differences of kinds.
+
     The net difference of each kind is subtracted first, in proportion to the ledger's excess per tier. Return
     nothing if the kinds agree.
     """
@@ -290,7 +289,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
     exchanges: dict[Cell, _Exchange] = {}
     unbilled_kinds = _unbilled_kinds(case)
     whole = dict[Entry, Portion]()
-    # if the times are shifted, tokens that moved to other days make the kinds differ by chance
+    # tokens that moved to other days make the kinds differ by chance
     is_shifted = shift_of(case) is not None
     for cell, meters in groups.items():
         billed_input = sum(
@@ -343,10 +342,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
 
 
 def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
-    """
-    Find kinds of input that the ledger has for a model but the bill never has. Map each to the kind with
-    about as many surplus tokens.
-    """
+    """Map kinds of input that the bill never has to the kind with about as many surplus tokens."""
     split = case.split
     billed_tokens: dict[tuple[str, str], int] = defaultdict(int)
     extra: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
@@ -371,10 +367,7 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
 def _of_unbilled_kinds(
     case: Case, cell: Cell, unbilled_kinds: Mapping[tuple[str, str], str]
 ) -> dict[Entry, Portion]:
-    """
-    Claim all tokens of a cell under kinds that the bill lacks, and as many tokens under the kinds in which
-    the bill counts them.
-    """
+    """Move tokens under kinds that the bill lacks to the kinds in which the bill counts them."""
     portions: dict[Entry, Portion] = {}
     for (model, meter), target in unbilled_kinds.items():
         tokens = -case.remainder.extra.get((cell, meter), 0)

@@ -30,7 +30,7 @@ from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHE
 from gateway.bills.reconciliation.limits import COARSEST
 from gateway.bills.reconciliation.wording import spaced
 
-ANY_PRICE = "another_price"  # stands for a price cause that is not known
+ANY_PRICE = "another_price"  # not known
 Test = Callable[[Case], Iterator[Claim]]
 
 TESTS: Sequence[Test] = (
@@ -79,8 +79,9 @@ _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 def claims(case: Case) -> list[Claim]:
     """
-    Run all checks. Return the claims, largest first, each with the causes that would explain the same amounts. `worded`
-    adds these causes to the evidence.
+    Return the claims, largest first, each with the causes that would explain the same amounts.
+
+    `worded` adds these causes to the evidence.
     """
     found = [claim for test in TESTS for claim in test(case)]
     named_claims = [_named(claim, found, case) for claim in found]
@@ -89,7 +90,6 @@ def claims(case: Case) -> list[Claim]:
 
 
 def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
-    """Replace placeholders in `beside` by the names of causes."""
     names: list[str] = []
     for cause_name in claim.beside:
         if cause_name in (OTHERS, KINDS):
@@ -107,7 +107,6 @@ def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
 
 
 def worded(claim: Claim) -> Claim:
-    """Add the other causes that would explain the same amounts to the evidence."""
     if not claim.beside:
         return claim
     beside = tuple(sorted(set(claim.beside) - {claim.cause}))
@@ -119,10 +118,10 @@ def worded(claim: Claim) -> Claim:
 
 def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     """
-    Return the price causes of the same models. If calls have their own price, causes of other claims and
-    models count as well. If there are none, return ANY_PRICE.
+    Return the price causes of the same models, or ANY_PRICE.
 
-    Return nothing for models without a counted call, because everything billed for them is due to unreported calls.
+    If calls have their own price, claims of other models count as well. For models without a counted call,
+    return nothing, because everything billed for them is due to unreported calls.
     """
     models = {cell.model for cell in claim.by_cell} & {cell.model for cell in case.split.counted}
     if not models:
@@ -139,7 +138,7 @@ def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     ]
     if names or not models & case.split.varying:
         return names or [ANY_PRICE]
-    # The missing tokens may hide a price difference that claims about other models show.
+    # missing tokens may hide a price difference that claims about other models show
     of_calls = [
         other_claim.cause
         for other_claim in all_claims
@@ -149,6 +148,5 @@ def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
 
 
 def _overlap(claim: Claim, other_claim: Claim) -> bool:
-    """Return whether both claims are about tokens of the same days and models."""
     places = {(cell.day, cell.model) for cell in claim.by_cell}
     return other_claim.is_of_tokens and any((cell.day, cell.model) in places for cell in other_claim.by_cell)

@@ -25,16 +25,13 @@ ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
 )
 
-# cell, meter, tokens that the ledger lacks for both, and billed tokens
+# missing tokens, and billed tokens, of a cell and meter
 _Said = tuple[Cell, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Doubts:
-    """
-    Other causes that would explain the same tokens: `words` for the evidence, and the names of the
-    causes in `beside`.
-    """
+    """`beside` has further causes of the same tokens, `note` their words for the evidence."""
 
     note: str = ""
     beside: tuple[str, ...] = ()
@@ -45,7 +42,7 @@ class Doubts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """Cells of a model that differ only in their context window. Missing tokens are `lacking`, by input and output."""
+    """The cells differ only in their context window. `lacking` has input and output."""
 
     lacking: Mapping[str, int]
     tokens: int
@@ -55,13 +52,13 @@ class _Group:
 
     @property
     def lacks_calls(self) -> bool:
-        """Return whether the group lacks both input and output, and calls if the bill states their number."""
+        """Return whether both input and output are missing, and calls if the bill states their number."""
         is_whole = self.billed_calls is None or self.billed_calls > self.calls
         return is_whole and all(self.lacking.get(kind, 0) > 0 for kind in (INPUT, OUTPUT))
 
 
 def _groups(case: Case, model: str) -> list[_Group] | None:
-    """Return the groups of a model that no claim explains, or None if any model has surplus tokens."""
+    """Leave out what claims explain. Return None if any model has surplus tokens."""
     remainder, split = case.remainder, case.split
     lacking: dict[Cell, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for (cell, meter), extra in remainder.extra.items():
@@ -95,8 +92,9 @@ def _groups(case: Case, model: str) -> list[_Group] | None:
 
 def _are_calls(case: Case, model: str, groups: Sequence[_Group], number: int) -> bool:
     """
-    Return whether `number` calls of the mean size of the model's counted calls have the missing tokens, both for
-    input and for output. The bill must state the number of calls.
+    Return whether `number` calls of the counted calls' mean size have the missing input and output.
+
+    The bill must state the number of calls.
     """
     ours, theirs = _of_model(case, model)
     if theirs is None or ours.calls <= ours.unsized or not number:
@@ -150,7 +148,6 @@ def usage_missing(case: Case) -> Iterator[Claim]:
 
 
 def _are_others_equal(groups: Sequence[_Group], has_cause: Callable[[_Group], bool]) -> bool:
-    """Return whether only groups with the cause lack tokens, while other groups have tokens and lack none."""
     others = [group for group in groups if not has_cause(group)]
     return any(group.tokens for group in others) and not any(any(group.lacking.values()) for group in others)
 
@@ -244,7 +241,6 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
 
 
 def _is_even(case: Case, model: str, entries: Sequence[Entry]) -> bool:
-    """Return whether input and output lack about the same share."""
     lacking: dict[str, int] = defaultdict(int)
     billed: dict[str, int] = defaultdict(int)
     for _, cell, meter in entries:
@@ -258,7 +254,7 @@ def _is_even(case: Case, model: str, entries: Sequence[Entry]) -> bool:
 
 
 def _is_one_ratio(case: Case, model: str) -> bool:
-    """Return whether the bill has one multiple of a model's tokens on each day, as another tokenizer counts."""
+    """Return whether each day has the same multiple of a model's tokens, as another tokenizer would count."""
     sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in _said(case):
         if cell.model == model:
@@ -271,14 +267,13 @@ def _is_one_ratio(case: Case, model: str) -> bool:
 
 
 def _meter(meter: str) -> str:
-    """Treat all kinds of input as one, because their shares vary from call to call but even out in total."""
+    """The shares of kinds of input vary from call to call but even out in total."""
     return meter if meter == OUTPUT else INPUT
 
 
 def _missing(case: Case, model: str) -> list[Entry]:
     """
-    Return a model's volume entries. Return nothing if about as many tokens are surplus as missing, because
-    missing calls do not explain that.
+    Return nothing if about as many tokens are surplus as missing, because missing calls do not explain that.
     """
     extras = {
         (cell, meter): extra for (cell, meter), extra in case.remainder.extra.items() if cell.model == model
@@ -291,7 +286,6 @@ def _missing(case: Case, model: str) -> list[Entry]:
 
 
 def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
-    """Return missing and billed tokens by day."""
     by_day: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for cell, _, extra, tokens in billed_places:
         by_day[cell.day] = by_day[cell.day][0] + extra, by_day[cell.day][1] + tokens
@@ -299,7 +293,7 @@ def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
 
 
 def _said(case: Case) -> Iterator[_Said]:
-    """Yield all cells and meters with billed tokens."""
+    """Skip cells and meters without billed tokens."""
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.remainder.extra.keys():
         tokens = case.remainder.said_tokens(cell, meter)
@@ -309,8 +303,9 @@ def _said(case: Case) -> Iterator[_Said]:
 
 def days_lacking_half(case: Case) -> set[int]:
     """
-    Return the days that lack at least half of every kind of token of every key and model. Tiers are compared
-    separately unless the other days lack little.
+    Each day lacks at least half of every kind of token of every key and model.
+
+    Tiers are compared separately unless the other days lack little.
     """
     return _days_lacking_half(case, list(_said(case)))
 
@@ -336,7 +331,7 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
 
 
 def _silent(case: Case) -> Doubts:
-    """Return hours without a call as another possible cause of missing tokens."""
+    """Hours without a call may also explain missing tokens."""
     if not case.remainder.may_be_silent:
         return Doubts()
     days = named([day_text(day) for day in case.remainder.may_be_silent])
@@ -344,9 +339,7 @@ def _silent(case: Case) -> Doubts:
 
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
-    """
-    Return a model's counted sums and its number of billed calls (None if not stated), without explained cells.
-    """
+    """Leave out explained cells. The number of billed calls is None if not stated."""
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():
         if cell.model == model and cell not in case.remainder.explained and cell.day not in without:

@@ -18,14 +18,14 @@ MISSING = frozenset({"unreported_calls", "usage_missing", "output_missing"})
 ONE_SIDED = {
     "no_bill": "posted_late",
     "no_telemetry": "time_edge",
-}  # cause of days -> the cause if days exchange
-# causes of names that only one side has
+}  # causes of days, and the cause if days exchange
+# only one side has the name
 ONE_NAME = frozenset({"unreported_traffic", "other_account"})
 _OF_AMOUNTS = OF_PRICES | {"cache_ttl_1h"}
 _ONE_PRICE = frozenset({"price_change", "price_on_days", "discount", "tier"})
 ANY_KEY = "(any key)"
 _Kind = tuple[str, str, bool]  # key, model, and whether the tokens are output
-_Rest = dict[str, Counter[int]]  # amounts by model and day
+_Rest = dict[str, Counter[int]]  # by model and day
 _Series = tuple[str, str, int]  # model, meter and day
 
 
@@ -66,7 +66,7 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     renamed = _models_under_other_names(claims, case)
     results = [_tested(claim, case, by_kind, exchanged, silent, rest, renamed) for claim in claims]
     left = _models_left(case)
-    for _ in range(2):  # a price that is doubted makes those of other models doubtful
+    for _ in range(2):  # a doubtful price makes those of other models doubtful
         doubtful = left | {
             model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
         }
@@ -75,7 +75,7 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
 
 
 def _models_under_other_names(claims: Iterable[Claim], case: Case) -> set[str]:
-    """Return the models with tokens that have another name on the other side, or that may have one."""
+    """Return models whose tokens have, or may have, another name on the other side."""
     snapshots = {family(cell.model) for cell, _ in case.split.extra if cell.model in _counted_models(case)}
     moved = {model for claim in claims if claim.cause == "other_model" for model in claim.models}
     return moved | {cell.model for cell in case.split.billed if family(cell.model) in snapshots}
@@ -87,8 +87,8 @@ def _counted_models(case: Case) -> set[str]:
 
 def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
     """
-    Doubt a price of all days, or of all days but some that have another price, if other models have an unexplained
-    price or no money at all: a fee may be on every line.
+    Doubt a price of all days, or of all but some with another price, if other models have an unexplained
+    price or no money: a fee may be on every line.
     """
     is_fee = (
         claim.cause == "price_change"
@@ -99,7 +99,7 @@ def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
 
 
 def _is_changed(claim: Claim, case: Case) -> bool:
-    """Return whether a place has our price before the first day of a claim."""
+    """Return whether a place has our price before the claim's first day."""
     meters = {(cell.model, meter) for _, cell, meter in claim.parts}
     return any(
         cell.day < claim.since
@@ -112,7 +112,7 @@ def _is_changed(claim: Claim, case: Case) -> bool:
 
 
 def _models_left(case: Case) -> set[str]:
-    """Return the models with an unexplained amount at most of their places."""
+    """The amount of most of their places is unexplained."""
     places, left = Counter[str](), Counter[str]()
     for place, worth in case.split.worth.items():
         if worth > 0 and place in case.split.paid:
@@ -123,7 +123,7 @@ def _models_left(case: Case) -> set[str]:
 
 
 def _is_on_all_money(claim: Claim, case: Case) -> bool:
-    """Return whether all money is of the claim's models at one factor, while other models have tokens without money."""
+    """Other models have tokens without money, and the claim's models all money, at one factor."""
     paid = {cell.model for (cell, _), amount in case.split.paid.items() if amount}
     models = {cell.model for (cell, _), worth in case.split.worth.items() if worth > 0}
     amounts, worths = Counter[str](), Counter[str]()
@@ -165,7 +165,6 @@ def _tested(
 def _beside_tokens(
     claim: Claim, case: Case, by_kind: Counter[_Kind], silent: set[int], renamed: set[str]
 ) -> Iterator[str]:
-    """Yield other causes of the tokens that a claim states as missing, or as those of one name."""
     if claim.cause not in MISSING and claim.cause not in ONE_NAME:
         return
     own, of_any_key = Counter[_Kind](), Counter[_Kind]()
@@ -192,7 +191,7 @@ def _beside_tokens(
 
 
 def _are_lacking(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
-    """Return whether the period has at least half of the claimed tokens as a difference, for each of their kinds."""
+    """The difference of the period must be half of the claimed tokens, for each of their kinds."""
     return all(
         2 * (by_kind[kind] if tokens > 0 else -by_kind[kind]) >= abs(tokens)
         for kind, tokens in claimed.items()
@@ -201,7 +200,6 @@ def _are_lacking(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
 
 
 def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
-    """Yield other causes of the amounts that a claim states as those of a price."""
     if claim.cause in _ONE_PRICE and any(
         (cell.model, cell.tier) in case.split.unlisted for cell in claim.by_cell
     ):
@@ -219,7 +217,7 @@ def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
 
 
 def _is_without_discount(claim: Claim, case: Case) -> bool:
-    """Return whether the amounts are those of the standard tier, although both sides have a tier with a discount."""
+    """Both sides have a tier with a discount, but the amounts are those of the standard tier."""
     places = [(cell, meter) for part, cell, meter in claim.parts if part == RATE]
     full = sum(case.split.full[place] for place in places)
     worth = sum(case.split.worth[place] for place in places)
@@ -227,7 +225,7 @@ def _is_without_discount(claim: Claim, case: Case) -> bool:
 
 
 def _is_without_premium(claim: Claim, case: Case) -> bool:
-    """Return whether the amounts are the part of our prices that the list adds for large inputs."""
+    """The amounts are what our prices add for large inputs."""
     rates = {
         (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
     }
@@ -238,7 +236,6 @@ def _is_without_premium(claim: Claim, case: Case) -> bool:
 
 
 def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
-    """Return the days next to days without telemetry."""
     silent = {day for claim in claims if claim.cause == "no_telemetry" for day in claim.days}
     return {
         day
@@ -249,7 +246,7 @@ def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
 
 
 def _rest_by_model(case: Case) -> _Rest:
-    """Return the size of the rates of each model and day that no claim has taken, without rounding."""
+    """Leave out claimed and rounded rates."""
     rest: _Rest = defaultdict(Counter)
     for entry, amount in case.remainder.amounts.items():
         if entry[0] == RATE and not case.is_rounded(entry):
@@ -259,8 +256,9 @@ def _rest_by_model(case: Case) -> _Rest:
 
 def _leaves_price(claim: Claim, rest: _Rest) -> bool:
     """
-    Return whether a model of a price claim has other rates that are large next to the claimed ones. Regions may be
-    known on some days only.
+    Return whether a model has other rates that are large next to the claimed ones.
+
+    Regions may be known on some days only.
     """
     taken = Counter[str]()
     for (part, cell, _), portion in claim.parts.items():
@@ -273,7 +271,7 @@ def _leaves_price(claim: Claim, rest: _Rest) -> bool:
 
 
 def _may_lack_output(claim: Claim, case: Case) -> bool:
-    """Return whether a price of output alone is of days for which no bill states tokens. Output may be missing."""
+    """Output may be missing if no bill states tokens for the days of a price of output alone."""
     places = [(cell.day, meter) for part, cell, meter in claim.parts if part == RATE]
     return {meter for _, meter in places} == {OUTPUT} and case.split.metered.isdisjoint(
         day for day, _ in places
@@ -281,7 +279,7 @@ def _may_lack_output(claim: Claim, case: Case) -> bool:
 
 
 def _may_be_again(claim: Claim, case: Case) -> bool:
-    """Return whether days without tokens on the bill have a multiple of their value, as if rows were repeated."""
+    """Rows may be repeated if days without tokens on the bill have a multiple of their value."""
     if not case.split.metered.isdisjoint(claim.days):
         return False
     worth = sum(case.split.worth[cell, meter] for part, cell, meter in claim.parts if part == RATE)
@@ -291,7 +289,7 @@ def _may_be_again(claim: Claim, case: Case) -> bool:
 
 def _leaves_opposite(claim: Claim, case: Case) -> bool:
     """
-    Return whether half of a claim about tokens has the opposite amount unexplained on the same days, as if the bill had
+    Return whether half of the tokens has the opposite amount unexplained on the same days, as if the bill had
     the tokens and not their money.
     """
     coarse = case.split.levels.coarse
@@ -307,7 +305,7 @@ def _leaves_opposite(claim: Claim, case: Case) -> bool:
 
 
 def _is_within_rounding(claim: Claim, case: Case) -> bool:
-    """Return whether a claim about amounts is less than twice the rounding of their lines, which fits any cause."""
+    """Amounts of less than twice the rounding of their lines fit any cause."""
     if claim.cause == "rounding" or {part for part, _, _ in claim.parts} != {RATE}:
         return False
     lines = case.split.lines
@@ -323,19 +321,19 @@ def _of_model(cell: Cell) -> Cell:
 
 
 def _has_few_days(claim: Claim, case: Case) -> bool:
-    """Return whether the bill states the prices of the claim's models on so few days that any price fits them."""
+    """Any price fits so few days."""
     models = {cell.model for part, cell, _ in claim.parts if part == RATE}
     days = {cell.day for (cell, _), worth in case.split.worth.items() if worth > 0 and cell.model in models}
     return bool(models) and len(days) < LEAST_DAYS
 
 
 def _last_days(case: Case) -> set[int]:
-    """Return the compared days after which days are missing. A bill may state these days together."""
+    """A bill may state days together with missing days after them."""
     return {day for day, after in pairwise(case.days) if after - day > DAY_S}
 
 
 def _is_one_price(claim: Claim, case: Case) -> bool:
-    """Return whether the amounts of each model and kind of token are one factor of their value, within rounding."""
+    """Return whether each model and kind of token has one factor, within rounding."""
     paid, worth, slack = Counter[_Series](), Counter[_Series](), Counter[_Series]()
     for (part, cell, meter), portion in claim.parts.items():
         if part == RATE and cell.day >= claim.since:
@@ -357,7 +355,7 @@ def _is_one_price(claim: Claim, case: Case) -> bool:
 
 
 def _days_after_nothing(case: Case) -> set[int]:
-    """Return the days before which neither side has a call, so that the bill may have added an earlier day."""
+    """Neither side has a call before these days, so the bill may have added an earlier day."""
     known = {cell.day for cell, _ in case.split.values}
     return (
         {day for before, day in pairwise((0, *case.days)) if before not in known} if len(known) > 1 else set()
@@ -371,7 +369,7 @@ def _tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
 
 
 def _tokens_left(claims: Sequence[Claim], case: Case, but: Collection[str]) -> Iterator[tuple[Place, int]]:
-    """Yield billed minus counted tokens, less the tokens that causes outside `but` explain."""
+    """Leave out tokens that causes outside `but` explain."""
     yield from case.split.extra.items()
     for claim in claims:
         if not claim.is_hint and claim.cause not in but:
@@ -381,8 +379,9 @@ def _tokens_left(claims: Sequence[Claim], case: Case, but: Collection[str]) -> I
 
 def _opposite_days(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
     """
-    Return consecutive days of a claim and a day next to them, if it has about the opposite of their difference. The
-    usual difference of a day does not count.
+    Find a day next to a run of claimed days that has about the opposite difference.
+
+    The usual difference of a day does not count.
     """
     usual = median(by_day[day] for day in case.days)
     found = set[int]()
@@ -397,14 +396,13 @@ def _opposite_days(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
 
 
 def _runs(days: Collection[int], all_days: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the chosen days in runs without a gap."""
     for is_chosen, run in groupby(all_days, key=lambda day: day in days):
         if is_chosen:
             yield list(run)
 
 
 def _leaves_money(claim: Claim, case: Case) -> bool:
-    """Return whether a claim has no amount anywhere, although an amount at the same places is unexplained."""
+    """A claim without an amount should not leave one at the same places."""
     if any(claim.by_cell.values()) or not claim.is_of_tokens:
         return False
     coarse = case.split.levels.coarse

@@ -50,10 +50,7 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
 
 
 def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
-    """
-    Claim the missing tokens for provider keys without a counterpart, if the keys' tokens match the missing
-    tokens by day.
-    """
+    """Match the missing tokens by day."""
     tokens_by_key = {
         key: tokens
         for key, tokens in case.key_tokens.items()
@@ -88,9 +85,7 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
 
 
 def other_account(case: Case) -> Iterator[Claim]:
-    """
-    Claim keys and models that have counted calls but are not billed: another account pays for them, or nobody does.
-    """
+    """Another account pays for these calls, or nobody does."""
     for name in ("key", "model"):
         for value in _only(case, name, billed=False):
             claim = case.remainder.take(
@@ -108,9 +103,9 @@ def other_account(case: Case) -> Iterator[Claim]:
 
 
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
-    """Return the keys or models that only the bill or only the ledger has over the whole month."""
+    """Compare the whole month."""
     theirs, ours = (case.split.names(name, billed=side) for side in (True, False))
-    is_silent = billed and name == "model" and not ours  # True if no calls of this provider were reported
+    is_silent = billed and name == "model" and not ours  # no calls of this provider were reported
     if not theirs or not (ours or is_silent):
         return []
     one_sided = theirs - ours if billed else ours - theirs
@@ -119,15 +114,15 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
 
 
 def _has_keyless_tokens(case: Case) -> bool:
-    """Return whether a bill with keys has tokens without one, such as calls of the provider's console."""
+    """Calls of the provider's console, for example, have no key."""
     levels, billed = case.split.levels, case.split.billed
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
     """
-    Return words about names that only the other side has and that may mean the same, or "": those of about the same
-    size, and snapshots of the same model.
+    Return words about names on the other side that may mean the same: those of about the same size, and
+    snapshots of the same model.
     """
     size = _sizes(case, name, billed=billed)[value]
     other_sizes = _sizes(case, name, billed=not billed)
@@ -141,7 +136,7 @@ def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
 
 
 def _sizes(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
-    """Return the tokens of one side by key or model. If the bill states no tokens, return amounts of money."""
+    """Return tokens, or amounts of money if the bill states no tokens."""
     split, field_of = case.split, attrgetter(name)
     sizes: dict[str, int] = defaultdict(int)
     has_tokens = any(any(sums.tokens.values()) for sums in split.billed.values())

@@ -47,7 +47,7 @@ _ONE = Decimal(1)
 _PlaceKey = tuple[str, str, str, int]  # key, tier, region and context window
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
-# Factors that price lists publish, with the provider's names for them.
+# with the provider's names
 _FACTORS = (
     (Decimal("0.5"), "tier", "half the price: batch or flex"),
     (Decimal("1.1"), REGION, "1.1 times the price, as for a selected region"),
@@ -59,7 +59,7 @@ _FACTORS = (
 
 
 def reported_cost(case: Case) -> Iterator[Claim]:
-    """Claim costs that sources report if they agree with the bill, while list prices differ from both."""
+    """Claim reported costs that agree with the bill, while list prices differ from both."""
     remainder, levels = case.remainder, case.split.levels
     own_amounts: dict[object, int] = defaultdict(int)
     rate: dict[object, int] = defaultdict(int)
@@ -127,7 +127,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                     break
         days = {cell.day for _, cell, _ in portions}
         if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
-            # large inputs at twice the price would give the same amounts as half a discount
+            # twice the price of large inputs would give the same amounts
             are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
             yield from case.taken(
                 TIER_NOT_GIVEN,
@@ -137,7 +137,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                 "billed at the standard price",
                 CLAIM_IT,
                 portions=portions,
-                # twice the price on these days would give the same amounts as half a discount
+                # twice the price on these days would give the same amounts
                 beside=[
                     *["price_on_days"] * (is_given and is_only_here),
                     *["long_context"] * are_large,
@@ -216,8 +216,9 @@ def _places_apart(case: Case, model: str) -> Iterator[Claim]:
 
 def _usual_factor(case: Case, model: str) -> Claim | None:
     """
-    Claim one factor for all kinds of tokens on most days, or on all days before a price change. A further
-    price on the other days stays unclaimed.
+    Claim one factor on most days, or on all days before a price change.
+
+    A further price on the other days stays unclaimed.
     """
     entries = case.remainder.rates(model)
     differing_meters = {meter for _, _, meter in entries}
@@ -231,9 +232,9 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     known = known_factor(ratios, knows_regions(case.split, model, usual))
     other_ratios = _ratios_on(other_days, meters)
     if not all(ratios.values()):
-        return None  # nothing can be added to a price of 0
+        return None  # a price of 0, to which nothing can be added
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
-        return None  # the other days have our price, so only the usual days differ
+        return None  # our price, so only the usual days differ
     cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
@@ -256,7 +257,6 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
 
 
 def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
-    """Return the ratios of kinds of tokens with a value on these days."""
     chosen = {meter: set(days) & series.worth.keys() for meter, series in meters.items()}
     return {
         meter: meters[meter].ratio(days_of_meter) for meter, days_of_meter in chosen.items() if days_of_meter
@@ -265,9 +265,8 @@ def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[
 
 def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     """
-    Return the days on which all kinds of tokens have the same ratio other than 1, and the remaining days.
-    The first group must have most days, or all days before the first remaining day. Otherwise, both
-    groups are empty.
+    All kinds of tokens have the same ratio other than 1 on the first days, which are most days, or all before
+    the first of the others. Otherwise, both groups are empty.
     """
     days = sorted(days_of(meters))
     of_day = {day: [series.ratio({day}) for series in meters.values() if day in series.worth] for day in days}
@@ -302,9 +301,7 @@ def _within(cell_group: _PlaceKey, differing_cells: Collection[Cell]) -> Callabl
 
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
-    """
-    Yield a claim for the first kind of price difference that fits the remaining rates of some cells of a model.
-    """
+    """Yield the first kind of price difference that fits the cells' remaining rates."""
     entries = [entry for entry in case.remainder.rates(model) if is_of(entry[1])]
     differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
     cells = set(filter(is_of, case.split.cells(model)))
@@ -322,7 +319,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         return
     priced_days = days_of(meters)
     if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
-        return  # the tokens differ on most days, and the few days with equal tokens do not prove a price
+        return  # few days with equal tokens do not prove a price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
         return
     name = _name(model, {_place(cell) for _, cell, _ in entries})
@@ -331,7 +328,8 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         yield from _on_days(case, name, entries, meters)
         return
     constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
-    # An earlier check has compared regions. If all cells state a region, a factor of one region may remain.
+    # An earlier check has compared regions, but a factor of one region may remain if all cells state a
+    # region.
     is_region_known = knows_regions(case.split, model, days) and not all(
         cell.region for _, cell, _ in entries
     )
@@ -359,14 +357,13 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
     if since and len(changed_meters) < 2 and sum(day >= since for day in priced_days) < 2:
-        # If one amount differs, and only on the last day, calls with another price or a line that is not of tokens
-        # are likelier than a price change.
+        # calls with another price or a line that is not of tokens are likelier than a price change
         return
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
     if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
         yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
-        return  # only one side has calls on the first days, so these days show no price
+        return  # the first days show no price, because only one side has calls
     claim = case.remainder.take(
         cause,
         [entry for entry in entries if entry[2] in changed_meters],
@@ -381,14 +378,14 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
 
 
 def _before(steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int) -> tuple[str, ...]:
-    """Return ("fee",) if every kind of token has one other factor before a price changes."""
+    """Return ("fee",) if every kind of token has one other factor before the price changes."""
     first = [meter_steps[0][1] for meter_steps in steps.values() if meter_steps]
     is_one = len(first) > 1 and all(is_near(ratio, first[0]) for ratio in first)
     return ("fee",) if since and is_one and abs(first[0] - _ONE) > SAME else ()
 
 
 def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collection[str]) -> Claim | None:
-    """Claim kinds of tokens for which nothing was billed. Other kinds may have another price as well."""
+    """Other kinds may have another price as well."""
     return case.remainder.take(
         "price_change",
         [entry for entry in entries if entry[2] in kinds],
@@ -399,7 +396,7 @@ def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collect
 
 
 def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
-    """Return whether the cells have other kinds of tokens and claims have taken the prices of all of them."""
+    """Return whether the cells have other kinds of tokens, and claims have taken all their prices."""
     paid = [
         case.remainder.paid(*cell_meter)
         for cell_meter in case.split.worth
@@ -411,16 +408,14 @@ def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> boo
 def _on_days(
     case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
 ) -> Iterator[Claim]:
-    """
-    Yield a claim for each set of days with its own price. A price that lasts to the end is a price change.
-    """
+    """A price that lasts to the end is a price change."""
     every = sorted(days_of(meters))
     differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
     differing_days = {day for days, _ in sets for day in days}
     of_all = _of_every_day(sets) if differing_days == set(every) else ()
-    # A lasting price applies to later days as well, even to days with a second price, so claim the
-    # lasting price first.
+    # A lasting price applies to later days as well, even to those with a second price, so it is claimed
+    # first.
     for days, off_ratios in sorted(sets, key=lambda item: not _stays(item[0], every, differing_days)):
         if _is_apart(case, entries, set(days)) or all(
             map(case.is_rounded, (e for e in entries if e[1].day in days))
@@ -437,7 +432,7 @@ def _on_days(
             if not series.worth.keys().isdisjoint(days)
         )
         if not is_of_all and any(cell in differing_cells and cell.day in days for _, cell, _ in entries):
-            # these tokens are of another tier or size, so the price belongs to the tokens and not to the days
+            # the price belongs to the tokens, which are of another tier or size, and not to the days
             continue
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off_ratios.items())]
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
@@ -458,9 +453,7 @@ def _on_days(
 
 
 def _stays(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
-    """
-    Return whether a price applies to most days from its first one to the end, and no day in between has our price.
-    """
+    """Return whether a price applies to most days until the end, without our price in between."""
     later = {day for day in every if day >= days[0]}
     is_to_the_end = days[-1] >= every[-2] and later - set(differing_days) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end
@@ -472,10 +465,7 @@ def _begin(
     every: list[int],
     sets: list[tuple[list[int], dict[str, Decimal]]],
 ) -> int:
-    """
-    Return the first day of a lasting price. On days just before `days`, the lasting price may apply together
-    with the price of another set.
-    """
+    """Just before `days`, the lasting price may apply together with that of another set."""
     product_days = {
         day
         for other_days, known in sets
@@ -507,7 +497,7 @@ def _is_product(
 def _later_too(
     case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
 ) -> dict[Entry, Portion]:
-    """Return portions of a lasting price on later days that have another price as well."""
+    """Later days may have another price as well."""
     return {
         entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
         for entry in entries
@@ -518,19 +508,13 @@ def _later_too(
 def _of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
-    """
-    Return the cause of a known factor that applies on most days. It may apply on all days, if another price
-    cancels it on the remaining days.
-    """
+    """A known factor of most days may apply to all, if another price cancels it on the rest."""
     known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
 def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
-    """
-    Return the cause of the known factor that applies on most days. No day has our price, so the factor may
-    apply to all days.
-    """
+    """No day has our price, so the known factor of most days may apply to all."""
     candidates = []
     for days, ratios in sets:
         if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:
@@ -540,8 +524,8 @@ def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
     """
-    Return whether a price on these days belongs to differing tokens. That is so if tokens differ on all of
-    these few days and on no others, or if none of the days has a counted call.
+    Return whether the price belongs to differing tokens: tokens differ on all of these few days and on no
+    others, or none of the days has a counted call.
     """
     model, coarse = entries[0][1].model, case.split.levels.coarse
     if days.isdisjoint(
@@ -556,7 +540,6 @@ def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
 
 
 def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    """Return whether these are few days and tokens differ on each of them."""
     differing_days = {cell.day for cell, _ in case.split.extra if cell.model == entries[0][1].model}
     return len(days) <= LEAST_DAYS and days <= differing_days
 
@@ -568,7 +551,6 @@ def _when(days: list[int], *, stays: bool) -> str:
 
 
 def _name(model: str, places: set[_PlaceKey]) -> str:
-    """Describe in words what the cells have in common."""
     parts = [named([model]) if model else "all tokens"]
     if len(places) == 1:
         [(key, tier, region, context)] = places
@@ -622,7 +604,7 @@ def known_factor(
     ratios: Mapping[str, Decimal], regions_known: bool, *, is_rest: bool = False
 ) -> tuple[str, str, str] | None:
     """
-    Return cause, confidence and description if one known factor applies to all kinds of tokens, else None.
+    Return None unless one known factor applies to all kinds of tokens.
 
     `is_rest`: other causes already explain the other kinds of tokens, so one kind is enough to show a tier.
     """
@@ -631,7 +613,7 @@ def known_factor(
     if (is_one and not is_rest) or not all(is_near(ratio, factor) for ratio in ratios.values()):
         return None
     for known, cause, description in _FACTORS:
-        # If the ledger knows regions, an earlier check has already tried the factors of regions.
+        # An earlier check has tried the factors of regions if the ledger knows them.
         if is_near(factor, known) and not (cause == REGION and (regions_known or is_one)):
             sure = WEAK if cause == REGION or is_one else STRONG
             kinds = "every kind of token"
@@ -644,14 +626,12 @@ def known_factor(
 
 
 def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
-    """Return ("tier",) for a discount that may be half the price with a further discount or a fee."""
+    """Half the price with a further discount or a fee looks like another discount."""
     return ("tier",) if cause == "discount" and NEAR_HALF[0] <= factor <= NEAR_HALF[1] else ()
 
 
 def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    """
-    Return a claim for large inputs, which cost 2 times as much for input and 1.5 times for output, or None.
-    """
+    """Large inputs cost 2 times as much for input and 1.5 times for output."""
     if INPUT not in ratios or OUTPUT not in ratios:
         return None
     input_surcharge = ratios[INPUT] - 1
@@ -668,7 +648,7 @@ def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
 
 
 def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
-    """Return a claim if only cache writes cost more, as if stored for an hour, or None."""
+    """Return a claim if only cache writes cost more, as if stored for an hour."""
     raised_meters = {meter for meter, ratio in ratios.items() if abs(ratio - 1) > SAME}
     if (
         not raised_meters
@@ -685,5 +665,4 @@ def dear_writes(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
 
 
 def is_near(ratio: Decimal, factor: Decimal, tolerance: Decimal = SAME) -> bool:
-    """Return whether a ratio equals the factor within a relative tolerance."""
     return abs(ratio - factor) <= tolerance * factor

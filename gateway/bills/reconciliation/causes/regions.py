@@ -29,7 +29,7 @@ _ADVICE_UNKNOWN = "Let the source report the region that processed each call, so
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The remaining rate of a cell and meter, the value of its tokens, and this value by region."""
+    """Values are of the billed tokens, at our prices."""
 
     cell: Cell
     meter: str
@@ -46,7 +46,7 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """The surcharge of each region, as a share of our price."""
+    """Factors are surcharges as a share of our price."""
 
     factors: Mapping[str, Decimal]
     is_published: bool
@@ -68,16 +68,13 @@ class _Fit:
 
 
 def regional_price(case: Case) -> Iterator[Claim]:
-    """
-    Claim a regional price, if a model's remaining rates are a constant share of the value processed
-    in some regions.
-    """
+    """Claim remaining rates that are a constant share of the value processed in some regions."""
     for model in case.models():
         ledger, statement = (
             _left(case, model, case.split.counted_in),
             _left(case, model, case.split.billed_in),
         )
-        # Earlier records may lack regions, so the last try uses only the days for which the ledger knows them.
+        # Earlier records may lack regions, so the last try uses only days with known ones.
         best_claim = None
         for side_name, rates in (
             ("Tollhouse", ledger),
@@ -116,8 +113,9 @@ def regional_price(case: Case) -> Iterator[Claim]:
 
 def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
     """
-    Claim regions with a published surcharge in addition to another price. If the surcharge is subtracted,
-    each kind of token must have one or few prices over all days. If it is not, that must not be so.
+    Claim published surcharges in addition to another price.
+
+    Only if they are subtracted, each kind of token must have one or few prices over all days.
     """
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
@@ -157,7 +155,7 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
 
 
 def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
-    """Return whether each kind of token has few prices, if the regions cost more by the share `dearer`."""
+    """Let the regions cost more by the share `dearer`."""
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for rate in rates:
         paid, worth = sums.setdefault(rate.meter, (defaultdict(int), defaultdict(int)))
@@ -170,7 +168,6 @@ def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -
 
 
 def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
-    """Return whether the ledger knows the region of any call of a model on these days."""
     return any(
         cell.model == model and cell.day in days and any(regions.values())
         for (cell, _), regions in split.counted_in.items()
@@ -178,16 +175,14 @@ def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
 
 
 def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
-    """Return the rates of days with a known region, or nothing if all days have one."""
+    """Return nothing if all days have a known region."""
     days = {rate.cell.day for rate in rates if any(rate.regional.values())}
     known_rates = [rate for rate in rates if rate.cell.day in days]
     return known_rates if len(known_rates) < len(rates) else []
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
-    """
-    Return the rates of a model for which the bill has amounts, without the parts that other claims have taken.
-    """
+    """Leave out what other claims have taken, and places without a billed amount."""
     split = case.split
     amounts = case.remainder.amounts
     return [
@@ -201,7 +196,7 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
 
 
 def _best(rates: list[_Rates], tolerance: float) -> _Fit | None:
-    """Return the fit that explains the most, or None if no fit explains nearly all of the difference."""
+    """Return None if no fit explains nearly all of the difference."""
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
@@ -214,7 +209,6 @@ def _best(rates: list[_Rates], tolerance: float) -> _Fit | None:
 
 
 def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _Fit | None:
-    """Fit regions that share one factor."""
     inside = sum(rate.within(regions) for rate in rates)
     if not inside:
         return None
@@ -223,7 +217,7 @@ def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _
 
 
 def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
-    """Fit a factor per region by least squares, if there are at least four times as many rates as regions."""
+    """Use least squares, if there are at least four times as many rates as regions."""
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
     columns = [[rate.regional.get(region, 0) for rate in rates] for region in regions]
@@ -245,10 +239,7 @@ def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | 
 
 
 def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
-    """
-    Solve linear equations. The last number of each row is the right side. Return None if there is
-    no unique solution.
-    """
+    """The last number of each row is the right side. Return None if there is no unique solution."""
     size = len(equations)
     for column in range(size):
         pivot = next((row for row in range(column, size) if equations[row][column]), None)
@@ -266,8 +257,8 @@ def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
 
 def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
     """
-    Return the fit if all regions cost more, almost nothing is left, and one factor for everything would be
-    worse. Otherwise return None.
+    Return None unless all regions cost more, almost nothing is left, and one factor for everything would be
+    worse.
     """
     size = sum(abs(rate.amount) for rate in rates)
     if not size or not factors or min(factors.values()) < SAME:

@@ -78,10 +78,7 @@ def not_tokens(case: Case) -> Iterator[Claim]:
 
 
 def without_cost(case: Case) -> Iterator[Claim]:
-    """
-    Claim calls that have no estimate because their source did not report all token counts. The amount is the value V
-    of the counts that it did report: V.
-    """
+    """Claim the value V of calls without an estimate, of which only some token counts were reported: V."""
     remainder = case.remainder
     portions: dict[Entry, Portion] = {
         (OWN, cell, ""): Portion(sums.unsized_value)
@@ -94,7 +91,7 @@ def without_cost(case: Case) -> Iterator[Claim]:
     claim = remainder.take(
         "usage_missing",
         portions,
-        # the bill may leave these calls out, as it leaves out others that were aborted
+        # it may leave these calls out, as it leaves out others that were aborted
         sure=WEAK if lacks_bill else EXACT,
         evidence="calls without all of their token counts have no estimate, and their other tokens are on the bill",
         advice=ASK_FOR_USAGE,
@@ -105,10 +102,7 @@ def without_cost(case: Case) -> Iterator[Claim]:
 
 
 def own_price(case: Case) -> Iterator[Claim]:
-    """
-    Claim the difference between the ledger's cost and the list prices of its tokens. It comes from calls
-    without a price and costs that sources report.
-    """
+    """Calls without a price, and costs that sources report, differ from the list prices of their tokens."""
     claim = case.remainder.take(
         "own_price",
         case.remainder.of(OWN),
@@ -158,7 +152,7 @@ def rounding(case: Case) -> Iterator[Claim]:
 
 
 def rounded_up(case: Case) -> Iterator[Claim]:
-    """Hint at amounts that are rounded up: each is higher than the value of its tokens, by at most the last digit."""
+    """Each amount exceeds the value of its tokens by at most the last digit."""
     entries = [entry for entry in case.remainder.of(RATE) if entry[1:] in case.split.worth]
     amounts = [case.remainder.amounts[entry] for entry in entries]
     if not any(amount * 2 > case.slack(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)):
@@ -176,7 +170,7 @@ def rounded_up(case: Case) -> Iterator[Claim]:
 
 
 def last_digit(amounts: Iterable[int]) -> int:
-    """Return the value of the last decimal place that the amounts use, in money units, but at most a cent."""
+    """Return money units, but at most a cent."""
     digit: int = COARSEST
     for amount in amounts:
         while digit > FINEST and amount % digit:

@@ -34,7 +34,6 @@ _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
 
 def no_telemetry(case: Case) -> Iterator[Claim]:
-    """Claim days with a bill but without any call, while other days have calls."""
     counted, billed = _days(case)
     silent = sorted((billed - counted) & _open(case))
     if not silent or not counted:
@@ -60,7 +59,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
 
 
 def _may_be_chance(case: Case, days: Collection[int]) -> bool:
-    """Return whether so few of the calls on these days were reported that other days may have none by chance."""
+    """So few of the calls were reported that other days may have none by chance."""
     calls = sum(sums.calls for cell, sums in case.split.counted.items() if cell.day in days)
     billed = sum(sum(sums.tokens.values()) for cell, sums in case.split.billed.items() if cell.day in days)
     lacking = sum(extra for (cell, _), extra in case.remainder.extra.items() if cell.day in days)
@@ -68,9 +67,7 @@ def _may_be_chance(case: Case, days: Collection[int]) -> bool:
 
 
 def no_bill(case: Case) -> Iterator[Claim]:
-    """
-    Claim days that have calls, but for which a bill states that nothing was billed. The bill must have other days.
-    """
+    """A bill with other days states that nothing was billed."""
     counted, billed = _days(case)
     free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
     if not free or not billed:
@@ -126,8 +123,7 @@ def billed_twice(case: Case) -> Iterator[Claim]:
 
 def _twice_in_calls(case: Case) -> dict[int, int]:
     """
-    Return days that were billed for a multiple of the calls of each key and model, some of which have no
-    tokens. Return nothing if most days are like this.
+    Compare the calls of each key and model, some without tokens. Return nothing if most days are like this.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -148,10 +144,7 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
 
 
 def _twice_in_hours(case: Case) -> dict[int, int]:
-    """
-    Return days that were billed for a multiple of the tokens that the ledger has in their shifted hours. Days
-    with silent hours are omitted, because those hours may explain the difference.
-    """
+    """Skip days with silent hours, which may explain the difference."""
     shift = shift_of(case)
     if shift is None:
         return {}
@@ -172,7 +165,7 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
 
 
 def _has_gap(case: Case, day: int, shift: int) -> bool:
-    """Return whether the longest silence of a day has a considerable share of the tokens on other days."""
+    """Return whether other days have a considerable share of their tokens in the longest silence of a day."""
     first, hours = _longest_silence(case, day, shift)
 
     def usual(begin: int, end: int) -> int:
@@ -192,7 +185,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     on other days. If other days differ as well, the amount is uncertain.
     """
     lacking: dict[int, int] = defaultdict(int)
-    lacks: dict[tuple[int, str], int] = defaultdict(int)  # missing tokens by day and model
+    lacks: dict[tuple[int, str], int] = defaultdict(int)  # by day and model
     for (cell, _), extra in case.remainder.extra.items():
         lacking[cell.day] += extra
         lacks[cell.day, cell.model] += extra
@@ -211,7 +204,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     is_uneven = bool(whole) and median(abs(gaps[day]) / billed[day] for day in whole) > GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, hour_spans = [], []
-    large = set()  # days whose gap exceeds the silence, so that they may be billed twice
+    large = set()  # may be billed twice, because the gap exceeds the silence
     for day in sorted(gaps):
         if gaps[day] <= LARGE_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
@@ -234,14 +227,14 @@ def silent_hours(case: Case) -> Iterator[Claim]:
             date = day_text(day + begin // 24 * DAY_S)
             hour = begin % 24
             if is_edge and hours < FARTHEST:
-                # a shifted clock has the same effect, unless the silence is longer than any difference
-                # of time zones
+                # a shifted clock has the same effect, unless the silence is longer than any difference of
+                # time zones
                 continue
             if gaps[day] <= chance:
                 case.remainder.may_be_silent.append(day)
                 continue
             days.append(day)
-            # tokens that the day would lack if the bill counted everything of this day twice
+            # missing if the bill counted everything of this day twice
             once = gaps[day] - billed[day] / 2
             if gaps[day] > 2 * mean and once > mean / 2:
                 large.add(day)
@@ -282,10 +275,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
 
 
 def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
-    """
-    Return the start and the length of a day's longest silence, in hours. `shift` is the number of hours by
-    which the ledger's times are ahead.
-    """
+    """Return start and length in hours. `shift` is by how many hours the ledger's times are ahead."""
     best = (0, 0)
     begun = 0
     for hour in range(DAY_S // HOUR_S):
@@ -297,7 +287,6 @@ def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
 
 
 def _days(case: Case) -> tuple[set[int], set[int]]:
-    """Return the days with counted calls, and the days with billed tokens, calls or money."""
     counted = {
         cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
@@ -306,14 +295,11 @@ def _days(case: Case) -> tuple[set[int], set[int]]:
 
 
 def _open(case: Case) -> set[int]:
-    """Return days with unclaimed tokens, and days for which the bill states no tokens."""
     return {cell.day for _, cell, _ in case.remainder.volume()} | (set(case.days) - case.split.metered)
 
 
 def _entries(case: Case, days: Collection[int]) -> list[Entry]:
-    """
-    Return the unclaimed volume on some days. Rates are included unless the model has the same rate on other days.
-    """
+    """Include rates unless the model has the same rate on other days."""
     remainder = case.remainder
     chosen = set(days)
     volume = [entry for entry in remainder.volume() if entry[1].day in chosen]
@@ -330,10 +316,7 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
 
 
 def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
-    """
-    Return the rates on some days without the price difference that other days show. That difference also
-    applies to the counted part of these days.
-    """
+    """Subtract the price difference of other days, which also applies to the counted part of these days."""
     remainder = case.remainder
     split = case.split
     entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]

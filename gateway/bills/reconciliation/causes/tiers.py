@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.wording import named
 
 
 def tier_price(case: Case) -> Iterator[Claim]:
-    """Claim the price of a tier without a list price, if both sides have the tier: see `of_unlisted_tier`."""
+    """Claim what `of_unlisted_tier` finds, if both sides have the tier."""
     for model, tier in sorted(case.split.unlisted):
         fit = of_unlisted_tier(case, model, tier)
         if fit is None:
@@ -61,7 +61,6 @@ def of_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[
 
 
 def _worth_of_tier(case: Case, model: str, tier: str) -> dict[Place, int]:
-    """Return the value of a tier's billed tokens by the places in which the bill states amounts."""
     split = case.split
     worth: dict[Place, int] = defaultdict(int)
     for cell, meter in split.values:

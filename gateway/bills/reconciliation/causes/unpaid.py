@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS, SAME
 from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Place
 from gateway.bills.reconciliation.wording import dollars, named
 
-_CAPACITY = frozenset({"throughput", "priority"})  # kinds of lines that pay for capacity
+_CAPACITY = frozenset({"throughput", "priority"})  # pay for capacity
 _Served = tuple[str, str]  # model and tier
 
 
@@ -52,7 +52,7 @@ def commitment(case: Case) -> Iterator[Claim]:
 
 
 def _unpaid(case: Case, days: set[int]) -> dict[_Served, list[Entry]]:
-    """Return the places without money on these days, by model and tier, if most of their value has none."""
+    """Leave out a model and tier if most of its value has money."""
     entries: dict[_Served, list[Entry]] = defaultdict(list)
     worth, free = Counter[_Served](), Counter[_Served]()
     for (cell, meter), value in case.split.worth.items():
@@ -65,7 +65,6 @@ def _unpaid(case: Case, days: set[int]) -> dict[_Served, list[Entry]]:
 
 
 def _is_all_unpaid(case: Case, pair: _Served, days: set[int]) -> bool:
-    """Return whether nothing was paid for a model and tier on these days."""
     return not any(
         amount
         for (cell, meter), amount in case.split.paid.items()
@@ -110,13 +109,13 @@ def free_tokens(case: Case) -> Iterator[Claim]:
 
 
 def _stated_tokens(case: Case, model: str, number: int) -> str:
-    """Return what contracts state about the free tokens of a model on a day, as the rest of a sentence."""
+    """The text ends a sentence."""
     stated = {
         each.contract: tokens for each in case.sums for term, tokens in each.free_tokens if term.is_of(model)
     }
     texts = [
         f"as the contract {name} states"
-        if abs(tokens - number) <= SAME * tokens  # the number follows from rounded amounts
+        if abs(tokens - number) <= SAME * tokens  # it follows from rounded amounts
         else f"but the contract {name} states {tokens:,}"
         for name, tokens in sorted(stated.items())
     ]
@@ -126,7 +125,7 @@ def _stated_tokens(case: Case, model: str, number: int) -> str:
 def _free_by_day(
     case: Case, prices: Mapping[int, int], days: dict[int, list[Place]]
 ) -> tuple[int, set[int]] | None:
-    """Return the number of free tokens, and the days with free tokens. None if the days do not agree."""
+    """Return None if the days do not agree on the number."""
     split, remainder = case.split, case.remainder
     free: dict[int, Fraction] = {}
     rests: dict[int, int] = {}
@@ -155,7 +154,6 @@ def _free_by_day(
 
 
 def _standard_prices(case: Case) -> dict[tuple[str, str], dict[int, int]]:
-    """Return the list prices of the standard tier by model and kind of token, for each day."""
     prices: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
     for (cell, meter), price in case.split.listed.items():
         if cell.tier == STANDARD and not cell.context:

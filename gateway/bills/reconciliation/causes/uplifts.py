@@ -56,7 +56,6 @@ def key_price(case: Case) -> Iterator[Claim]:
 
 
 def _worth_by_key(case: Case) -> dict[str, dict[Place, int]]:
-    """Return the value of each key's calls by the places in which the bill states amounts."""
     split = case.split
     worth: dict[str, dict[Place, int]] = defaultdict(lambda: defaultdict(int))
     for use in case.uses:
@@ -67,7 +66,7 @@ def _worth_by_key(case: Case) -> dict[str, dict[Place, int]]:
 
 
 def _share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place, int]) -> Fraction | None:
-    """Return the number s with rest = s * worth at each place, or None if there is none."""
+    """Return s with rest = s * worth at each place, or None."""
     whole = sum(worth.get(place, 0) for place in rest)
     days = {cell.day for (cell, _), value in worth.items() if value}
     if whole <= 0 or len(days) < OWNER_DAYS:
@@ -95,7 +94,7 @@ def fee(case: Case) -> Iterator[Claim]:
         return
     if not case.fits(rest, {place: round(share * split.worth[place]) for place in places}):
         return
-    # the fee of a bill is on its other lines as well
+    # a fee is on the other lines of a bill as well
     is_sure = not remainder.of(OTHER)
     yield from case.taken(
         "fee",
