@@ -78,9 +78,7 @@ class SqliteSpool:
         registry_problem: str = "",
         close: Callable[[], Awaitable[None]],
     ) -> Storage:
-        """
-        Return the storage of this spool with its ledger and registry. Functions that need files are not included.
-        """
+        """Functions that need files are not included."""
         return Storage(
             log=self.log,
             deliveries=self.deliveries,
@@ -103,10 +101,7 @@ class SqliteSpool:
         )
 
     async def close(self) -> None:
-        """
-        Finish running commits, close the file and release the directory. All steps are done, even if one
-        of them fails.
-        """
+        """Do all steps, even if one of them fails."""
         async with AsyncExitStack() as stack:
             stack.callback(self.lock.release)
             stack.push_async_callback(self.database.close)
@@ -155,7 +150,7 @@ async def open_spool(
 
         try:
             return await read()
-        except SpoolDamaged:  # the first attempt has marked the damage, so the second attempt salvages
+        except SpoolDamaged:  # the first attempt has marked the damage, so the second salvages
             return await read()
     except BaseException:
         lock.release()
@@ -174,7 +169,7 @@ async def read_spool(
     secret: bytes,
 ) -> SqliteSpool:
     """
-    Read from an open database everything that a start needs. If that fails, close the database.
+    Close the database if the start cannot read everything that it needs.
 
     Raises SpoolDamaged for damage that the next opening salvages.
     """

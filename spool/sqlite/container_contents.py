@@ -19,7 +19,7 @@ PIECE = 256 * 1024
 
 
 class DiskContents:
-    """Container metrics files in a data directory. The first file creates their directory."""
+    """Files in a data directory. The first one creates their own directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / DIRECTORY
@@ -55,7 +55,7 @@ class DiskContents:
             await asyncio.to_thread(delete_files)
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Return the first line of each file. Delete drafts that a killed process left."""
+        """Return the heads, and delete drafts that a killed process left."""
 
         def read_heads() -> dict[str, bytes]:
             heads = {}
@@ -71,10 +71,7 @@ class DiskContents:
 
 
 def copy_contents(directory: Path, into: Path) -> None:
-    """
-    Copy and flush the files into another data directory. If a file is deleted during the copy, it was already
-    delivered, so it is skipped.
-    """
+    """Skip a file that is deleted during the copy, because it was already delivered."""
     source = directory / DIRECTORY
     target = into / DIRECTORY
     if not source.exists():

@@ -14,22 +14,21 @@ from spool.errors import SpoolDamaged
 from spool.sqlite.container_contents import copy_contents
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
-# The ledger and the registry are copied before the log, so that the copy of the log has everything to
-# which they refer.
+# The copy of the log then has everything to which the ledger and the registry refer.
 FILES = (LEDGER, REGISTRY, SPOOL)
 
 
 def copy_files(directory: Path, into: Path) -> None:
     """
-    Copy everything that must be kept into an empty directory, and flush it. Blocks until it is done.
+    Copy and flush into an empty directory. Blocks until it is done.
 
-    Each copy is checked. Raises SpoolDamaged if a file is damaged.
+    Raises SpoolDamaged if a file is damaged.
     """
     for name in FILES:
         if (directory / name).exists():
             _copy(directory / name, into / name)
-    # Container files are copied after their rows. A file that is uploaded in between has no row in the copy.
-    # A file that has a row exists until it is sent.
+    # A file that is uploaded in between has no row in the copy, and one that has a row exists until it is
+    # sent.
     copy_contents(directory, into)
     with new_file(into / installation.FILE) as secret:
         secret.write((directory / installation.FILE).read_bytes())
@@ -41,7 +40,7 @@ def _copy(file: Path, to: Path) -> None:
         pass
     source = sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)
     with closing(source), closing(sqlite3.connect(to)) as target:
-        # the file is copied in one step, because a copy in several steps starts over after each write
+        # a copy in several steps starts over after each write
         source.backup(target)
         if target.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise SpoolDamaged(f"{file.name} is damaged and was not copied: restart Tollhouse to salvage it")

@@ -29,33 +29,33 @@ from spool.sql.connection import SqlConnection
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
-# maximum bytes of the write-ahead log; if it stays larger, something keeps SQLite from moving it into the file
+# of the write-ahead log; if it stays larger, something keeps SQLite from moving it into the file
 WAL_BYTES = 64 << 20
-# seconds between checkpoints in addition to SQLite's own checkpoints, which do not report their errors
+# in addition to SQLite's own checkpoints, which do not report their errors
 CHECKPOINT_EVERY_S = 60.0
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such table", "no such column")
 
 _log = logging.getLogger(__name__)
 
-# function that gets the name of a file, and a function that returns whether the file is in its place
+# gets the name of a file, and a function that returns whether the file is in its place
 Watch = Callable[[str, Callable[[], bool]], None]
 
 # Pages of deleted entries are returned to the disk in steps. This setting only works before the first table
 # exists. On an existing file, it would be a commit before the start has checked the log for damage.
 IN_STEPS = 2
 GIVE_BACK = f"PRAGMA auto_vacuum = {IN_STEPS}"
-# Each setting with its reason. page_size also works only before the first table exists.
+# page_size also works only before the first table exists
 SETTINGS = (
     # entries have tens of kilobytes; compared with 4096, this halves the number of overflow pages and index levels
     "PRAGMA page_size = 8192",
     "PRAGMA journal_mode = WAL",  # a commit is one append and one flush, and readers never wait for it
     # the flush happens before COMMIT returns, so a 2xx means that the data are on disk
     "PRAGMA synchronous = FULL",
-    # a checkpoint follows after 16 MiB of log, so that checkpoints at high rates are fewer and longer
+    # fewer and longer checkpoints at high rates
     "PRAGMA wal_autocheckpoint = 2000",
     f"PRAGMA journal_size_limit = {WAL_BYTES}",  # after a burst, the log file becomes small again
-    # maximum wait in milliseconds; only a backup, or the recovery by a reader, ever locks the file
+    # in milliseconds; only a backup, or the recovery by a reader, ever locks the file
     "PRAGMA busy_timeout = 5000",
     # finds damage on the damaged page itself, not on the page to which it leads
     "PRAGMA cell_size_check = ON",
@@ -77,17 +77,14 @@ def _end_statements(error: BaseException | None) -> None:
 
 
 def is_corrupt(error: sqlite3.Error) -> bool:
-    """
-    Return True if the file itself is damaged. Return False if the disk below it failed or the file is only locked.
-    """
+    """Return False if the disk failed or the file is only locked."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    # Some kinds of damage have no error code of their own: a header with an unknown format, invalid text, and
-    # missing tables or columns.
+    # A header with an unknown format, invalid text, and missing tables or columns have no error code of their
+    # own.
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error).startswith(_DAMAGE)
 
 
 def damage_error(why: str) -> sqlite3.DatabaseError:
-    """Return the error that SQLite would raise for this damage."""
     error = sqlite3.DatabaseError(why)
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
@@ -114,7 +111,7 @@ class _Connection(aiosqlite.Connection):
     flush_seconds = 0.0
     checkpoint_problem = ""
     _checkpoint_at = 0.0
-    began: float | None = None  # time at which the running work began on the thread; None if there is none
+    began: float | None = None  # on the thread; None if there is none
     met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -150,7 +147,7 @@ class _Connection(aiosqlite.Connection):
             connection.execute("COMMIT")
             self.flush_seconds = time.perf_counter() - began
         except BaseException:
-            # After some errors, such as a full disk, SQLite has already rolled back.
+            # after some errors, such as a full disk, SQLite has already rolled back
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -159,7 +156,7 @@ class _Connection(aiosqlite.Connection):
         return result
 
     def _try_checkpoint(self) -> None:
-        """Run a checkpoint. SQLite runs checkpoints itself, but does not report whether they succeed."""
+        """SQLite runs checkpoints itself, but does not report whether they succeed."""
         self._checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
         problem = ""
         try:
@@ -204,7 +201,7 @@ class Database:
         writer.path = path
         try:
             await writer.run(prepare)
-            # A start reads pages that no commit needs, so release the memory of these pages.
+            # A start reads pages that no commit needs.
             await writer.run(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
             reader = await _open_connection(lambda: _connect_to_read(path))
         except BaseException:
@@ -213,7 +210,7 @@ class Database:
         return cls(path, writer, reader)
 
     def watch_damage(self, met: Callable[[sqlite3.Error], None]) -> None:
-        """Call `met` for all damage that either connection finds from now on."""
+        """Report damage that either connection finds."""
         self._writer.met_damage = self._reader.met_damage = met
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -221,9 +218,7 @@ class Database:
         return self._writer.transaction(work)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        """
-        Run `work` concurrently with the writer. It sees the changes of every `transaction` call that has returned.
-        """
+        """`work` sees the changes of every `transaction` call that has returned."""
         return self._reader.run(work)
 
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -239,21 +234,16 @@ class Database:
         return await self._reader.run(work_in_transaction)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """
-        Run `work` on the writing connection outside a transaction, such as a vacuum, a checkpoint or a backup.
-        """
+        """Run a vacuum, a checkpoint or a backup outside a transaction."""
         return await self._writer.run(work)
 
     @property
     def flush_seconds(self) -> float:
-        """Return the seconds that the last COMMIT took, for writing and flushing the log."""
+        """Return the time for writing and flushing the log."""
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
-        """
-        Return False if the file or its log was deleted or replaced. New data would then be lost when
-        the process ends.
-        """
+        """New data would be lost at the end of the process if the file or its log was deleted or replaced."""
         try:
             self._wal.stat()
             status = self.path.stat()
@@ -262,19 +252,16 @@ class Database:
             return False
 
     def wal_bytes(self) -> int:
-        """Return the size of the write-ahead log, or 0 if it cannot be read."""
+        """Return 0 if the size cannot be read."""
         return _file_bytes(self._wal)
 
     @property
     def checkpoint_problem(self) -> str:
-        """Return why the write-ahead log cannot be moved into the file, or ""."""
         return self._writer.checkpoint_problem
 
     @property
     def busy_s(self) -> float:
-        """
-        Return the seconds for which the writing connection has been busy with the running work. 0 if it is idle.
-        """
+        """Return 0 if the writing connection is idle."""
         began = self._writer.began
         return 0.0 if began is None else time.monotonic() - began
 
@@ -289,14 +276,11 @@ class Database:
             await self._writer.close()
 
 
-MOST_REWRITTEN = 512 << 20  # bytes of a file that is rewritten while it is in use; commits wait for it
+MOST_REWRITTEN = 512 << 20  # commits wait for the rewriting of a file in use
 
 
 async def overwrite(database: Database) -> str:
-    """
-    Rewrite the file without the remains of deleted and replaced rows, and empty its write-ahead log. Return why remains
-    may be left, or "".
-    """
+    """Remove the remains of deleted and replaced rows. Return why remains may be left, or ""."""
 
     def vacuum_file(connection: sqlite3.Connection) -> str:
         name = database.path.name
@@ -316,7 +300,7 @@ async def overwrite(database: Database) -> str:
 
 
 async def passes_quick_check(database: Database) -> bool:
-    """Return True if SQLite finds no damage. Reads the whole file."""
+    """Read the whole file."""
 
     def check(connection: sqlite3.Connection) -> bool:
         return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
@@ -329,12 +313,12 @@ async def passes_quick_check(database: Database) -> bool:
 
 async def _open_connection(connector: Callable[[], sqlite3.Connection]) -> _Connection:
     connection = _Connection(connector, iter_chunk_size=64)
-    # the thread is a daemon, so that a connection left open after a failure does not keep the process from ending
+    # a connection left open after a failure does not keep the process from ending
     connection._thread.daemon = True
     try:
         await connection
     except BaseException:
-        # aiosqlite does not wait for its thread; without this wait, its last callback may reach a closed event loop
+        # the last callback of its thread may reach a closed event loop otherwise
         await asyncio.to_thread(connection._thread.join)
         raise
     return connection
@@ -352,10 +336,8 @@ def _file_bytes(path: Path) -> int:
 
 
 def _check_header(path: Path) -> None:
-    """
-    Raise a damage error if the header differs from what SETTINGS produce, because SQLite would trust the header.
-    """
-    # if the file has only one page, all other pages may still be in the write-ahead log
+    """SQLite would trust the header."""
+    # all other pages may still be in the write-ahead log
     if not path.exists() or path.stat().st_size <= PAGE:
         return
     with path.open("rb") as file:
@@ -372,7 +354,7 @@ def _create(path: Path) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Add the SQL function `folded`, which also folds characters outside ASCII."""
+    """It also folds characters outside ASCII."""
     connection.create_function("folded", 1, fold_case, deterministic=True)
 
 
@@ -388,7 +370,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
         if not durable:
             connection.execute("PRAGMA synchronous = OFF")
         add_functions(connection)
-    except UnicodeDecodeError as error:  # SQLite returned the damaged name of a table
+    except UnicodeDecodeError as error:  # the damaged name of a table
         connection.close()
         raise damage_error("the list of tables is damaged") from error
     except BaseException:
@@ -398,7 +380,7 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Connect on the reading thread. The thread gets a low priority, so that queries do not delay commits."""
+    """Lower the thread's priority, so that queries do not delay commits."""
     lower_priority()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
@@ -439,10 +421,7 @@ class SqliteConnection:
 
 
 class SqliteTransactions:
-    """
-    Transactions as `spool.sql.connection.SqlTransactions` describes them. Errors name `what`,
-    such as "billing hours".
-    """
+    """Errors name `what`, such as "billing hours"."""
 
     def __init__(self, database: Database, what: str) -> None:
         self._database = database
@@ -473,7 +452,7 @@ class SqliteTransactions:
 
 @cache
 def _translate_statement(statement: str) -> tuple[str, Sequence[str]]:
-    """Translate a statement of `spool/sql` for SQLite. Return it with the names of its list parameters."""
+    """Return also the names of list parameters."""
     plain = statement.replace("{schema}.", "").replace("{for_update}", "")
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", plain), _LIST.findall(plain)
 
@@ -481,8 +460,9 @@ def _translate_statement(statement: str) -> tuple[str, Sequence[str]]:
 @cache
 def _positional_statement(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
     """
-    Return the statement with positional parameters, which bind faster, and a function that puts a row's
-    values in their order.
+    Positional parameters bind faster.
+
+    The function puts a row's values in their order.
     """
     text, _ = _translate_statement(statement)
     names = _PARAMETER.findall(text)

@@ -17,7 +17,6 @@ _COLUMNS = tuple(attribute.name for attribute in fields(Device))
 _JSON = ("labels", "operator_labels", "newest_calls", "uses")
 _FLAGS = ("has_key", "key_used")
 
-# A new row replaces the previous row of the device.
 _PUT = f"INSERT OR REPLACE INTO devices ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 
 _ALL = f"SELECT {', '.join(_COLUMNS)} FROM devices"

@@ -20,9 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryLock:
-    """
-    A lock that is held until `release`. If the process ends for any reason, the kernel releases the lock.
-    """
+    """The kernel releases the lock if the process ends for any reason."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -39,8 +37,7 @@ class DirectoryLock:
 
 def lock_directory(directory: Path) -> DirectoryLock:
     """
-    Create the directory (mode 0700) if it is missing, and lock it. Raises SpoolLocked if another process
-    has locked it.
+    Create the directory (mode 0700) if it is missing. Raises SpoolLocked if another process has locked it.
     """
     try:
         _make_private(directory)
@@ -56,7 +53,7 @@ def lock_directory(directory: Path) -> DirectoryLock:
         owner = f"process {holder}" if holder else "another process"
         message = f"{directory} is in use by {owner}: stop it, or use another data directory"
         raise SpoolLocked(message) from error
-    # errors are ignored, because the process id in the file is only information, and the disk may be full
+    # the process id in the file is only information, and the disk may be full
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -65,10 +62,7 @@ def lock_directory(directory: Path) -> DirectoryLock:
 
 
 def _make_private(directory: Path) -> None:
-    """
-    Make the directory private if it is new, empty, or was locked before. In all other cases, warn if others
-    can read it.
-    """
+    """Change a directory that is new, empty, or was locked before. Otherwise, warn if others can read it."""
     make_directory(directory, 0o700)
     if sys.platform == "win32":
         return  # modes mean nothing there; the directory inherits the rights of its parent
@@ -91,9 +85,7 @@ MARK = "unfinished-copy"
 
 
 def check_finished(directory: Path) -> None:
-    """
-    Raise UnfinishedCopy if the directory is an unfinished copy. Raise SpoolUnavailable if it cannot be accessed.
-    """
+    """Raises UnfinishedCopy, or SpoolUnavailable if the directory cannot be accessed."""
     try:
         is_marked = (directory / MARK).exists()
     except OSError as error:
@@ -103,7 +95,7 @@ def check_finished(directory: Path) -> None:
 
 
 def check_free(directory: Path) -> None:
-    """Raise NotAllowed if the directory contains files that do not belong to an unfinished copy."""
+    """Raises NotAllowed for files that do not belong to an unfinished copy."""
     if not directory.exists() or (directory / MARK).exists():
         return
     if any(path.name != LOCK_FILE for path in directory.iterdir()):
@@ -111,7 +103,7 @@ def check_free(directory: Path) -> None:
 
 
 def begin_copy(directory: Path) -> None:
-    """Mark the directory as an unfinished copy and empty it. The caller holds its lock."""
+    """The caller holds the lock of the directory, which is emptied."""
     check_free(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)
@@ -125,10 +117,7 @@ def finish_copy(directory: Path) -> None:
 
 
 def discard_copy(directory: Path) -> None:
-    """
-    Delete an unfinished copy. The mark is deleted last. So if the process is killed, the rest is still
-    marked as unfinished.
-    """
+    """Delete the mark last, so that the rest is still marked if the process is killed."""
     _remove(directory, but=(MARK,))
     (directory / MARK).unlink(missing_ok=True)
     directory.rmdir()

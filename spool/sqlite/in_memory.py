@@ -37,7 +37,7 @@ NOWHERE = Path("/dev/null")  # no file can be created in a directory with this n
 
 
 class MemoryDatabase(Database):
-    """A database without a file. Each function runs at once, on the caller's thread."""
+    """Each function runs at once, on the caller's thread."""
 
     flush_seconds = busy_s = 0.0
     checkpoint_problem = ""
@@ -83,15 +83,13 @@ def _open_connection() -> sqlite3.Connection:
 
 @cache
 def _empty_tables(file: str) -> bytes:
-    """Return a file's empty tables as bytes. They are created once per process."""
+    """Create the tables once per process."""
     with closing(_open_connection()) as connection:
         migrate(connection, read_statements(file))
         return connection.serialize()
 
 
 class _NoReserve(Reserve):
-    """A reserve that does nothing, because there is no disk."""
-
     def restore(self) -> bool:
         return True
 
@@ -103,8 +101,6 @@ class _NoReserve(Reserve):
 
 
 class _NoRest(Rest):
-    """A `Rest` that does nothing, because there is no file to protect."""
-
     def start_writing(self) -> None:
         return
 
@@ -113,7 +109,7 @@ class _NoRest(Rest):
 
 
 class MemoryContents:
-    """Container metrics files in memory. See `spool.container_files.container_rows.ContainerContents`."""
+    """Implements `spool.container_files.container_rows.ContainerContents`."""
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = {}
@@ -192,7 +188,7 @@ def new_registry() -> SqliteRegistry:
 
 
 async def open_storage(options: StorageOptions) -> Storage:
-    """Open a storage in memory. The data directory is neither read nor written."""
+    """The data directory is neither read nor written."""
     spool = await open_spool(
         settings=options.settings,
         clock=options.clock,

@@ -51,12 +51,12 @@ from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, read_statements
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
-# positions of the two amounts in a row, in the order of MONEY
+# in the order of MONEY
 _REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3))
 
 
 class AskedSums:
-    """The columns that a query reads for some measures, and the conversion of their sums to measures."""
+    """Converts the sums of some columns to measures."""
 
     def __init__(self, measures: Sequence[str]) -> None:
         needed = needed_sums(measures)
@@ -70,13 +70,11 @@ class AskedSums:
 
 
 def join_money(values: Sequence[int]) -> Measures:
-    """Return measures from column values. The limbs of money are joined."""
     reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
     return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
 
 
 def column_values(measures: Measures) -> Sequence[int]:
-    """Return measures as stored values, in the order of COLUMNS."""
     counts = len(COUNTS)
     reported, estimated = measures[counts : counts + len(MONEY)]
     latency = measures[counts + len(MONEY) :]
@@ -87,16 +85,13 @@ def column_values(measures: Measures) -> Sequence[int]:
 
 
 FUNCTION = (
-    # Name of an SQL function. Its arguments are the name of a derived dimension and the values of
-    # the dimension's sources.
+    # The arguments are the name of a derived dimension and the values of its sources.
     "derived"
 )
 
 
 def filter_condition(query: CostQuery) -> tuple[str, list[str]]:
-    """
-    Return an SQL condition for the filters of a query, to be appended to another condition, and its parameters.
-    """
+    """Return a condition to append to another one, and its parameters."""
     terms = ""
     values = list[str]()
     for word, chosen in (("IN", query.include), ("NOT IN", query.exclude)):
@@ -114,12 +109,12 @@ def filter_condition(query: CostQuery) -> tuple[str, list[str]]:
 
 
 def shown_as(dimension: str | Derived) -> str:
-    """Return the SQL expression for a dimension in a result. Unknown values are NULL."""
+    """Unknown values are NULL."""
     return f"NULLIF({dimension_sql(dimension)}, '')"
 
 
 def dimension_sql(dimension: str | Derived) -> str:
-    """Return the SQL expression for a dimension. The name of a tag becomes part of the SQL."""
+    """The name of a tag becomes part of the SQL."""
     if isinstance(dimension, Derived):
         name = dimension.name.replace("'", "''")
         return f"{FUNCTION}('{name}'{''.join(f', {dimension_sql(source)}' for source in dimension.sources)})"
@@ -131,37 +126,37 @@ def dimension_sql(dimension: str | Derived) -> str:
         return f"COALESCE({shown_as(TAG + ROW_TAG + dimension)}, 'calls')"
     if dimension in ROW_DIMENSIONS:
         return dimension_sql(TAG + ROW_TAG + dimension)
-    if dimension == "corrects":  # the value is the part of the column `provider` after the separator
+    if dimension == "corrects":  # the part of the column `provider` after the separator
         return "substr(h.provider, instr(h.provider || char(31), char(31)) + 1)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
     name = dimension.removeprefix(TAG).replace("'", "''")
-    # A JSON path has no escapes, so a name with these characters is looked up in the list of all tags.
+    # A JSON path has no escapes.
     json_value = f"json_extract(k.tags, '$.\"{name}\"')"
     if not {'"', "\\"}.isdisjoint(name):
         json_value = f"(SELECT value FROM json_each(k.tags) WHERE key = '{name}')"
-    # A set of dimensions without tags stores an empty text, which is not valid JSON.
+    # An empty text stands for no tags, and is not valid JSON.
     return f"IFNULL(CASE json_valid(k.tags) WHEN 1 THEN {json_value} END, '')"
 
 
 # -- rows ----------------------------------------------------------------------------------------------------
 
 
-_FETCHED = 1000  # rows that are in memory at a time while all are read
+_FETCHED = 1000  # in memory at a time while all are read
 _NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _PUT_DIMENSIONS = f"UPDATE keys SET {', '.join(f'{name} = ?' for name in Dimensions._fields)} WHERE id = ?"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
-# if a query covers more start times than this, sums are added up by number before their dimensions are joined
+# for more start times, sums are added up by number before their dimensions are joined
 _FEW = 3
-_LOOKED_UP = 20_000  # if there are more sums than this, a scan of the whole time range is faster than lookups
-# columns of the two higher limbs of each amount
+_LOOKED_UP = 20_000  # for more sums, a scan of the whole time range is faster than lookups
+# of the two higher limbs
 _LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))
-# columns of a comparison of two times
+# of a comparison of two times
 _COMPARED = (*COUNTS[:5], *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)))
-# The limbs of the cost that counts: the reported cost, or else the estimate.
+# reported cost, or else the estimate
 _LIMBS_OF_COST = [
     "CASE WHEN k.status = 'cached' THEN 0"
     f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
@@ -170,21 +165,20 @@ _LIMBS_OF_COST = [
 ]
 # Limbs are added as integers. Adding doubles with opposite signs would cause a larger error.
 _COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST[:2]]
-# Select the most frequent pair of status and cost source among the newest sets of dimensions.
+# The most frequent pair among the newest sets of dimensions.
 _NEWEST_OUTCOME = """
     SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
      GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
-# a filter, the maximum number of results, and the results
+# filter, maximum number of results, and results
 _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 
 
 def migrate_ledger(connection: sqlite3.Connection) -> None:
-    """Migrate the file to the newest version."""
     migrate(connection, read_statements(LEDGER))
 
 
 class SqliteLedgerRows(SqlLedgerRows):
-    # A set of dimensions without tags stores an empty text, which is not valid JSON.
+    # An empty text stands for no tags, and is not valid JSON.
     each_tag = "json_each(CASE json_valid(k.tags) WHEN 1 THEN k.tags ELSE '{}' END) j"
     columns = COLUMNS
     shown = tuple(f"h.{name}" for name in COLUMNS)
@@ -220,7 +214,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         return self._connection.execute(f"DELETE FROM keys WHERE id NOT IN ({used})").rowcount
 
     def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
-        # sums are sorted in table order, so that neighbouring sums are on the same page
+        # neighbouring sums are on the same page
         sums = sorted(sums)
         marks = ", ".join("?" * (len(key) + len(COLUMNS)))
         self._connection.executemany(
@@ -293,7 +287,6 @@ class SqliteLedgerRows(SqlLedgerRows):
             yield GroupSum(row[3:end], row[1], row[2], measures(row[end:]), row[0])
 
     def _unit_groups(self, span: Span, query: CostQuery, needed_columns: AskedSums) -> Iterator[GroupSum]:
-        """Return the groups of a query by one unit of work."""
         columns = ", ".join(
             ["k.status", "k.cost_source", *(f"SUM(h.{name}) AS {name}" for name in needed_columns.wanted)]
         )
@@ -329,7 +322,6 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _sums_by_number_sql(
         self, spans: Sequence[Span], query: CostQuery, columns: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
-        """Return the SQL that adds up columns of spans by number of the dimensions, with parameters."""
         parts, values = list[str](), list[int | str]()
         for span in spans:
             within, parameters = self._span_sums_sql(span, query)
@@ -339,7 +331,6 @@ class SqliteLedgerRows(SqlLedgerRows):
         return f"(SELECT key, {sums} FROM ({' UNION ALL '.join(parts)}) GROUP BY key)", values
 
     def _span_sums_sql(self, span: Span, query: CostQuery) -> tuple[str, Sequence[int | str]]:
-        """Return the SQL of the sums of a span that pass the query's filters, with parameters."""
         width, since, until, rollup = span
         table = self._filtered_sums(query) if rollup == ROLLUP else self._rollup_source(width, rollup)
         table = table.replace("{schema}.", "")
@@ -348,7 +339,6 @@ class SqliteLedgerRows(SqlLedgerRows):
         )
 
     def _group_expressions(self, query: CostQuery) -> Sequence[str]:
-        """Return the SQL expressions of the dimensions that a query groups by."""
         return [
             f"NULLIF({self._shown_unit(name, query).replace('{schema}.', '')}, '')"
             if name in UNITS
@@ -357,7 +347,6 @@ class SqliteLedgerRows(SqlLedgerRows):
         ]
 
     def _only_groups_sql(self, query: CostQuery) -> tuple[str, Sequence[str]]:
-        """Return the SQL that limits the groups of a query by unit of work, with parameters."""
         if query.only is None or query.unit_place is None or query.aggregated:
             return "", ()
         names = [f"IFNULL({name}, '')" for name in self._group_expressions(query)]
@@ -393,12 +382,11 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _other_outcomes(
         self, span: Span, query: CostQuery, newest_outcome: tuple[str, str], start: str, sums: str
     ) -> Iterable[Sequence[Any]]:
-        """Return the sums of a span whose status and cost source differ from the most frequent pair."""
         others = "k.status <> ? OR k.cost_source <> ?"
         terms, wanted = filter_condition(query.without_unit() if query.unit else query)
         exist = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE ({others}){terms})"
         [has_others] = self._connection.execute(exist, (*newest_outcome, *wanted)).fetchone()
-        if not has_others:  # as in most cases, so that no sums are read
+        if not has_others:  # in most cases
             return ()
         within, values = self._span_sums_sql(span, query)
         others_sql = f"{within} AND key IN (SELECT id FROM keys k WHERE {others})"
@@ -433,7 +421,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _largest_units(
         self, span: Span, query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        """Do what `largest` does, but with at most `most` groups in the number of groups."""
+        """Count at most `most` groups."""
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
         if self._adds_up_by_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
@@ -469,10 +457,10 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        Return the SQL of the sums of a query, with parameters. `of` is a table and the beginning of a
-        condition, and `terms` is the end of that condition.
+        `of` is a table and the beginning of a condition, and `terms` its end.
 
-        The numbers that pass a filter are selected first. If there are few, their sums are looked up one by one.
+        The numbers that pass a filter are selected first. If there are few, their sums are looked up one by
+        one.
         """
         if not terms:
             return f"{of} start >= ? AND start < ?", (since, until)
@@ -489,10 +477,10 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _filtered_numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
         """
-        Return the numbers that pass a filter, or None if there are more than `max_numbers`.
+        Return None for more than `max_numbers`.
 
-        The result of the last filter is cached, because one query reads several time ranges and should scan
-        the dimensions once.
+        The last result is cached, because one query reads several time ranges and should scan the dimensions
+        once.
         """
         filter_key = (chosen, *values)
         known, limit, numbers = self._chosen
@@ -539,7 +527,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._register_derived(query.derived)
-        from spool.sql import billed  # imported only if billed costs are used
+        from spool.sql import billed  # only if billed costs are used
 
         names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         filters = billed.FilterParts.split_filters(query)
@@ -550,7 +538,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         if "key" in group_columns or of_keys or rollup:
             table = billed.sums_source(self.prefix, width, rollup).replace("{schema}.", "")
             within, values = self._filtered_sums_sql(table, width, since, until, of_keys, keys)
-        else:  # for these columns, sums per day are stored
+        else:  # sums per day are stored
             within = f"({billed.kept_sums(self.prefix, '?1', '?2')}) h WHERE TRUE".replace("{schema}.", "")
             values = (since, until)
         # Joining the dimensions to each row would cost more than adding up the rows first.
@@ -597,7 +585,6 @@ class SqliteLedgerRows(SqlLedgerRows):
         return join_money(values)
 
     def _register_derived(self, derived: DerivedDimensions) -> None:
-        """Make derived dimensions available to the SQL function, by their names."""
         known = self._functions
         added = {
             name: dimension.value
@@ -617,7 +604,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
 
 T = TypeVar("T")
-VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # errors that damaged values raise
+VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # raised by damaged values
 
 _log = logging.getLogger(__name__)
 
@@ -668,7 +655,7 @@ class SqliteLedger:
             raise LedgerLost(f"{LEDGER}: {type(error).__name__}") from error
 
     async def _begin_anew(self, damaged: Database) -> bool:
-        """Replace a damaged file by a new one. Return False if another caller has already replaced it."""
+        """Return False if another caller has already replaced the file."""
         async with self._repair:
             if self._database is not damaged:
                 return False
@@ -688,7 +675,7 @@ async def open_ledger(
     work: WorkLimits = WORK_LIMITS,
     watch: Watch | None = None,
 ) -> Ledger:
-    """Open the ledger of a data directory. The caller holds the lock of the directory."""
+    """The caller holds the lock of the directory."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
         watch(LEDGER, store.is_in_place)
@@ -706,13 +693,10 @@ async def _open(path: Path, clock: Clock) -> Database:
 
 
 def _migrate_and_check(connection: sqlite3.Connection) -> None:
-    """
-    Migrate the file and check its state. Commits are flushed, because a log entry may be deleted once
-    it is counted.
-    """
+    """Commits are flushed, because a log entry may be deleted once it is counted."""
     migrate_ledger(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state_values().values()):
-        # the type is checked here, so that damage is found at the start and not later
+        # damage is found at the start and not later
         raise damage_error("a value of the ledger's state has another type")
 
 

@@ -39,7 +39,7 @@ VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
     LEDGER: (("ledger.sql",),),
 }
 MARK = 0x546F6C00  # the bytes "Tol"; the version is added
-# Offsets of `user_version` and `application_id` in the header of a database file.
+# in the header of a database file
 VERSION_AT, MARK_AT, HEADER_BYTES = 60, 68, 100
 
 
@@ -66,7 +66,7 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
         raise damage_error("the header of the file has an inconsistent version")
     _check_known(current, versions)
     for number, statements in _missing_versions(current, versions):
-        # executescript would first commit an open transaction, so BEGIN and COMMIT are part of the script
+        # executescript would first commit an open transaction
         try:
             numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {application_id(number)};"
             connection.executescript(f"BEGIN IMMEDIATE;\n{statements}\n;{numbered}\nCOMMIT;")
@@ -81,13 +81,13 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
 
 
 def version_numbers(versions: Sequence[str]) -> list[int]:
-    """Return `user_version` after each version: its number in the highest byte, and 24 bits of its digest."""
+    """Return its number in the highest byte, and 24 bits of its digest."""
     found = schema_digests(versions)
     return [number << 24 | int(digest[:6], 16) for number, digest in enumerate(found, start=FIRST)]
 
 
 def application_id(number: int) -> int:
-    """Return `application_id` for a `user_version`. PRAGMA reads it as a signed number."""
+    """PRAGMA reads the id as a signed number."""
     return (MARK + number) & 0x7FFFFFFF
 
 
@@ -102,7 +102,7 @@ def check_schema(path: Path, versions: Sequence[str]) -> None:
         if not header:
             with path.open("rb") as file:
                 header = file.read(HEADER_BYTES)
-    except OSError:  # the error is ignored, because the later attempt to open the file reports it
+    except OSError:  # the later attempt to open the file reports the error
         return
     if len(header) >= HEADER_BYTES:
         (current,), (mark,) = (struct.unpack_from(">I", header, at) for at in (VERSION_AT, MARK_AT))
@@ -127,7 +127,7 @@ def _check_known(current: int, versions: Sequence[str]) -> None:
 
 
 def _missing_versions(current: int, versions: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the missing versions, each with its number. For a new file, return all of them as one step."""
+    """A new file gets all versions as one step."""
     known = version_numbers(versions)
     if not current:
         return [(known[-1], ";\n".join(versions))]

@@ -17,12 +17,11 @@ from spool.log.planning.plan import Plan
 from spool.shares import Holdings
 from spool.sqlite.database import Database
 
-# A later report replaces an earlier report with the same key.
 _PUT = "INSERT OR REPLACE INTO pending (key, at, body) VALUES (?, ?, ?)"
 
 _FORGET = "DELETE FROM pending WHERE key = ?"
 
-# Select all reports, sorted by the end of their waiting time.
+# by the end of their waiting time
 _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 
 _FIND = "SELECT key, at, body FROM pending WHERE key = ?"
@@ -30,7 +29,7 @@ _UNDER = "SELECT key, at, body FROM pending WHERE key >= ? AND substr(key, 1, ?)
 
 
 class SqlitePartialReports:
-    """The partial reports, if only one process writes them."""
+    """Only one process writes."""
 
     is_shared = False
 
@@ -59,16 +58,14 @@ class SqlitePartialReports:
 def find(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
-    """
-    Return the reports with these keys, and the reports whose key begins with one of the prefixes in `under`.
-    """
+    """Return also reports whose key begins with one of the prefixes in `under`."""
     rows = [row for key in keys for row in connection.execute(_FIND, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}
 
 
 def write_changes(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport | None]) -> None:
-    """Write the changes that a commit makes to partial reports. None deletes a report."""
+    """None deletes a report."""
     connection.executemany(_FORGET, [(key,) for key, report in changes.items() if report is None])
     connection.executemany(_PUT, [report for report in changes.values() if report is not None])
 
@@ -76,7 +73,7 @@ def write_changes(connection: sqlite3.Connection, changes: Mapping[bytes, Partia
 # -- senders that reported calls -----------------------------------------------------------------------------
 
 
-STEP = 500  # number of rows that are deleted per transaction
+STEP = 500  # deleted per transaction
 
 _NOTE = "INSERT INTO heard (at, key, count, senders) VALUES (?, ?, ?, ?)"
 _HEARD = "SELECT at, senders FROM heard WHERE at >= ? ORDER BY id"
@@ -89,10 +86,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteHeard:
-    """
-    The senders that reported calls. If there are more than `max_senders`, the oldest senders of the key with
-    the most are deleted.
-    """
+    """Above `max_senders`, the oldest of the key with the most are deleted."""
 
     is_shared = False
 
@@ -100,12 +94,11 @@ class SqliteHeard:
         self._database = database
         self._clock = clock
         self._max_senders = max_senders
-        # senders that were stored before this process started
+        # stored before this process started
         self._of_callers: dict[bytes, list[tuple[bytes, float]]] = {}
         self._newest = 0.0
 
     async def open(self) -> None:
-        """Read the senders that earlier processes stored."""
         await self._database.read(self._load)
 
     def _load(self, connection: sqlite3.Connection) -> None:
@@ -151,7 +144,7 @@ class SqliteHeard:
 
 
 def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Store the senders that reported the calls of a commit, in its transaction."""
+    """Store them in the transaction of the commit."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
     ]
@@ -159,7 +152,7 @@ def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _delete_some_old(connection: sqlite3.Connection, before: float) -> int:
-    """Delete some of the rows that are too old. Return their number."""
+    """Return their number."""
     oldest = connection.execute(_OLDEST_HEARD, (STEP,)).fetchall()
     old = [(id,) for id, at in oldest if at < before]
     connection.executemany(_REMOVE_HEARD, old)
@@ -167,9 +160,7 @@ def _delete_some_old(connection: sqlite3.Connection, before: float) -> int:
 
 
 def _forget_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
-    """
-    Delete some of the oldest rows of a key. Return the number of senders in these rows, which may exceed `count`.
-    """
+    """Return the number of senders in deleted rows, which may exceed `count`."""
     removed = 0
     for id, senders in connection.execute(_OLDEST_OF_KEY, (key, STEP)).fetchall():
         if removed >= count:

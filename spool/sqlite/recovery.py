@@ -40,7 +40,7 @@ from spool.sqlite.migrations import migrate, read_statements, version
 from spool.sqlite.streams import forget_whole
 
 INCARNATION = "incarnation"
-# name of a fact; its value is the name of the damaged file from which these rows were salvaged
+# name of the damaged file from which these rows were salvaged
 SALVAGED = "salvaged"
 SMALL_TABLES = (
     "facts",
@@ -71,7 +71,7 @@ class _NothingRead(Exception):
 
 
 async def open_database(path: Path, clock: Clock) -> Database:
-    """Open spool.sqlite, migrated to the current version. If it is damaged, salvage it first."""
+    """Migrate the file, and salvage it first if it is damaged."""
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
@@ -95,7 +95,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def read_incarnation(connection: sqlite3.Connection) -> str:
-    """Return the id of this log. Progress that was noted for a log with another id is invalid."""
+    """Progress that was noted for a log with another id is invalid."""
     name = facts.read(SqliteConnection(connection), INCARNATION)
     assert name is not None
     return name.decode()
@@ -119,7 +119,7 @@ async def is_damage(database: Database, error: BaseException | None) -> bool:
 
 @contextmanager
 def remember_damage(directory: Path) -> Iterator[None]:
-    """If the block finds damage, mark it for the next start, and raise it as SpoolDamaged."""
+    """Mark damage for the next start, and raise it as SpoolDamaged."""
     try:
         yield
     except sqlite3.Error as error:
@@ -162,9 +162,7 @@ def _forget_log(kept_log: Path) -> None:
 
 
 def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
-    """
-    Migrate the file. Read and write everything that a start or a commit needs, so that damage is found now.
-    """
+    """Find damage now, by reading and writing everything that a start or a commit needs."""
     with remember_damage(path.parent):
         seen = _has_read_whole_log(connection, path, kept_log)
         known = notes.read_note(path.parent)
@@ -188,9 +186,7 @@ def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
 
 
 def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
-    """
-    Return True if SQLite read the whole log. Raise a damage error if it dropped commits that were on disk.
-    """
+    """Raise a damage error if SQLite dropped commits that were on disk."""
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if not kept_log.exists():
         return True
@@ -230,10 +226,10 @@ def _settle_what_is_lost(connection: sqlite3.Connection, known: notes.Note, *, s
 def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
     rows, source = SqliteConnection(connection), aside.name.encode()
-    # an earlier process salvaged this file, but was killed before it could remove the marker
+    # an earlier process was killed before it could remove the marker
     if facts.read(rows, SALVAGED) == source:
         return
-    from spool.sqlite.damage.salvage import recompute_sizes  # imported only if a file is damaged
+    from spool.sqlite.damage.salvage import recompute_sizes  # only if a file is damaged
 
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
@@ -275,9 +271,7 @@ def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Note)
 
 
 def empty_database() -> sqlite3.Connection:
-    """
-    Return an empty spool.sqlite of this version in memory. Its tables begin at the same pages as in every file.
-    """
+    """The tables begin at the same pages as in every file."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -297,9 +291,7 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """
-    Raise a damage error if a table differs from this version, because then the list of tables is damaged.
-    """
+    """The list of tables is damaged if a table differs from this version."""
     for table, columns in _empty_file_tables().columns.items():
         if _read_columns(connection, table) != columns:
             raise damage_error(f"the definition of the table {table} is damaged")
@@ -312,9 +304,7 @@ class _Made(NamedTuple):
 
 @cache
 def _empty_file_tables() -> _Made:
-    """
-    Return the tables of an empty file. They are cached, because creating the file takes a fifth of a start.
-    """
+    """Creating the file takes a fifth of a start."""
     with closing(empty_database()) as fresh:
         check = RowCheck(fresh)
         return _Made(check, {table: _read_columns(fresh, table) for table in check.table_names})
@@ -327,14 +317,10 @@ def _read_columns(connection: sqlite3.Connection, table: str) -> list[tuple[obje
 
 
 def _try_everything(connection: sqlite3.Connection) -> None:
-    """
-    Read the small tables completely. Write at the positions where the next commit will write, and roll back.
-    """
+    """Read the small tables, and write where the next commit will write, then roll back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        check = (
-            _empty_file_tables().check
-        )  # `_check_tables` has already checked the definitions of these tables
+        check = _empty_file_tables().check  # checked by `_check_tables`
         for table in SMALL_TABLES:
             for row in stop_at_repeats(connection.execute(f"SELECT * FROM {table}")):
                 problem = check.find_problem(table, row)
@@ -346,7 +332,7 @@ def _try_everything(connection: sqlite3.Connection) -> None:
             connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
-    # the same number was assigned twice, so the tables contradict each other
+    # the same number was assigned twice
     except sqlite3.IntegrityError as error:
         raise damage_error(str(error)) from error
     except VALUE_ERRORS as error:

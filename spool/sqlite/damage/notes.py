@@ -20,7 +20,7 @@ from spool.disks import flush_directory, replace_file
 
 NOTE = "spool.note.json"
 MARKER = "spool.damaged"
-ASIDE = "spool.sqlite.damaged-"  # prefix of the name of a damaged file; a timestamp follows
+ASIDE = "spool.sqlite.damaged-"  # a timestamp follows
 
 _log = logging.getLogger(__name__)
 
@@ -28,10 +28,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, kw_only=True)
 class Note:
     """
-    Record numbers of the log when the note was written.
-
-    `kept` has the number of stored records by topic. `accepted` has the highest assigned number by topic.
-    `progress` has the lowest unsettled number by route.
+    `kept` has the number of stored records by topic, `accepted` the highest assigned number by topic, and
+    `progress` the lowest unsettled number by route.
     """
 
     kept: Mapping[str, int] = field(default_factory=dict)
@@ -44,7 +42,7 @@ def is_marked(directory: Path) -> bool:
 
 
 def mark_damaged(directory: Path, error: BaseException) -> None:
-    """Mark the file as damaged, so that the next start salvages it."""
+    """The next start salvages a marked file."""
     if not is_marked(directory):
         write_durably(directory / MARKER, "")
         message = "spool.sqlite is damaged (%s): restart to salvage what can be read"
@@ -57,7 +55,7 @@ def unmark_damaged(directory: Path) -> None:
 
 
 def name_aside(directory: Path) -> str:
-    """Return the name under which the damaged file is moved aside. Return "" if no name has been chosen."""
+    """Return "" if no name has been chosen."""
     try:
         name = (directory / MARKER).read_text()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -66,10 +64,7 @@ def name_aside(directory: Path) -> str:
 
 
 def choose_name_aside(directory: Path, at: float) -> str:
-    """
-    Choose a name for the damaged file. The name is stored before any file is moved, so that every attempt
-    uses the same name.
-    """
+    """Store the name before any file is moved, so that every attempt uses the same name."""
     name = name_aside(directory)
     if not name:
         existing = {path.name for path in directory.iterdir()}
@@ -88,7 +83,7 @@ def write_note(directory: Path, note: Note) -> None:
 
 
 def read_note(directory: Path) -> Note:
-    """Return the last note. Return an empty note if none can be read."""
+    """Return an empty note if none can be read."""
     try:
         contents = json.loads((directory / NOTE).read_text())
     except (FileNotFoundError, ValueError):

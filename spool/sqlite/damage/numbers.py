@@ -25,7 +25,7 @@ from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import highest_accepted, lowest_stored
 
-# if a counter exceeds all known numbers by more than this, the counter itself is damaged
+# a counter beyond this is itself damaged
 MOST_UNKNOWN = 1 << 24
 
 _log = logging.getLogger(__name__)
@@ -35,10 +35,8 @@ _Terms = Counter[tuple[str, str]]
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
     """
-    Return a sentence about the first contradiction in the counters, or "" if there is none.
-
-    Contradictions are an unknown counter, counters that disagree with the entries of their topic, and
-    an impossible size.
+    Contradictions are an unknown counter, counters that disagree with the entries of their topic, and an
+    impossible size.
     """
     counters = _read_counters(connection)
     for topic, term in counters:
@@ -58,14 +56,12 @@ def do_not_meet(connection: sqlite3.Connection) -> str:
 
 
 def count_missing(connection: sqlite3.Connection, noted: Mapping[str, int]) -> int:
-    """Return how many numbers that the note lists as acknowledged are missing from the log."""
     return sum(max(0, noted.get(topic, 0) - highest_accepted(connection, topic)) for topic in TOPICS)
 
 
 def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
     """
-    Add damaged entries for lost numbers. Balance the counters and the routes. Return the number of lost
-    numbers by topic.
+    Balance the counters and the routes. Return the number of lost numbers by topic.
 
     Every entry that is not marked as damaged must be intact.
     """
@@ -86,10 +82,9 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
 
 def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
     """
-    Restore routes that are lost or outdated, from the progress in the note. Deliveries that were settled
-    after the note may be sent again.
+    Use the progress in the note, without which a lost route would send everything again.
 
-    Without this, a lost route would send everything again.
+    Deliveries that were settled after the note may be sent again.
     """
     for name, noted in note.progress.items():
         topic = books.topic_of(name)
@@ -111,8 +106,7 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
 
 def settle_routes(connection: sqlite3.Connection) -> bool:
     """
-    Balance the terms of the routes. Return True if any term had to change. Records of lost deliveries
-    are sent again.
+    Return True if any term had to change. Records of lost deliveries are sent again.
 
     Deliveries are made in the order of numbers, so the missing numbers are the highest ones below `next`.
     """
@@ -144,7 +138,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
 
 
 def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
-    """Make deliveries of the highest numbers that are in no delivery. Return the number of these records."""
+    """Return the number of records in the new deliveries."""
     spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
     spans_held: list[tuple[int, int]] = [
         (upto, upto),
@@ -165,7 +159,7 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
 
 
 def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
-    """Add damaged entries for missing numbers. Return how many numbers are newly lost."""
+    """Return how many numbers are newly lost."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
@@ -224,7 +218,7 @@ def _shared_count(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -
 
 
 def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
-    """Return the highest number of each topic in intact entries and commit rows."""
+    """Read only intact entries and commit rows."""
     highest: Counter[str] = Counter()
     ends = "SELECT topic, max(first + count - 1) FROM entries WHERE NOT damaged GROUP BY topic"
     for topic, last in connection.execute(ends):
@@ -237,7 +231,6 @@ def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
 
 
 def _sum_commit_terms(connection: sqlite3.Connection) -> _Terms:
-    """Add up the terms of all commit rows."""
     explained: _Terms = Counter()
     for _, checksum, packed in connection.execute(queries.COMMITS_BETWEEN, (0, 1 << 62, -1)):
         explained.update(books.sum_terms(books.check_terms(packed, checksum) or ()))
@@ -267,7 +260,7 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
 
 
 def _balance_received(connection: sqlite3.Connection, topic: str) -> None:
-    """Set `received` of a topic to the sum of its outcomes, because the stored counter may be lost."""
+    """The stored counter may be lost."""
     terms = {
         term: n for (counter_topic, term), n in _read_counters(connection).items() if counter_topic == topic
     }

@@ -34,7 +34,7 @@ from spool.sqlite.log.entries import highest_accepted, lowest_stored, read_entri
 from spool.storage import Recovered
 
 DIRECTORY = "recover.tmp"
-STEP = 500  # number of records per commit
+STEP = 500  # records per commit
 
 
 async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: Path) -> Recovered:
@@ -68,8 +68,6 @@ def _check(file: Path, directory: Path) -> None:
 
 
 async def _read(scratch: Path, file: Path) -> Database:
-    """Salvage the damaged file into a new one."""
-
     def prepare_database(connection: sqlite3.Connection) -> None:
         recovery.migrate_spool(connection)
         connection.execute("BEGIN IMMEDIATE")
@@ -121,7 +119,7 @@ class _Recovery:
     async def _import_records(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
-        """Import some records in one commit. Return the ranges of numbers that are then in the log."""
+        """Return the ranges of numbers that are then in the log."""
         known_numbers = set(_numbers_in(ranges.clip_ranges(done, (begin, end))))
         if is_own:
             known_numbers |= set(dict(await self._read_records(self._spool.database, topic, begin, end)))
@@ -134,8 +132,7 @@ class _Recovery:
             return done
         done = list(ranges.merge_ranges(sorted([*done, *((number, number) for number in new)])))
         before = await self._accepted_count(topic)
-        # The log's own records get no duplicate check, because it would find their ids even if the records
-        # are damaged. Records that exist have already been excluded.
+        # A duplicate check would find the ids of the log's own records even if these are damaged.
         records = list(new.values())
         submission = import_submission(
             topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own
@@ -147,7 +144,7 @@ class _Recovery:
         return done
 
     async def _ids_there(self, topic: str) -> array[int]:
-        """Return the short ids of every readable record in the log, sorted."""
+        """Only readable records have a short id here. The result is sorted."""
         ids = array("Q")
         last = await self._accepted_count(topic)
         for begin in range(
@@ -179,9 +176,7 @@ def _short_id(record: Record) -> int:
 
 
 def _settled_below(connection: sqlite3.Connection, topic: str) -> int:
-    """
-    Return the number up to which the damaged log's routes had settled everything. Return 0 if it had no routes.
-    """
+    """Return 0 if the log had no routes."""
     needed = lowest_needed(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 

@@ -21,9 +21,9 @@ from spool.sqlite.database import PAGE, damage_error, is_corrupt
 # -- opening a damaged file so that as much as possible can be read -------------------------------------------
 
 
-INTERIOR = 5  # type of a page whose cells lead to other pages
+INTERIOR = 5  # its cells lead to other pages
 COPY = "spool.sqlite.copy"
-# Copy of the damaged file with its write-ahead log applied.
+# with its write-ahead log applied
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _log_path(damaged: Path) -> Path:
 
 
 def _connect_read_only(path: Path) -> sqlite3.Connection:
-    # writable, because a read-only connection cannot read its own write-ahead log
+    # a read-only connection cannot read its own write-ahead log
     connection = sqlite3.connect(path, isolation_level=None)
     connection.text_factory = lambda text: text.decode(errors="replace")
     connection.execute("PRAGMA query_only = ON")
@@ -78,7 +78,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
-    """Return True if the file has the tables that existed in the first version."""
+    """The first version must have had the tables."""
     try:
         return all(
             _column_names(connection, table)
@@ -127,7 +127,7 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
                 count += 1
                 struct.pack_into(">I", first, offset, count)
         struct.pack_into(">I", first, 28, count)
-        struct.pack_into(">II", first, 32, 0, 0)  # the list of free pages is empty
+        struct.pack_into(">II", first, 32, 0, 0)  # no free pages
         file.seek(0)
         file.write(first)
 
@@ -135,7 +135,7 @@ def _lay_first_page(copy: Path, fresh: sqlite3.Connection) -> None:
 # -- salvaging -----------------------------------------------------------------------------------------------
 
 
-# maximum row ids to skip at once; if a larger skip is needed, the rest of the table is given up
+# if a larger skip of row ids is needed, the rest of the table is given up
 FARTHEST = 1 << 40
 
 _log = logging.getLogger(__name__)
@@ -143,10 +143,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Salvaged:
-    """
-    Result of a salvage: rows that were read and rows that were left out as invalid, by table, and lost
-    numbers by topic.
-    """
+    """Rows are counted by table, and lost numbers by topic. `left_out` rows were invalid."""
 
     read: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -155,9 +152,9 @@ class Salvaged:
 
 def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note) -> Salvaged:
     """
-    Copy everything that is readable from the damaged file, within the caller's transaction.
+    Work within the caller's transaction. `fresh` is an empty database of this version.
 
-    `fresh` is an empty database of this version. Raises sqlite3.DatabaseError if nothing can be read.
+    Raises sqlite3.DatabaseError if nothing can be read.
     """
     salvaged = Salvaged()
     check = RowCheck(fresh)
@@ -179,7 +176,7 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
 
 
 def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
-    """Copy a row. Return the reason if it could not be written, else ""."""
+    """Return why the row could not be written, or ""."""
     columns = f" ({', '.join(check.column_names(table, len(row)))})" if table in check.table_names else ""
     marks = ", ".join("?" * len(row))
     try:
@@ -192,7 +189,7 @@ def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], ch
 
 
 def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
-    """Create those tables of the damaged file that this version does not know."""
+    """This version may not know all tables of the damaged file."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
     for name, statement in _read_until_damage(old, schema):
@@ -211,11 +208,7 @@ def _table_names(connection: sqlite3.Connection) -> list[str]:
 
 
 def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """
-    Yield rows from the start, skipping damage. Tables without row ids are read from both ends.
-
-    If the damaged file does not have the table, yield nothing.
-    """
+    """Read tables without row ids from both ends. Yield nothing from a missing table."""
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
     except (sqlite3.DatabaseError, UnicodeDecodeError):
@@ -224,7 +217,7 @@ def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]
         return
     try:
         old.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchall()
-    except sqlite3.OperationalError:  # the table is a WITHOUT ROWID table
+    except sqlite3.OperationalError:  # a WITHOUT ROWID table
         key = next(name for name, position in columns if position == 1)
         for direction in ("ASC", "DESC"):
             yield from _read_until_damage(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
@@ -295,7 +288,7 @@ def _first_row(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> 
 
 
 def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
-    """Raise disk errors again. Ignore damage inside the file, because the file is being salvaged."""
+    """Ignore damage inside the file that is being salvaged, and raise disk errors again."""
     if isinstance(error, UnicodeDecodeError):
         return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):
@@ -313,7 +306,7 @@ _RESIZE = """
 
 
 def recompute_sizes(connection: sqlite3.Connection) -> None:
-    """Compute the sizes of months again from the remaining rows. Hourly files without rows are deleted."""
+    """Delete hourly files without rows."""
     connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
     connection.execute("DELETE FROM billing_months")
     connection.execute(_RESIZE)

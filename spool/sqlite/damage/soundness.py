@@ -29,10 +29,10 @@ from spool.log.heard import unpack_senders
 from spool.record import TOPICS, unpack
 from spool.sqlite.database import damage_error
 
-# maximum repeated rows; a damaged page can lead back to earlier pages, so that reading never ends
+# a damaged page can lead back to earlier pages, so that reading never ends
 MOST_REPEATS = 10_000
 
-# Errors that are raised when a damaged value is decoded.
+# raised when a damaged value is decoded
 VALUE_ERRORS = (
     TypeError,
     ValueError,
@@ -42,7 +42,7 @@ VALUE_ERRORS = (
     struct.error,
     msgspec.MsgspecError,
 )
-LARGEST = 1 << 53  # larger than any count, record number or time in seconds
+LARGEST = 1 << 53  # than any count, record number or time in seconds
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "INTEGER": (int,),
@@ -55,7 +55,7 @@ Row = Mapping[str, Any]
 
 
 class RowCheck:
-    """Checks of rows, by table. Rows of tables that this version does not know are not checked."""
+    """Rows of tables that this version does not know are not checked."""
 
     def __init__(self, fresh: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
@@ -73,13 +73,11 @@ class RowCheck:
         return list(self._columns)
 
     def column_names(self, table: str, width: int) -> list[str]:
-        """
-        Return the names of the first `width` columns, because files of earlier versions have fewer columns.
-        """
+        """Files of earlier versions have fewer columns."""
         return [name for name, _, _ in self._columns[table]][:width]
 
     def find_problem(self, table: str, row: Sequence[Any]) -> str:
-        """Return why Tollhouse cannot have written this row, or "" if it can."""
+        """Return why Tollhouse cannot have written the row, or ""."""
         columns = self._columns.get(table)
         if columns is None:
             return ""
@@ -230,7 +228,7 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
 
 
 def stop_at_repeats(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows. Raises a damage error if the rows repeat endlessly."""
+    """Raises a damage error if the rows repeat endlessly."""
     seen: set[int] = set()
     repeats = 0
     for row in rows:

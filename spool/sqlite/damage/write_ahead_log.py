@@ -16,34 +16,28 @@ from typing import NamedTuple
 
 KEPT_LOG = "spool.sqlite-wal.kept"
 
-# fields: magic number, version, page size, checkpoint, two salts, two checksums
+# magic number, version, page size, checkpoint, two salts, two checksums
 HEADER = struct.Struct(">8I")
-# fields: page number, number of pages if the frame ends a commit or else 0, two salts, two checksums
+# page number, number of pages if the frame ends a commit or else 0, two salts, two checksums
 FRAME = struct.Struct(">6I")
-SHARED = struct.Struct("=16xI")  # field of the shared index file: the last frame of a complete transaction
-LITTLE, BIG = 0x377F0682, 0x377F0683  # magic numbers, by the byte order of the checksums
+SHARED = struct.Struct("=16xI")  # last frame of a complete transaction, in the shared index file
+LITTLE, BIG = 0x377F0682, 0x377F0683  # by the byte order of the checksums
 WORD = 0xFFFFFFFF
 
 _Sums = tuple[int, int]
 
 
 class Frame(NamedTuple):
-    """
-    One page in the log. `is_sound` False means that the checksum is wrong, so its content or its header
-    may be damaged.
-    """
+    """If not `is_sound`, its content or its header may be damaged."""
 
     page: int
-    pages_after: int  # number of pages in the database if the frame ends a commit, else 0
-    at: int  # offset of the page in the log file
+    pages_after: int  # in the database if the frame ends a commit, else 0
+    at: int  # of the page in the log file
     is_sound: bool
 
 
 def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
-    """
-    Return the frames of the newest generation, up to the last frame with its salts. Return none if there
-    is no log.
-    """
+    """Read the newest generation, up to the last frame with its salts."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -69,7 +63,7 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
 
 
 def is_whole(path: Path, page_size: int) -> bool:
-    """Return True if SQLite can read the whole write-ahead log. Also True if there is no log."""
+    """A missing log is whole."""
     if not path.exists() or path.stat().st_size < HEADER.size:
         return True
     with path.open("rb") as log:
@@ -81,9 +75,7 @@ def is_whole(path: Path, page_size: int) -> bool:
 
 
 def count_marked(path: Path, page_size: int) -> int:
-    """
-    Return the position of the last frame with the salts of the newest generation. Only frame headers are read.
-    """
+    """Read only frame headers."""
     step = FRAME.size + page_size
     count = 0
     with path.open("rb") as log:
@@ -100,10 +92,7 @@ def count_marked(path: Path, page_size: int) -> int:
 
 
 def newest_page(path: Path, page_size: int, number: int) -> bytes:
-    """
-    Return a page as of the newest commit in the log, or b"" if the log does not have the page. Checksums of
-    frames are not verified.
-    """
+    """Return b"" if the log does not have the page. Checksums are not verified."""
     step = FRAME.size + page_size
     if not path.exists():
         return b""
@@ -126,10 +115,7 @@ def newest_page(path: Path, page_size: int, number: int) -> bytes:
 
 
 def count_seen(shared: Path) -> int:
-    """
-    Return the number of frames that SQLite found when it opened the database, from its shared index. Return 0
-    if there is no index.
-    """
+    """Read SQLite's shared index. Return 0 if there is none."""
     try:
         head = shared.read_bytes()[: SHARED.size]
     except FileNotFoundError:
@@ -138,22 +124,16 @@ def count_seen(shared: Path) -> int:
 
 
 def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
-    """
-    Return True if flushed commits follow the frames that SQLite read. A single such commit may be an
-    incomplete write, so it does not count.
-    """
+    """Ignore a single commit after the frames that SQLite read, because it may be an incomplete write."""
     behind = found[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
 
 
 def lay_over(log: Path, database: Path, page_size: int) -> None:
-    """
-    Write the pages of every commit in the log into the database. Pages with a wrong checksum are included,
-    because rows have checksums of their own.
-    """
+    """Include pages with a wrong checksum, because rows have checksums of their own."""
     log_frames = list(read_frames(log, page_size))
-    # drop the last frames if their transaction has no end, because it was never committed
+    # a transaction without an end was never committed
     while log_frames and not log_frames[-1].pages_after:
         log_frames.pop()
     if not log_frames:
@@ -169,9 +149,7 @@ def lay_over(log: Path, database: Path, page_size: int) -> None:
 
 
 def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
-    """
-    Return byte order, salts and checksums from the header. If the header is damaged, use the first frame.
-    """
+    """Use the first frame if the header is damaged."""
     magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
     computed = _add((0, 0), data[:24], order)

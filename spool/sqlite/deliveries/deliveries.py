@@ -48,7 +48,7 @@ class SqliteDeliveries(SentDeliveries):
         super().__init__(log, clock)
         self._noted = log.note_settled
         self._database = database
-        # deliveries that are being sent: id -> fence
+        # being sent: id -> fence
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
         # Workers of a route choose one after the other, so that two workers never get the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -126,7 +126,7 @@ class SqliteDeliveries(SentDeliveries):
                     connection, delivery_rows.read_delivery(connection, queries.SUSPECT, where)
                 )
 
-            # the choice may have split a delivery, so further deliveries may be due
+            # the choice may have split a delivery
             return self._note_in_hand(await self._change(take_suspect))
 
     async def next_due_at(self, route: str) -> float | None:
@@ -272,7 +272,7 @@ class SqliteDeliveries(SentDeliveries):
     # -- helpers ---------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in one transaction. Raises SpoolUnavailable if the file cannot be written now."""
+        """Raises SpoolUnavailable if the file cannot be written now."""
         try:
             result = await self._database.transaction(work)
             self.version += 1
@@ -315,7 +315,7 @@ class SqliteDeliveries(SentDeliveries):
             self._quiet.pop(delivery.route, None)
 
     async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in one transaction. Afterwards, deliveries may be due."""
+        """Deliveries may be due afterwards."""
         try:
             return await self._write(work)
         finally:
@@ -327,9 +327,6 @@ class SqliteDeliveries(SentDeliveries):
 
 
 def _statement_parameters(route: str, in_hand: Set[int], *, now: float) -> dict[str, Any]:
-    """
-    Return the parameters of statements in `queries`: the route, the time, and the deliveries that are being sent.
-    """
     return {"route": route, "now": now, "in_hand": json.dumps(list(in_hand))}
 
 
@@ -341,7 +338,7 @@ def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> 
 def _due_or_cut(
     connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
-    """Take the oldest waiting delivery that may be sent now. If there is none, make and take a new one."""
+    """Make and take a new delivery if none waits."""
     waiting = 0
     for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
         if id in in_hand:
@@ -359,10 +356,7 @@ def _due_or_cut(
 def _fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
-    """
-    Take a single record that was never rejected alone. If necessary, split it off from a batch or make
-    a new delivery.
-    """
+    """Split it off from a batch or make a new delivery if necessary."""
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
         return delivery_rows.mark_sending(connection, single)
@@ -374,6 +368,6 @@ def _fresh_single(
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
-    """Read those rejected records that exist, each once."""
+    """Read each once, if it exists."""
     rows = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
     return [delivery_rows.dead_letter(row) for row in rows if row is not None]

@@ -32,7 +32,7 @@ from spool.sqlite.log.entries import highest_accepted
 
 Values = Mapping[str, object] | tuple[object, ...]
 
-# Parameters are positional, because SQLite searches all names for each named parameter.
+# SQLite searches all names for each named parameter.
 _columns = attrgetter(*queries.INSERTED)
 _changed = attrgetter(*queries.CHANGED, "id")
 
@@ -42,7 +42,7 @@ def read_deliveries(
     statement: str,
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
-    """Read deliveries with a statement that selects the columns of `queries.ONE`."""
+    """`statement` selects the columns of `queries.ONE`."""
     return map(_read_delivery_row, connection.execute(statement, values))
 
 
@@ -110,7 +110,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
 
 
 def mark_sending(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
-    """Note that a delivery is being sent, in the transaction that chose it."""
+    """The caller's transaction has chosen the delivery."""
     if delivery is None:
         return None
     change = transitions.mark_sending(delivery)
@@ -121,7 +121,6 @@ def mark_sending(connection: sqlite3.Connection, delivery: StoredDelivery | None
 
 
 def read_route(connection: sqlite3.Connection, name: str) -> StoredRoute:
-    """Return a route. Raises NotThere if it was never declared."""
     return routes.require_route(find_route(connection, name), name)
 
 
@@ -167,7 +166,7 @@ def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
 
 
 def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
-    """Write a change in the caller's transaction. Return the added deliveries with their ids."""
+    """Return the added deliveries with their ids."""
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:
@@ -204,7 +203,7 @@ def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredD
 
 
 def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """Return the terms of every route, including `queued`. Replays are not part of them."""
+    """Replays are not part of the terms."""
     return {
         route.name: routes.route_terms(route, backlog, accepted=highest_accepted(connection, route.topic))
         for route, backlog in _routes_with_backlog(connection)
@@ -225,11 +224,7 @@ def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteSt
 
 
 def lowest_needed(connection: sqlite3.Connection, topic: str) -> int | None:
-    """
-    Return the lowest number that a required route still has to read, or None if the topic has no route.
-
-    Return NOBODY_NEEDS if all routes of the topic are optional.
-    """
+    """Return None if the topic has no route, and NOBODY_NEEDS if all its routes are optional."""
     on_topic, uncut, cut = connection.execute(queries.NEEDED, {"topic": topic}).fetchone()
     if not on_topic:
         return None
@@ -238,18 +233,13 @@ def lowest_needed(connection: sqlite3.Connection, topic: str) -> int | None:
 
 
 def cut_below(connection: sqlite3.Connection, topic: str) -> int:
-    """
-    Return the number below which some route has made deliveries. The records of these deliveries never change.
-    """
+    """The records of deliveries never change."""
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number
 
 
 def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
-    """
-    Skip the undelivered records of optional routes below a number. Return the number of skipped records,
-    summed over the routes.
-    """
+    """Return the number of skipped records, summed over the routes."""
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         skipping = read_route_row(row)

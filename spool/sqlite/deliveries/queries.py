@@ -15,7 +15,7 @@ from spool.sql.deliveries import (
     qualified_columns,
 )
 
-# The columns that a transition may change.
+# which a transition may change
 CHANGED = (
     "state",
     "not_before",
@@ -33,7 +33,7 @@ CHANGED = (
     "answer",
     "same_answers",
 )
-# A new delivery sets these columns. If it carries its own record, it also sets `kept_at` and `kept`.
+# A delivery that carries its own record also sets `kept_at` and `kept`.
 INSERTED = (
     "route",
     "first",
@@ -52,12 +52,11 @@ def _insert(table: str, columns: Iterable[str]) -> str:
 
 # -- deliveries ----------------------------------------------------------------------------------------------
 
-# Select a delivery, the topic of its route, and the number of deliveries that the route had accepted.
 _DELIVERY = f"""
     SELECT {qualified_columns("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM deliveries d JOIN routes r ON r.name = d.route"""
 
-# Select open deliveries of a route that this process is not sending.
+# which this process is not sending
 _FREE_OF_ROUTE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
@@ -69,19 +68,17 @@ BACKLOG = f"""
     SELECT id, not_before, first = last AND (refusals > 0 OR server_errors >= {STUCK_AFTER}) FROM deliveries
      WHERE route = ? AND replay = 0 AND state = 'open' ORDER BY first"""
 
-# Select the oldest replay of a route that may be sent now.
 DUE_REPLAY = f"{_FREE_OF_ROUTE} AND d.not_before <= :now AND d.replay = 1 ORDER BY d.first LIMIT 1"
 
-# Select a single record that was never rejected alone.
+# A single record that was never rejected alone.
 FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
        AND d.first = d.last AND d.refusals = 0 AND d.kept IS NULL AND d.not_before <= :now
   ORDER BY d.first LIMIT 1"""
 
-# Select the oldest delivery that may be tried again and that has one record or is ambiguous. An ambiguous
-# delivery is never split.
+# One record, or an ambiguous delivery, which is never split.
 SUSPECT = f"{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
-# Select the newest delivery with several records. Its last record is farthest from the rejected records.
+# The last record of the newest is farthest from the rejected records.
 NEWEST_BATCH = (
     f"{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
 )
@@ -94,18 +91,17 @@ UNKNOWNS = f"{_DELIVERY} WHERE d.state = 'unknown' ORDER BY d.id"
 
 EVERY_UNSETTLED = f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM deliveries ORDER BY id"
 
-# Select open deliveries of a route that begin below a number and need entries of the log.
+# Deliveries that need entries of the log.
 BELOW = f"""{_DELIVERY}
      WHERE d.route = ? AND d.first < ? AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
-# Count the single records that were rejected alone.
 SUSPECTS = "SELECT count(*) FROM deliveries WHERE route = ? AND state = 'open' AND refusals > 0"
 
 NEXT_DUE_AT = """
     SELECT min(not_before) FROM deliveries
      WHERE route = :route AND state = 'open' AND id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
-# Select the numbers of a route that a replay must skip, because they are not settled.
+# Numbers that a replay must skip, because they are not settled.
 UNSETTLED = """
     SELECT first, last FROM deliveries WHERE route = :route
      UNION ALL
@@ -129,7 +125,6 @@ ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE name = ?"
 NAMES = "SELECT name FROM routes"
 EVERY_ROUTE = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes"
 
-# Select the lowest unsettled number of every route.
 PROGRESS = """
     SELECT name, min(next, coalesce((SELECT min(d.first) FROM deliveries d
                                       WHERE d.route = name AND NOT d.replay AND d.state = 'open' AND d.kept IS NULL),
@@ -137,7 +132,7 @@ PROGRESS = """
       FROM routes"""
 OPTIONAL = f"SELECT {', '.join(ROUTE_COLUMNS)} FROM routes WHERE topic = ? AND NOT required"
 
-# Select every route with its `Backlog`. Replays do not count in its progress and terms.
+# Replays do not count in progress and terms.
 ROUTES = f"""
     SELECT {qualified_columns("r", ROUTE_COLUMNS)},
            coalesce(sum(iif(d.replay, 0, d.last - d.first + 1)), 0),
@@ -149,15 +144,13 @@ ROUTES = f"""
       FROM routes r LEFT JOIN deliveries d ON d.route = r.name AND d.state = 'open'
   GROUP BY r.name ORDER BY r.name"""
 
-# Select the lowest number that routes of a topic still have to read. A retried rejected record is stored in
-# its delivery, so it needs no entry.
+# A retried rejected record is stored in its delivery, so it needs no entry.
 NEEDED = """
     SELECT count(*), min(iif(r.required, r.next, NULL)),
            (SELECT min(d.first) FROM deliveries d JOIN routes q ON q.name = d.route
              WHERE q.topic = :topic AND q.required AND d.kept IS NULL)
       FROM routes r WHERE r.topic = :topic"""
 
-# Select the first number of a topic that is in no delivery of any route.
 CUT_BELOW = "SELECT coalesce(max(next), 1) FROM routes WHERE topic = ?"
 
 DECLARE = _insert("routes", ROUTE_COLUMNS)
@@ -169,7 +162,7 @@ SET_STATE = f"""
            state_since = CASE :state WHEN '{RUNNING}' THEN NULL WHEN state THEN state_since ELSE :now END
      WHERE name = :route"""
 
-# Delete a route and its deliveries. Its rejected records are not deleted.
+# Rejected records are not deleted.
 FORGET_DELIVERIES = "DELETE FROM deliveries WHERE route = ?"
 FORGET_REFUSALS = "DELETE FROM refusals WHERE route = ?"
 FORGET_ROUTE = "DELETE FROM routes WHERE name = ?"
@@ -177,10 +170,7 @@ FORGET_ROUTE = "DELETE FROM routes WHERE name = ?"
 
 @cache
 def count(counts: tuple[str, ...]) -> str:
-    """
-    Return the statement that adds to counts of a route. Its parameters are the amounts in the order of
-    `counts`, then the route.
-    """
+    """The parameters are the amounts in the order of `counts`, then the route."""
     return f"UPDATE routes SET {', '.join(f'{name} = {name} + ?' for name in counts)} WHERE name = ?"
 
 
@@ -195,7 +185,6 @@ REFUSED = _insert("refusals", REFUSAL_COLUMNS)
 REFUSALS = f"""
     SELECT {", ".join(REFUSAL_COLUMNS)} FROM refusals WHERE route = coalesce(?, route) ORDER BY id DESC"""
 
-# Delete all partial rejections of a route except the newest ones.
 PRUNE_REFUSALS = """
     DELETE FROM refusals
      WHERE route = :route
@@ -205,7 +194,6 @@ PRUNE_REFUSALS = """
 
 COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? AND first <= ? ORDER BY first DESC LIMIT 1"
 
-# Select the numbers that were committed in a time range.
 COMMITTED = """
     SELECT first, first + count - 1 FROM entries
      WHERE topic = ? AND committed_at >= ? AND committed_at < ? ORDER BY first"""

@@ -72,7 +72,7 @@ def read_entries(
 
 
 def entry_rows(connection: sqlite3.Connection, topic: str, first: int, last: int) -> list[EntryRow]:
-    """Return the entries that contain a number from `first` to `last`, without their bodies."""
+    """Leave out bodies."""
     cursor = connection.execute(queries.ENTRIES_BETWEEN, {"topic": topic, "first": first, "last": last})
     rows = list(map(EntryRow._make, cursor))
     if not {*map(type, chain.from_iterable(rows))} <= _NUMBERS:
@@ -84,10 +84,10 @@ def read_record(
     connection: sqlite3.Connection, topic: str, number: int, cache: EntryCache, last_rows: dict[str, EntryRow]
 ) -> Record | None:
     """
-    Return a record, closed or open, merged with its added reports. Return None if it is deleted or damaged.
+    Return a closed or open record, or None if it is deleted or damaged.
 
-    `last_rows` has the last entry that was read in each topic within a transaction, because duplicates
-    are usually adjacent.
+    `last_rows` has the last entry that was read in each topic within a transaction, because duplicates are
+    usually adjacent.
     """
     try:
         row = last_rows.get(topic)
@@ -112,29 +112,25 @@ def read_record(
 
 
 def highest_accepted(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the highest number that is assigned in a topic, or 0."""
+    """Return 0 if no number is assigned."""
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
     return row[0] if row else 0
 
 
 def lowest_stored(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the lowest stored number, or the next number if none is stored."""
+    """Return the next number if none is stored."""
     row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
     return highest_accepted(connection, topic) + 1 if row[0] is None else row[0]
 
 
 def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
-    """Remove deleted entries from the cache."""
     cache.forget_below({topic: lowest_stored(connection, topic) for topic in TOPICS})
 
 
 def _cached_entry(
     connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache
 ) -> CachedEntry:
-    """
-    Return an entry from the cache or the disk. Raises EntryUnreadable if it is damaged. An entry that was set
-    aside is never taken from the cache.
-    """
+    """Raises EntryUnreadable if it is damaged. An entry that was set aside is never taken from the cache."""
     entry = None if row.damaged else cache.find(topic, row.first, row.checksum)
     if entry is None:
         raws, packed = _read_raws(connection, topic, row)
@@ -164,10 +160,8 @@ def _packed_entry(
     native: Native,
     amendments: Mapping[int, dict[str, object]],
 ) -> Entry | None:
-    """
-    Return an entry with packed records. Return None if the records must be decoded, for example to locate damage.
-    """
-    from spool.packed.records import packed_records  # imported only if the compiled module is used
+    """Return None if the records must be decoded, for example to locate damage."""
+    from spool.packed.records import packed_records  # only if the compiled module is used
 
     begin = max(first, row.first)
     end = min(last, row.first + row.records - 1)
@@ -206,10 +200,7 @@ def _read_entry(
 def _read_amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
-    """
-    Return the added fields by record number. Damaged fields are skipped, so their record stays as it
-    was first stored.
-    """
+    """Skip damaged fields, so that their record stays as it was first stored."""
     fields_by_number = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:

@@ -38,7 +38,7 @@ class LogHealth:
         self._clock = clock
         self._retry_after_s = retry_after_s
         self._disk_full = False
-        self.files_gone = ""  # names of the files that were missing at the last check
+        self.files_gone = ""  # at the last check
         self.files: dict[str, Callable[[], bool]] = {database.path.name: database.is_in_place}
         self.last_error: str | None = None
 
@@ -47,10 +47,7 @@ class LogHealth:
         return self.last_error is None
 
     def check_files(self) -> None:
-        """
-        Raise SpoolUnavailable if one of the files was moved or deleted, because a restart would then
-        lose new data.
-        """
+        """A restart would lose new data."""
         missing = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
         if missing != self.files_gone:
             self.files_gone = missing
@@ -66,7 +63,7 @@ class LogHealth:
             )
 
     def restore_reserve(self) -> None:
-        """Start even if the disk is full. Reading and deleting then work, but nothing is stored."""
+        """Reading and deleting also work on a full disk."""
         try:
             if self._reserve.restore():
                 return
@@ -78,14 +75,14 @@ class LogHealth:
         _log.error("no space for the reserve: nothing is stored for now", extra={"action": "disk_full"})
 
     def note_failure(self, error: sqlite3.Error | OSError) -> SpoolError:
-        """Note an error of a commit, and return the error that senders get."""
+        """Return the error that senders get."""
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if self.is_well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
         self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
-            # Valid data cannot violate a constraint of the tables, so a stored value is damaged.
+            # valid data cannot violate a constraint of the tables
             if isinstance(error, sqlite3.IntegrityError) or (
                 isinstance(error, sqlite3.Error) and is_corrupt(error)
             ):
@@ -93,8 +90,7 @@ class LogHealth:
             if self._disk_full:
                 self._reserve.give_up()
         except OSError as further:
-            # The process has no file descriptor left, or the mount is read-only. In both cases, senders wait
-            # for the recovery.
+            # no file descriptor is left, or the mount is read-only
             _log.error(
                 "the data directory cannot be written: %s", further, extra={"action": "directory_failed"}
             )
@@ -103,10 +99,7 @@ class LogHealth:
         return SpoolUnavailable(f"the last commit failed: {self.last_error}")
 
     async def recover(self) -> None:
-        """
-        Restore the reserve if needed, and run a test commit. Raises SpoolFull or SpoolUnavailable if one
-        of them fails.
-        """
+        """Run a test commit. Raises SpoolFull or SpoolUnavailable."""
         now = str(self._clock.now()).encode()
         try:
             if self._disk_full and not self._reserve.restore():

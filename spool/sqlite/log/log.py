@@ -57,7 +57,7 @@ from spool.sqlite.reserve import SIZE as RESERVE
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import delete_some_settled
 
-# bytes of decoded entries for readers, about nine thousand records; at most twice as much memory
+# decoded entries for readers, about nine thousand records; at most twice as much memory
 CACHE_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class SqliteLog:
         )
         self._planner = Planner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
         self._unfolded = UnfoldedCommits()
-        self._names = 0  # number of commits that have added names to earlier records
+        self._names = 0  # commits that have added names to earlier records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._native = native
         self._read_cache = EntryCache(cache_bytes)
@@ -107,21 +107,21 @@ class SqliteLog:
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
-        # held by a commit or a fold, because each reads and changes the known ids
+        # by a commit or a fold, because each reads and changes the known ids
         self._turn = asyncio.Lock()
         self._folds = FoldsAside(self._turn, self._keep_fold_aside)
-        # held by retention or a recount, so that no entry is deleted while it is counted
+        # by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
-        self._series = 0  # number of known series
-        self._series_pushed_out = 0  # number of series that were deleted for lack of space
+        self._series = 0  # known series
+        self._series_pushed_out = 0  # deleted for lack of space
         self._mount = mount
         self._durability = mount.durability if mount else FSYNC
         self.readers: list[Reader] = []
 
     async def open(self) -> None:
-        """Read the stored state, then accept submissions. If the disk is full, only reading works."""
+        """On a full disk, only reading works."""
         if self._mount and self._mount.warning:
             _log.warning(
                 "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
@@ -151,8 +151,9 @@ class SqliteLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Add a reader before the first read. Retention does not delete entries that the reader needs. Entries
-        that it has read are closed.
+        Retention keeps the entries that the reader needs.
+
+        Call it before the first read. Entries that the reader has read are closed.
         """
         self.readers.append(reader)
         for topic in TOPICS:
@@ -190,10 +191,9 @@ class SqliteLog:
                 return answers
 
     async def _store_group(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
-        """Store a group in one transaction, then update the state in memory."""
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
-        # the compiled module reads packed records
+        # it reads packed records
         copies = self._native is None and self._read_cache.takes_commits
         try:
             plan, answers = await self._database.transaction(
@@ -227,11 +227,8 @@ class SqliteLog:
         now: float,
         copies: bool,
     ) -> tuple[Plan, Sequence[Answer]]:
-        """
-        Plan and write a group within a transaction, on the connection's thread. All steps that can fail
-        are done here.
-        """
-        # The part of a write-ahead log that cannot be moved into the file counts as used space.
+        """Do all steps that can fail, on the connection's thread."""
+        # It counts as used space if it cannot be moved into the file.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if uses_at_least(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()
@@ -254,10 +251,10 @@ class SqliteLog:
     # -- between commits -------------------------------------------------------------------------------------
 
     async def _try_recovery(self) -> bool:
-        """Recover from a failed commit. Called after every group, and every second while it returns True."""
+        """Called after every group, and every second while it returns True."""
         if self._health.last_error is None:
             return False
-        with suppress(SpoolError):  # the error is already logged, and the recovery will be tried again
+        with suppress(SpoolError):  # already logged, and tried again
             try:
                 await self._health.recover()
             except SpoolFull:
@@ -265,9 +262,7 @@ class SqliteLog:
         return not self._health.is_well
 
     async def _fold_what_is_due(self) -> None:
-        """
-        Move the newest ids into runs. If they can wait, do it in the background. The caller holds the turn lock.
-        """
+        """Do it in the background if it can wait. The caller holds the turn lock."""
         now = settled_now(self._clock)
         while self._index.check_fold_due(now, self._horizon.closed_watermarks()):
             if self._index.can_wait(now):
@@ -276,7 +271,7 @@ class SqliteLog:
             await self._keep_fold(self._index.fold(now))
 
     async def _fold_closed(self, *, but_newest: bool = False) -> None:
-        """Move every closed id into runs. Planning may take long, so commits continue during it."""
+        """Planning may take long, so commits continue during it."""
         is_kept = False
         while not is_kept:
             async with self._turn:
@@ -286,7 +281,7 @@ class SqliteLog:
                 )
             fold = await asyncio.to_thread(oldest.plan_fold)
             async with self._turn:
-                # if the numbers differ, another fold has moved some of these ids
+                # another fold has moved some of these ids
                 is_kept = self._index.folds == oldest.folds
                 if is_kept:
                     await self._keep_fold(fold)
@@ -299,10 +294,7 @@ class SqliteLog:
         self._unfolded.note_fold(fold.taken)
 
     def _first_kept(self, taken: int = 0) -> dict[str, int]:
-        """
-        Return the lowest number of each topic that is open or whose id is in no run, assuming that `taken`
-        more ids are moved into runs.
-        """
+        """Return the lowest number that is open or whose id is in no run, if `taken` more ids are moved."""
         closed = self._horizon.closed_watermarks()
         first_unfolded = self._unfolded.first_left(taken)
         return {
@@ -316,8 +308,8 @@ class SqliteLog:
 
     async def _make_room(self) -> bool:
         """
-        Delete entries early if no reader needs them. Return False if no entry was deleted, by this call or
-        within the last second.
+        Delete entries that no reader needs. Return False if this call and others within a second deleted
+        none.
         """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
@@ -332,10 +324,10 @@ class SqliteLog:
     async def _remove(self, *, wanted: int = 0) -> int:
         now = settled_now(self._clock)
         short = wanted or await self._database.read(self._retention.short_of_room)
-        if wanted:  # the disk is full, so it has space only for the runs
+        if wanted:  # space only for the runs
             self._index.removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
-            # fold first, because an entry may be deleted only when its ids are in runs
+            # an entry may be deleted only when its ids are in runs
             await self._fold_closed()
         removed = await self._retention.run(now, self._removal_limits, wanted=wanted)
         if wanted or removed:
@@ -349,10 +341,7 @@ class SqliteLog:
         return removed
 
     def _removal_limits(self) -> dict[str, int]:
-        """
-        Return the lowest number of each topic that must stay because it is open, its id is in no run, or a
-        reader needs it.
-        """
+        """Open numbers, those whose id is in no run, and those that a reader needs must stay."""
         return {
             topic: lowest_needed(topic, first, self.readers) for topic, first in self._first_kept().items()
         }
@@ -394,7 +383,7 @@ class SqliteLog:
             return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Mark damaged entries, and count and log their records. Each entry is marked only once."""
+        """Count and log each entry's records only once."""
         log_damage(topic, damage)
 
         def mark_damaged(connection: sqlite3.Connection) -> None:
@@ -405,7 +394,7 @@ class SqliteLog:
 
         try:
             await self._database.transaction(mark_damaged)
-        except sqlite3.Error as error:  # the mark cannot be written either, but reading continues without it
+        except sqlite3.Error as error:  # reading continues without the mark
             _log.error("a damaged entry could not be marked: %s", error, extra={"action": "entry_not_marked"})
 
     def closed_below(self, topic: str) -> int:
@@ -458,7 +447,7 @@ class SqliteLog:
     # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """Read the counters of every topic and route in one transaction."""
+        """One transaction reads all topics and routes."""
         with self._translate_errors():
             limits, kept_counts = await self._database.transaction(
                 lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
@@ -479,8 +468,7 @@ class SqliteLog:
                 sums, wrong, damage, unread = await recount_log(self._database, limits, twice_accepted)
                 is_set_aside = await self._set_terms_aside(limits, sums, unread, wrong)
             verified = books.check_recount(limits.counters, sums, limits.routes, wrong)
-            # If rows or numbers contradict each other, a salvage will repair them. Damage to single rows
-            # is marked here.
+            # A salvage will repair rows or numbers that contradict each other.
             if not is_set_aside and (wrong or (verified.imbalances and not damage)):
                 notes.mark_damaged(self._database.path.parent, EntryUnreadable(verified.imbalances[0]))
             for topic in {topic for topic, _ in damage}:
@@ -492,10 +480,7 @@ class SqliteLog:
             return replace(verified, accepted_twice=accepted_twice)
 
     async def _set_damaged_aside(self) -> None:
-        """
-        Exclude damaged commit rows from the accounting before retention deletes them. Their terms are
-        computed from the entries.
-        """
+        """Compute the terms of damaged commit rows from the entries, before retention deletes them."""
         limits, kept_counts = await self._database.transaction(
             lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
         )
@@ -505,10 +490,7 @@ class SqliteLog:
     async def _set_terms_aside(
         self, border: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
-        """
-        Exclude damaged commit rows, so that they are reported only once. During this call, the caller
-        must prevent retention.
-        """
+        """Report damaged commit rows only once. The caller must prevent retention."""
         if not commits or len(commits) < len(wrong):
             return False
         known = books.lost_terms(border.counters, sums, border.routes)
@@ -527,7 +509,7 @@ class SqliteLog:
         return True
 
     def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
-        """Add a file that must be in its place; otherwise nothing is stored."""
+        """Nothing is stored unless the file is in its place."""
         self._health.files[name] = is_in_place
 
     def _last_problem(self) -> str | None:
@@ -575,10 +557,7 @@ class SqliteLog:
         return await self._repeated.refreshed_count(self._index)
 
     async def retain(self) -> int:
-        """
-        Run retention. Disk errors are only logged, because the next run repeats the work and
-        readiness reports them.
-        """
+        """Log disk errors only, because the next run repeats the work and readiness reports them."""
         async with self._upkeep:
             try:
                 with self._translate_errors():
@@ -602,7 +581,7 @@ class SqliteLog:
         return removed
 
     async def _forget_series(self, now: float) -> None:
-        """Delete series that are too old. If there are still too many, delete the oldest ones."""
+        """Also delete the oldest series if there are too many."""
         while await self._database.transaction(partial(drop_old_series, now=now)):
             pass
         count = await self._database.read(
@@ -616,7 +595,7 @@ class SqliteLog:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """Translate SQLite errors. Damage is marked, so that the next start salvages the file."""
+        """The next start salvages a file with damage."""
         try:
             yield
         except sqlite3.Error as error:
@@ -629,39 +608,35 @@ class SqliteLog:
 
     @contextmanager
     def _translate_write_errors(self) -> Iterator[None]:
-        """Translate errors of a write for senders, and note them in the health."""
+        """The health notes them."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self._health.note_failure(error) from error
 
     def note_settled(self) -> None:
-        """
-        Write the note soon after a delivery is settled, so that few deliveries are repeated after a salvage.
-        """
+        """Few deliveries are then repeated after a salvage."""
         self._rest.note_change()
 
     async def close(self) -> None:
         """
-        Commit the waiting submissions. Then move all but the newest ids into runs, so that the next
-        start reads little.
+        Commit the waiting submissions and fold, so that the next start reads little.
 
-        The newest ids are not moved, because late reports may still correct their records after the start.
+        Late reports may still correct records after the start, so the newest ids are not moved.
         """
         await self._writer.close()
         await self._folds.wait_for_fold()
         await self._rest.stop_writing()
-        # The disk may have records that memory does not know. The next start reads these records.
+        # The next start reads records that memory does not know.
         if self._writer.has_died:
             return
         try:
             await (
                 self._rest.write_note()
-                # the note is written first, because the remaining steps may find damage, and the next start
-                # needs the note
+                # the remaining steps may find damage, and the next start needs the note
             )
             await self._fold_closed(but_newest=True)
-        except sqlite3.Error as error:  # no ids are lost, because the next start reads them from the entries
+        except sqlite3.Error as error:  # the next start reads the ids from the entries
             _log.warning(
                 "known ids were not saved in runs: %s",
                 error,

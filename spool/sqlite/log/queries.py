@@ -4,12 +4,11 @@ from __future__ import annotations
 
 # -- entries -------------------------------------------------------------------------------------------------
 
-# Add the records of one topic and commit.
 ADD_ENTRY = """
     INSERT INTO entries (topic, first, count, committed_at, version, checksum, body)
          VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
-# Select the entries with any number in a range, without bodies. The first entry may begin before the range.
+# The first entry may begin before the range.
 ENTRIES_BETWEEN = """
     SELECT rowid, first, count, committed_at, damaged, version, checksum
       FROM entries
@@ -18,20 +17,20 @@ ENTRIES_BETWEEN = """
        AND first <= :last
   ORDER BY first"""
 
-# Select a body. It is read separately, so that a damaged page of the body affects nothing else.
+# Read separately, so that a damaged page of the body affects nothing else.
 BODY = "SELECT body FROM entries WHERE rowid = ?"
 
-# Mark an entry as damaged. If it is already marked, no row changes.
+# Changes no row if the entry is already marked.
 MARK_DAMAGED = "UPDATE entries SET damaged = 1 WHERE topic = ? AND first = ? AND damaged = 0"
 
-# Select entries, newest first. The caller stops reading when the entries are old enough.
+# The caller stops reading when the entries are old enough.
 NEWEST_ENTRIES = "SELECT committed_at, first, count FROM entries WHERE topic = ? ORDER BY first DESC"
 
 OLDEST_NUMBER = "SELECT min(first) FROM entries WHERE topic = ?"
 
 NEXT_NUMBER = "SELECT first + count FROM entries WHERE topic = ? ORDER BY first DESC LIMIT 1"
 
-# Select the oldest entries of a topic, which retention may delete.
+# which retention may delete
 OLDEST_ENTRIES = """
     SELECT first, count, committed_at, length(body)
       FROM entries
@@ -39,11 +38,11 @@ OLDEST_ENTRIES = """
   ORDER BY first
      LIMIT ?"""
 
-# Delete entries up to a number, with their added reports.
+# with their added reports
 REMOVE_ENTRIES = "DELETE FROM entries WHERE topic = ? AND first <= ?"
 REMOVE_AMENDMENTS = "DELETE FROM amendments WHERE topic = ? AND number <= ?"
 
-# Select the number of entries. It is stored, because counting would read an index with millions of rows.
+# It is stored, because counting would read an index with millions of rows.
 ENTRIES = "SELECT coalesce(sum(entries), 0) FROM sizes"
 COUNT_ENTRIES = """
     INSERT INTO sizes (topic, entries) VALUES (?1, ?2)
@@ -57,28 +56,26 @@ OLDEST_COMMITTED_AT = "SELECT committed_at FROM entries WHERE topic = ? ORDER BY
 
 # -- amendments ----------------------------------------------------------------------------------------------
 
-# Select the fields that later reports added to one record. The next statement selects them for a range.
 AMENDMENT = "SELECT checksum, fields FROM amendments WHERE topic = ? AND number = ?"
 AMENDMENTS = "SELECT number, checksum, fields FROM amendments WHERE topic = ? AND number BETWEEN ? AND ?"
 
-# Replace all added fields of an open record.
 AMEND = "INSERT OR REPLACE INTO amendments (topic, number, checksum, fields) VALUES (?, ?, ?, ?)"
 
 # -- commits and accounting ----------------------------------------------------------------------------------
 
-# Insert a commit row. Its id is the first half of every receipt id of the commit.
+# The id is the first half of every receipt id of the commit.
 ADD_COMMIT = "INSERT INTO commits (committed_at, checksum, terms) VALUES (?, ?, ?)"
 
 LAST_COMMITTED_AT = "SELECT committed_at FROM commits ORDER BY id DESC LIMIT 1"
 
 COMMIT = "SELECT committed_at, checksum, terms FROM commits WHERE id = ?"
 
-# Select the commit at which a recount ends. Later commits are not counted.
+# A recount does not count later commits.
 LAST_COMMIT = "SELECT coalesce(max(id), 0) FROM commits"
 
 COMMITS_BETWEEN = "SELECT id, checksum, terms FROM commits WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
 
-# Select commit rows to carry forward. The newest row must stay, so that no id is assigned twice.
+# The newest row must stay, so that no id is assigned twice.
 OLDEST_COMMITS = """
     SELECT id, committed_at, checksum, terms
       FROM commits
@@ -90,12 +87,11 @@ EMPTY_TERMS = "UPDATE commits SET terms = ?, checksum = ? WHERE id = ?"
 
 REMOVE_COMMIT = "DELETE FROM commits WHERE id = ?"
 
-# Add to a running counter.
 COUNT = """
     INSERT INTO books (topic, term, n) VALUES (:topic, :term, :n)
         ON CONFLICT (topic, term) DO UPDATE SET n = n + :n"""
 
-# Mark a part of a running counter as carried forward, because its commit rows will be deleted.
+# Its commit rows will be deleted.
 CARRY = """
     INSERT INTO books (topic, term, n, carried) VALUES (:topic, :term, 0, :n)
         ON CONFLICT (topic, term) DO UPDATE SET carried = carried + :n"""
@@ -110,8 +106,6 @@ SERIES = "SELECT start_time, time, value FROM series WHERE id = ?"
 
 KEEP_SERIES = "INSERT OR REPLACE INTO series (id, start_time, time, value, seen_at) VALUES (?, ?, ?, ?, ?)"
 
-# Delete series that were not reported for a long time. The next statement deletes the oldest series
-# above a limit.
 REMOVE_OLD_SERIES = """
     DELETE FROM series WHERE id IN (SELECT id FROM series WHERE seen_at < ? ORDER BY seen_at LIMIT ?)"""
 COUNT_SERIES = "SELECT count(*) FROM series"
@@ -135,7 +129,7 @@ COUNT_SHAPE = """
         ON CONFLICT (names) DO UPDATE SET count = count + :n, last_seen = :now"""
 SHAPES = "SELECT names, count, last_seen FROM unrecognised ORDER BY count DESC, names"
 
-# Delete shapes beyond the limit ?2. The ?1 most frequent shapes stay (see spool.log.counted_names).
+# The ?1 most frequent shapes stay (see spool.log.counted_names), up to the limit ?2.
 BOUND_SHAPES = """
     WITH often AS (SELECT names FROM unrecognised ORDER BY count DESC, last_seen DESC, names LIMIT ?1)
     DELETE FROM unrecognised
@@ -149,7 +143,7 @@ COUNT_EVENT_TYPE = """
 EVENT_AMOUNT = "SELECT amount FROM event_types WHERE type = ?"
 EVENT_TYPES = "SELECT type, count, amount, last_seen FROM event_types ORDER BY type"
 
-# Delete types beyond the limit ?2. The ?1 most frequent types stay (see spool.log.counted_names).
+# The ?1 most frequent types stay (see spool.log.counted_names), up to the limit ?2.
 BOUND_EVENT_TYPES = """
     WITH often AS (SELECT type FROM event_types ORDER BY count DESC, last_seen DESC, type LIMIT ?1)
     DELETE FROM event_types
@@ -168,6 +162,6 @@ REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 FACTS_BETWEEN = "SELECT name, value FROM facts WHERE name >= ? AND name < ? ORDER BY name"
 FORGET_FACTS_BETWEEN = "DELETE FROM facts WHERE name >= ? AND name < ?"
 
-# Select the space of unit-cost totals and hourly files, which does not count in spool.max_bytes.
+# does not count in spool.max_bytes
 BOUNDED_ELSEWHERE = """
     SELECT (SELECT coalesce(sum(bytes), 0) FROM stream_sizes) + (SELECT coalesce(sum(stored), 0) FROM billing_months)"""

@@ -25,8 +25,8 @@ from spool.sqlite.log import queries
 from spool.sqlite.log.entries import entry_rows, read_entries
 from spool.sqlite.log.retention import RouteNeeds
 
-COMMITS = 2048  # number of commit rows per slice
-NUMBERS = 4096  # record numbers of a topic per slice
+COMMITS = 2048  # rows per slice
+NUMBERS = 4096  # of a topic per slice
 
 _NO_TERMS = books.pack_terms([])
 TermCounter = Counter[tuple[str, str]]
@@ -34,7 +34,7 @@ TermCounter = Counter[tuple[str, str]]
 
 @dataclass(kw_only=True)
 class Border:
-    """The state at the start of a recount: the counters to check, and the end of the recount."""
+    """The counters to check, and the end of the recount."""
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -44,7 +44,7 @@ class Border:
 
 
 def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
-    """Read the state in one transaction, so that counters and routes are consistent."""
+    """One transaction keeps counters and routes consistent."""
     limits = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
         limits.counters[topic, term] = n
@@ -58,10 +58,7 @@ def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
 
 
 async def recount_commits(database: Database, found: Border) -> tuple[TermCounter, list[str], list[int]]:
-    """
-    Add up the commit rows. Return the terms, one sentence for each problem, and the commits whose
-    terms are damaged.
-    """
+    """Return the terms, one sentence for each problem, and the commits whose terms are damaged."""
     sums: TermCounter = Counter(found.carried)
     sums.update({(topic, books.KEPT): 0 for topic, term in found.counters if term == books.ACCEPTED})
     wrong: list[str] = []
@@ -78,9 +75,9 @@ async def recount_log(
     database: Database, found: Border, twice: RepeatedAcceptances
 ) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
     """
-    Recount commit rows and entries. `twice` gets every entry.
+    `twice` gets every entry.
 
-    Returns the terms, one sentence for each problem, the damage found, and the commits whose terms are damaged.
+    Returns the terms, one sentence for each problem, the damage, and the commits whose terms are damaged.
     """
     sums, wrong, unread = await recount_commits(database, found)
     damage: list[tuple[str, Damage]] = []
@@ -99,7 +96,7 @@ async def recount_log(
 def set_aside(
     connection: sqlite3.Connection, commits: Sequence[int], terms: TermCounter, uncounted: TermCounter
 ) -> None:
-    """Clear the terms of damaged commit rows, and carry forward the counts that they had."""
+    """Carry forward the counts of damaged commit rows."""
     connection.executemany(
         queries.EMPTY_TERMS, [(_NO_TERMS, zlib.crc32(_NO_TERMS), commit) for commit in commits]
     )
@@ -117,7 +114,7 @@ def _add_commit_terms(
     wrong: list[str],
     unread: list[int],
 ) -> int:
-    """Add the terms of one slice of commit rows. Return the start of the next slice."""
+    """Return the start of the next slice."""
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
         terms = books.check_terms(packed, checksum)
@@ -132,9 +129,7 @@ def _add_commit_terms(
 def _commit_rows(
     connection: sqlite3.Connection, begin: int, border: Border, wrong: list[str]
 ) -> Sequence[tuple[int, object, object]]:
-    """
-    Read a slice of commit rows. If a page is damaged, read its rows one by one. The last row is always returned.
-    """
+    """Read the rows of a damaged page one by one. The last row is always returned."""
     try:
         return connection.execute(queries.COMMITS_BETWEEN, (begin, border.last_commit, COMMITS)).fetchall()
     except sqlite3.DatabaseError as error:
@@ -167,7 +162,7 @@ def _count_records(
     damage: list[tuple[str, Damage]],
     twice: RepeatedAcceptances,
 ) -> int:
-    """Count one slice of record numbers. Every record is decoded. Return the start of the next slice."""
+    """Decode every record. Return the start of the next slice."""
     end = border.counters[topic, books.ACCEPTED]
     last = min(end, first + NUMBERS - 1)
     try:

@@ -22,19 +22,19 @@ from spool.sqlite.database import PAGE, Database, SqliteConnection
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import highest_accepted, lowest_stored
 
-STEP = 64  # number of entries per transaction
-COMMITS = 512  # number of commit rows per transaction
-SERIES = 2048  # number of series per transaction
-# empty pages (16 MiB) that stay for the next commits; further empty pages are returned to the disk
+STEP = 64  # entries per transaction
+COMMITS = 512  # commit rows per transaction
+SERIES = 2048  # per transaction
+# 16 MiB stay for the next commits; further empty pages are returned to the disk
 FREE_PAGES = 2048
-VACUUM_PAGES = 512  # number of pages that are returned to the disk per step
+VACUUM_PAGES = 512  # returned to the disk per step
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Needs and terms of the routes, read inside the transaction of the log."""
+    """Read inside the transaction of the log."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
@@ -52,9 +52,7 @@ class Space(NamedTuple):
 
 def measure_space(connection: sqlite3.Connection) -> Space:
     """
-    Return the numbers of used and of empty bytes in the file. The write-ahead log is not included.
-
-    Totals of streams and rows of hourly files do not count as used, because they have limits of their own.
+    Leave out the write-ahead log, totals of streams and rows of hourly files, which have limits of their own.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -64,11 +62,7 @@ def measure_space(connection: sqlite3.Connection) -> Space:
 
 
 def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
-    """
-    Return True if records and indexes use at least `size` bytes.
-
-    Every commit calls this. So it checks the file size first, which is usually sufficient.
-    """
+    """Every commit calls this, so it checks the file size first, which is usually sufficient."""
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and measure_space(connection).used >= size
 
@@ -98,8 +92,7 @@ class Retention:
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
         """
-        Delete everything that may be deleted. Return the number of deleted entries. If the disk is full,
-        free `wanted` bytes.
+        If the disk is full, free `wanted` bytes.
 
         Entries are deleted by age. They are deleted earlier if the file is nearly full or `wanted` is not 0.
         """
@@ -118,7 +111,7 @@ class Retention:
 
     @property
     def _goal_bytes(self) -> int:
-        """Return the number of bytes; if more are used, entries are deleted early."""
+        """Entries are deleted early if more is used."""
         return int(self._max_bytes * (1 - retention.ROOM))
 
     def short_of_room(self, connection: sqlite3.Connection) -> bool:
@@ -169,10 +162,7 @@ class Retention:
                 pass
 
     def _carry_commits(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
-        """
-        Carry forward commit rows that are too old. If space is short, also carry forward rows that are older
-        than every stored entry.
-        """
+        """Carry forward old rows, and if space is short, those older than every stored entry."""
         before = now - self._retention_s
         if self.short_of_room(connection):
             oldest = [
@@ -193,7 +183,6 @@ class Retention:
         return len(rows)
 
     def sum_progress(self, connection: sqlite3.Connection) -> Progress:
-        """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
@@ -204,7 +193,7 @@ class Retention:
         return progress
 
     async def _give_back(self, *, everything: bool) -> None:
-        """Return empty pages to the disk in steps. With `everything`, also shorten the write-ahead log."""
+        """With `everything`, also shorten the write-ahead log."""
         keep = 0 if everything else FREE_PAGES
 
         def give_back_some(connection: sqlite3.Connection) -> bool:
@@ -222,15 +211,12 @@ class Retention:
 
 
 def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
-    """Delete some series that were not reported for a long time. Return their number."""
+    """Return their number."""
     return connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
 
 
 def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
-    """
-    Delete some of the series that have not been reported for the longest time, and store the time of their
-    last report. Return their number.
-    """
+    """Store the time of the last report of deleted series, and return their number."""
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.

@@ -43,14 +43,14 @@ from spool.sqlite.log.retention import RouteNeeds, series_known_since
 _log = logging.getLogger(__name__)
 
 
-NAMES = "names"  # kind for names of earlier records, in UnfoldedCommits
+NAMES = "names"  # of earlier records, in UnfoldedCommits
 
 _ids = msgspec.msgpack.Decoder(FoldedIds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class SqlitePlanReader:
-    """The stored data that a plan reads, on the writing connection within its transaction."""
+    """Reads on the writing connection within its transaction."""
 
     def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
         self._connection = connection
@@ -83,10 +83,11 @@ def write(
     copies: bool = False,
 ) -> int:
     """
-    Write a commit. Return the id of its row. If the commit adds names to earlier records, they are stored
-    under the number `names`. With `copies`, the plan's entries have copies of the records for the cache.
+    Return the id of the commit's row.
 
-    `check` is called between the parts, and may raise to cancel the commit.
+    Added names of earlier records are stored under the number `names`. With `copies`, the plan's entries have
+    copies of the records for the cache. `check` is called between the parts, and may raise to cancel the
+    commit.
     """
     for topic, records in plan.records.items():
         _write_entries(connection, plan, topic, records, copies=copies)
@@ -182,7 +183,6 @@ def _write_shapes(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def decode_amount(text: str | None) -> Decimal | None:
-    """Decode the sum of the amounts of an event type."""
     return None if text is None else Decimal(text)
 
 
@@ -203,7 +203,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
-    """Return the time and terms of a commit, or None if it was carried forward."""
+    """Return None if the commit was carried forward."""
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
@@ -243,9 +243,7 @@ def write_fold(
 
 
 class _Arrived(NamedTuple):
-    """
-    Ids that arrived together, with their places and hours. Also the first number of their kind in UnfoldedCommits.
-    """
+    """`first` is the first number of their kind in UnfoldedCommits."""
 
     at: float
     first: Mapping[str, int]
@@ -315,7 +313,7 @@ def _entry_ids(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, 
 
 
 def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Yield rows up to a damaged page. The rows after that page cannot be read."""
+    """Rows after a damaged page cannot be read."""
     try:
         yield from connection.execute(query)
     except sqlite3.DatabaseError as error:
@@ -327,10 +325,7 @@ def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator
 
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """
-    Return the next number of every topic: the one from the counters or the one from the entries,
-    whichever is higher.
-    """
+    """Use the counters or the entries, whichever are higher."""
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
         if term == books.ACCEPTED:
@@ -373,9 +368,7 @@ def open_commits(
 
 
 def kept_counts(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
-    """
-    Return the number of stored records by topic, computed from their numbers. Only `verify` decodes the records.
-    """
+    """Compute it from the numbers. Only `verify` decodes the records."""
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_numbers(connection).items():
         sums[topic, books.KEPT] = next_number - lowest_stored(connection, topic)
