@@ -42,9 +42,9 @@ from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 _NAMES = tuple(attribute.name for attribute in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
 _JSON = ("labels", "operator_labels", "newest_calls", "uses")
-# seconds for which a commit with a lost result is searched, and the pause between searches
+# during which a commit with a lost result is searched, and the pause between searches
 LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1
-OVERLAP_S = 30.0  # seconds by which a transaction may be committed after the time in its rows
+OVERLAP_S = 30.0  # a transaction may be committed this much after the time in its rows
 
 _ALL = f"SELECT row_version, {_COLUMNS} FROM {{schema}}.devices"
 _ADD = f"""
@@ -74,10 +74,10 @@ Versions = dict[str, int]
 @dataclass(frozen=True, kw_only=True)
 class _RowChanges:
     """
-    The rows of one write, sorted by id.
+    Rows of one write, sorted by id.
 
-    `read` has the versions of the replaced rows, None for new rows. `versions` has the new versions. Other
-    processes must learn of the `urgent` rows at once. `ends_keys` means that a device key becomes invalid.
+    `read` has the versions of the replaced rows, None for new rows, and `versions` the new ones. Other
+    processes must learn of the `urgent` rows at once. `ends_keys`: a device key becomes invalid.
     """
 
     devices: Mapping[str, Device]
@@ -87,25 +87,22 @@ class _RowChanges:
     ends_keys: bool
 
     def has_written(self, row: Sequence[Any]) -> bool:
-        """
-        Return True if the stored row already has the wanted values. Then an earlier commit of this write
-        succeeded, but its result was lost.
-        """
+        """Return True if an earlier commit of this write succeeded, but its result was lost."""
         id = row[1]
         return (row[0], _read_device(row[1:])) == (self.versions[id], self.devices[id])
 
 
 class PostgresDevices:
-    """The rows of devices, shared by several processes. See `spool.devices.device.DeviceRows`."""
+    """Implements `spool.devices.device.DeviceRows` for several processes."""
 
     is_shared = True
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._versions: Versions = {}  # versions of the rows as this process last read or wrote them
-        self._told: dict[str, Device] = {}  # rows in the state that other processes were last informed of
+        self._versions: Versions = {}  # as this process last read or wrote them
+        self._told: dict[str, Device] = {}  # as other processes were last informed of them
         self._looked_at = 0.0
-        # True if a write ended a key, because earlier commits that use the key may still run
+        # earlier commits that use an ended key may still run
         self._ends_keys = False
 
     async def load(self) -> tuple[Sequence[Device], Sequence[Unenrolled]]:
@@ -138,7 +135,7 @@ class PostgresDevices:
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         changes = self._row_changes(wanted)
-        # A response depends on rows of other processes even if it changes nothing.
+        # A response depends on rows of other processes even without a change.
         needs_standby = self._database.needs_standby and (wanted.is_answered or bool(changes.urgent))
         written, replaced = await self._commit(
             lambda connection: self._carry_out(connection, wanted, changes), needs_standby=needs_standby
@@ -168,8 +165,7 @@ class PostgresDevices:
         self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges
     ) -> tuple[set[str], list[Any]]:
         """
-        Write rows in one transaction. Return the ids of rows that have the wanted values, and the rows that
-        other processes wrote instead.
+        Return the ids of rows that have the wanted values, and the rows that other processes wrote instead.
 
         If a condition fails, raises DevicesRefused and writes nothing.
         """
@@ -187,14 +183,13 @@ class PostgresDevices:
 
     def _lock_keys(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
         """
-        Lock keys against changes during this write. For urgent rows, take the head lock, so that urgent
-        changes happen one after the other.
+        Lock keys; for urgent rows, take the head lock, so that urgent changes happen one after the other.
         """
         if not changes.urgent:
             hold_keys(connection, self._database.fill_in_names, device_write.conditions.expects)
             return
         lock_head(connection, self._database)
-        # ending a key must work even without a standby, but the caller then gets no confirmation
+        # ending a key must work even without a standby, but without a confirmation
         if not changes.ends_keys:
             self._database.check_standby(connection)
 
@@ -215,8 +210,7 @@ class PostgresDevices:
 
     async def _commit(self, work: Callable[[Connection], T], *, needs_standby: bool) -> T:
         """
-        Run `work` in a transaction. If the connection is lost at COMMIT, run it again. `work` then finds the
-        rows that its first run wrote.
+        Run `work` again if the connection is lost at COMMIT. It then finds the rows that its first run wrote.
         """
         until, unknown = math.inf, None
         while True:
@@ -264,10 +258,7 @@ class PostgresDevices:
     def _ids_over_limit(
         self, connection: Connection, new: Sequence[str], conditions: WriteConditions
     ) -> Sequence[str]:
-        """
-        Return the new devices that exceed the limit. The caller holds the registry's head lock, so no other
-        process can add devices.
-        """
+        """The caller holds the registry's head lock, so no other process can add devices."""
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
             return ()
@@ -279,7 +270,7 @@ class PostgresDevices:
     def _ids_without_use(
         self, connection: Connection, devices: Mapping[str, Device], tokens: Mapping[str, int]
     ) -> Sequence[str]:
-        """Return the devices for which their enrolment token has no use left. The caller holds the head lock."""
+        """The caller holds the head lock."""
         new_ids = [id for id, device in devices.items() if device.token in tokens]
         if not new_ids:
             return ()
@@ -296,7 +287,6 @@ class PostgresDevices:
         return any(map(self._is_key_ended, device_write.devices)) or bool(device_write.deleted)
 
     def _is_key_ended(self, device: Device) -> bool:
-        """Return True if the change ends the device's key."""
         known = self._told.get(device.id)
         if known is None or not known.has_key:
             return False
@@ -304,7 +294,7 @@ class PostgresDevices:
 
     def _write(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
         """
-        Delete rows, and write rows that have not changed since they were read. Return the ids of the written rows.
+        Return the ids of written rows, which have not changed since they were read.
 
         Rows are written in the order of their ids, so that two processes with the same rows cannot deadlock.
         """
@@ -325,7 +315,7 @@ class PostgresDevices:
     def _write_names(
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
-        """Write names in alphabetical order, so that two processes with the same names cannot deadlock."""
+        """Alphabetical order prevents a deadlock of two processes with the same names."""
         sql = self._database.fill_in_names
         noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():
@@ -352,10 +342,7 @@ class PostgresDevices:
 
 
 def _urgent_facts(device: Device) -> Device:
-    """
-    Return the fields of a device that other processes must learn at once. They learn the other
-    fields within seconds.
-    """
+    """Other processes learn the remaining fields within seconds."""
     return replace(
         device,
         last_seen=0.0,
@@ -370,10 +357,7 @@ def _urgent_facts(device: Device) -> Device:
 
 
 def _next_version(version: int | None) -> int:
-    """
-    Return the next version of a row. A new row starts at a random version, so that it differs from every
-    deleted row with the same id.
-    """
+    """A new row starts at a random version, so that it differs from every deleted row with the same id."""
     return secrets.randbits(60) if version is None else version + 1
 
 
@@ -400,12 +384,12 @@ _COUNT_CLUSTERS = "SELECT count(*) FROM {schema}.clusters"
 
 
 class PostgresClusters(SqlClusters):
-    """The rows of clusters, shared by several processes. See `spool.clusters.ClusterRows`."""
+    """Implements `spool.clusters.ClusterRows` for several processes."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(PostgresTransactions(database))
         self._database = database
-        self._known: dict[str, Cluster] = {}  # rows as this process last read or wrote them
+        self._known: dict[str, Cluster] = {}  # as this process last read or wrote them
 
     async def load(self) -> Sequence[Cluster]:
         clusters = await super().load()
@@ -415,9 +399,7 @@ class PostgresClusters(SqlClusters):
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
-        """
-        Write a cluster. If another process has changed its row since this process read it, keep those changes.
-        """
+        """Keep changes that another process has made since this process read the row."""
         known = self._known.get(cluster.id)
 
         def write_merged(on: Connection) -> Cluster:
@@ -451,6 +433,5 @@ class PostgresClusters(SqlClusters):
 
 
 def _copy_changes(known: Cluster, changed: Cluster, stored: Cluster) -> Cluster:
-    """Copy the fields that differ between `known` and `changed` to the stored row."""
     pairs = ((name, getattr(changed, name), getattr(known, name)) for name in CLUSTER.names)
     return replace(stored, **{name: value for name, value, before in pairs if value != before})

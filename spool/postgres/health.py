@@ -9,14 +9,14 @@ from spool.postgres.log.queries import HEARD_ROWS
 from spool.settings import REPLICATED
 from spool.storage import DatabaseHealth, Standby
 
-# without this role, a session sees which other sessions are connected, but not what they do
+# otherwise a session sees which other sessions are connected, but not what they do
 SEES_ALL = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 STANDBYS = """
     SELECT application_name, bool_or(sync_state IN ('sync', 'quorum')),
            max(coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), flush_lsn), 0))::bigint,
            coalesce(max(extract(epoch FROM flush_lag)), 0)::float8
       FROM pg_stat_replication GROUP BY application_name ORDER BY application_name"""
-# Sessions of the same role are always visible. An append waits only for the head lock.
+# Sessions of the same role are always visible, and an append waits only for the head lock.
 WAITS = """
     WITH waiting AS (
         SELECT wait_event = 'SyncRep' AS for_standby,
@@ -42,7 +42,7 @@ NODES = f"""
 
 
 async def read_health(database: Database, durability: str) -> DatabaseHealth:
-    """Read the state of the database. Raises SpoolUnavailable while it is unreachable."""
+    """Raises SpoolUnavailable while the database is unreachable."""
 
     def read_state(connection: Connection) -> DatabaseHealth:
         def read_one(statement: str) -> tuple[Any, ...]:

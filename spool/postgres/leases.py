@@ -29,14 +29,14 @@ from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, join_parameters
 
-# seconds after the start of a renewal at which this gateway ends its session, before other gateways end it
+# after the start of a renewal, before other gateways end the session
 TRUST_S = 4.0
 LOOK_S = 1.0
-WATCH_S = 0.25  # seconds between time checks while the database does not respond
-# minimum seconds between two leases that this gateway gives up so that gateways share leases evenly
+WATCH_S = 0.25  # between time checks while the database does not respond
+# at least between two leases that this gateway gives up for an even share
 LET_GO_S = 10.0
-SHOWN_S = 3600.0  # seconds for which ended sessions remain in the list of sessions
-NAMED_S = 60.0  # seconds after which a route is orphaned if no gateway names it
+SHOWN_S = 3600.0  # ended sessions remain in the list
+NAMED_S = 60.0  # a route is then orphaned if no gateway names it
 
 _log = logging.getLogger(__name__)
 
@@ -49,14 +49,13 @@ JOIN = f"""
 RENEW = f"""
     UPDATE {{schema}}.nodes SET seen_at = {{now}}, wants = %(wants)s::text[], routes = %(routes)s::text[]
      WHERE id = %(id)s AND {LIVE}"""
-# End the session at once for other gateways. Its routes are orphaned only later.
+# Other gateways see the end at once, but its routes are orphaned only later.
 LEAVE = f"UPDATE {{schema}}.nodes SET seen_at = least(seen_at, {{now}} - {SESSION_S}) WHERE id = %(id)s"
 FORGET = f"""
     WITH gone AS MATERIALIZED (
         SELECT id FROM {{schema}}.nodes WHERE seen_at < {{now}} - {SHOWN_S} FOR UPDATE SKIP LOCKED)
     DELETE FROM {{schema}}.nodes n USING gone WHERE n.id = gone.id"""
 
-# Mark routes as orphaned that no gateway names and that no gateway has named for a while.
 ORPHAN = f"""
     WITH old AS MATERIALIZED (
         SELECT name FROM {{schema}}.routes r
@@ -96,7 +95,7 @@ NODES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """Digests of the settings of this gateway, and the time since which they have not changed."""
+    """The digests have not changed since `since`."""
 
     digests: Mapping[str, str]
     since: float
@@ -109,19 +108,19 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """State as the database has it: whether the session is live, and its leases."""
+    """State as the database has it."""
 
     is_live: bool
     leases: Mapping[str, int] = field(default_factory=dict)  # lease -> number of its wake-ups
-    # a lease that should move to another gateway, which wants it and has fewer leases
+    # another gateway wants this lease and has fewer
     surplus: str | None = None
 
 
 class PostgresLeases:
     """
-    The leases of this gateway. Its session begins with the first task, or when its routes are first named.
+    The session begins with the first task, or when its routes are first named.
 
-    `name` and `version` are shown to operators. `look` runs every second; tests call it directly.
+    `name` and `version` are shown to operators. `renew_session` runs every second; tests call it directly.
     """
 
     def __init__(self, database: Database, clock: Clock, *, name: str, version: str) -> None:
@@ -130,33 +129,32 @@ class PostgresLeases:
         self._name = name
         self._version = version
         self._tasks = HeldTasks()
-        self.routes: frozenset[str] = frozenset()  # routes of this gateway's configuration
-        self._known: frozenset[str] = frozenset()  # names of leases that have a row
+        self.routes: frozenset[str] = frozenset()  # of this gateway's configuration
+        self._known: frozenset[str] = frozenset()  # leases that have a row
         self._woken: Mapping[str, int] = {}
         self._gains = Counter[str]()  # lease -> how often this gateway gained it
         self._going: dict[str, asyncio.Task[None]] = {}
         self._let_go_at = clock.monotonic()
         self._trusted_until = 0.0
         self._has_joined = False
-        self._may_be_live = False  # True once the database was asked for a session
+        self._may_be_live = False  # the database was asked for a session
         self._turn = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
         self._is_away = False
-        self._told: _Told | None = None  # settings to report to the other gateways
-        self._is_written = False  # True once these settings are stored in the row of this session
-        self.session = uuid4()  # id of this session, which marks the deliveries that it sends
+        self._told: _Told | None = None  # to report to the other gateways
+        self._is_written = False  # stored in the row of this session
+        self.session = uuid4()  # marks the deliveries that this session sends
 
     @property
     def running_leases(self) -> Collection[str]:
-        """Return the leases under which tasks run now."""
         return frozenset(self._tasks.held)
 
     def lease_turn(self, name: str) -> object:
         """
-        Return a value that stays equal while this session holds the lease without interruption.
+        Return a value that is equal while this session holds the lease without interruption.
 
-        If the value differs, work that was started with the earlier value has ended.
+        Work that was started with another value has ended.
         """
         return self.session, self._gains[name]
 
@@ -168,7 +166,6 @@ class PostgresLeases:
         finish: Callable[[], None] | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        """Run `work` while this node holds the lease, as `Leases.run` describes."""
         if self._keeper is None:
             self._keeper = asyncio.create_task(self._renew_forever(), name="leases")
         self._asked.set()
@@ -195,7 +192,7 @@ class PostgresLeases:
         return await self._database.read(read_nodes)
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
-        """Set the digests to report. A running session writes them with its next renewal."""
+        """A running session writes the digests with its next renewal."""
         if self._told is None or digests != self._told.digests:
             self._told = _Told(digests=dict(digests), since=self._clock.now())
             self._is_written = False
@@ -208,21 +205,18 @@ class PostgresLeases:
         ]
 
     async def set_routes(self, routes: Sequence[str]) -> None:
-        """Set the routes of this gateway's configuration. Begins a session if there is none."""
+        """Begin a session if there is none."""
         self.routes = frozenset(routes)
         await self.renew_session()
 
     async def wake_tasks(self, name: str) -> None:
-        """Wake the tasks under a lease, as `Leases.wake_tasks` describes."""
         self._tasks.wake_held(name)
-        # if the wake-up is lost, the holder of the lease still checks for work later
+        # the holder of the lease still checks for work later
         with suppress(SpoolError):
             await self._database.run(lambda connection: self._execute(connection, WAKE, name=name))
 
     async def renew_session(self) -> None:
-        """
-        Renew the session and take free leases, up to this gateway's share. Start and end tasks accordingly.
-        """
+        """Take free leases, up to this gateway's share, and start and end tasks accordingly."""
         async with self._turn:
             if self._has_joined and self._clock.monotonic() >= self._trusted_until:
                 self._begin_anew()
@@ -245,7 +239,7 @@ class PostgresLeases:
             raise SpoolUnavailable("the database responds too slowly to keep a session")
 
     async def close(self) -> None:
-        """End all tasks, and let other gateways take over at once."""
+        """Let other gateways take over at once."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -260,7 +254,7 @@ class PostgresLeases:
             self._execute(connection, RELEASE, names=sorted(self._known))
             self._execute(connection, LEAVE)
 
-        with suppress(SpoolError):  # if the session cannot be ended, it expires within seconds
+        with suppress(SpoolError):  # the session otherwise expires within seconds
             await self._database.control.run(leave_session)
 
     async def _renew_forever(self) -> None:
@@ -268,7 +262,7 @@ class PostgresLeases:
             self._asked.clear()
             try:
                 await self._look_in_time()
-            except OtherSchema as error:  # the schema was upgraded while this gateway had no session
+            except OtherSchema as error:  # upgraded while this gateway had no session
                 self._tasks.fail(error)
                 return
             except SpoolError as error:
@@ -285,10 +279,7 @@ class PostgresLeases:
                     await self._asked.wait()
 
     async def _look_in_time(self) -> None:
-        """
-        Call `look` once. If the session expires during the call, end its tasks, even if the database
-        does not respond.
-        """
+        """End the tasks of an expired session, even if the database does not respond."""
         look = asyncio.create_task(self.renew_session(), name="look")
         try:
             while not (await asyncio.wait({look}, timeout=WATCH_S))[0]:
@@ -299,20 +290,14 @@ class PostgresLeases:
         await look
 
     def _end_in_time(self) -> None:
-        """
-        End the session if it has expired. The next session gets another id, because interrupted deliveries
-        stay assigned to the old one.
-        """
+        """The next session gets another id, because interrupted deliveries stay assigned to the old one."""
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_anew()
 
     def _renew_rows(
         self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]
     ) -> _Held:
-        """
-        Renew the session and read its leases, on a connection in autocommit: each statement is a transaction
-        of its own.
-        """
+        """Each statement is a transaction of its own."""
         execute = partial(self._execute, connection, id=session)
         if joins:
             execute(FORGET)
@@ -325,7 +310,7 @@ class PostgresLeases:
         settings = self._told
         if settings is not None and (joins or not self._is_written):
             execute(TELL, **settings.encode_report())
-            # if the settings have changed since the last report, the next renewal writes them
+            # changed settings are written by the next renewal
             self._is_written = settings is self._told
         missing = sorted(set(wants) - self._known)
         if missing:
@@ -341,7 +326,7 @@ class PostgresLeases:
             holders, woken = self._read_holders(connection)
             own = {name for name, node in holders.items() if node == session}
         unwanted = sorted(own.difference(wants))
-        if unwanted:  # leases of this gateway's earlier configuration, which other gateways may still want
+        if unwanted:  # of this gateway's earlier configuration, which other gateways may still want
             execute(RELEASE, names=unwanted)
             own.difference_update(unwanted)
         return _Held(
@@ -351,9 +336,7 @@ class PostgresLeases:
         )
 
     def _read_holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
-        """
-        Return two mappings of leases: the session that holds or last held each, and the number of its wake-ups.
-        """
+        """Return the session that holds or last held each lease, and the number of its wake-ups."""
         rows = self._execute(connection, LEASES).fetchall()
         return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 
@@ -387,7 +370,7 @@ class PostgresLeases:
         try:
             await self._tasks.let_go(name)
             async with self._turn:
-                with suppress(SpoolError):  # if the release fails, this gateway gains the lease again
+                with suppress(SpoolError):  # this gateway otherwise gains the lease again
                     await self._database.control.run(
                         lambda connection: self._execute(connection, RELEASE, names=[name])
                     )
@@ -400,7 +383,7 @@ class PostgresLeases:
             self._tasks.lose_lease(name)
 
     def _begin_anew(self) -> None:
-        """End the session and all its tasks, because other gateways may already run these tasks."""
+        """Other gateways may already run the tasks of this session."""
         _log.error(
             "the session has ended: tasks were stopped",
             extra={"action": "session_over"},
@@ -411,9 +394,7 @@ class PostgresLeases:
 
 
 def _fair_share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
-    """
-    Return the maximum number of leases per gateway, if they are shared evenly among the gateways that want leases.
-    """
+    """Divide the leases evenly among the gateways that want some."""
     names = frozenset[str]().union(*wants_by_node.values())
     return ceil(len(names) / max(1, sum(bool(wants) for wants in wants_by_node.values())))
 
@@ -421,9 +402,7 @@ def _fair_share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
 def _lease_to_give_up(
     own: UUID, holders: Mapping[str, UUID | None], wants_by_node: Mapping[UUID, frozenset[str]], share: int
 ) -> str | None:
-    """
-    Return a lease that this gateway should give up, because another gateway wants it and has less than its share.
-    """
+    """Another gateway wants the lease and has less than its share."""
     for name in sorted(name for name, node in holders.items() if node == own):
         for id, wants in wants_by_node.items():
             if id != own and name in wants and sum(node == id for node in holders.values()) < share:

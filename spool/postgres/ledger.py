@@ -32,7 +32,7 @@ from spool.meters import SCALE
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.sql.ledger import CHARGES, SqlLedgerRows
 
-COST = (  # SQL for the cost that counts: the reported cost, or else the estimate
+COST = (  # reported cost, or else the estimate
     "CASE WHEN k.status = 'cached' THEN 0 WHEN k.cost_source = 'reported' THEN h.reported"
     " WHEN k.cost_source = 'estimated' THEN h.estimated ELSE 0 END"
 )
@@ -58,21 +58,20 @@ DROP_KEYS = """
 
 
 class StatementParameters:
-    """The parameters of one SQL statement, and the tables that it joins to the dimensions."""
+    """`joins` are tables that the statement joins to the dimensions."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.joins: list[str] = []
 
     def add(self, value: Any) -> str:
-        """Add a parameter and return its placeholder."""
+        """Return the placeholder."""
         name = f"p{len(self.values)}"
         self.values[name] = value
         return f"%({name})s"
 
 
 def dimension_sql(dimension: str, parameters: StatementParameters) -> str:
-    """Return the SQL expression for one of the stored dimensions."""
     if dimension in DIMENSIONS:
         return f'k."{dimension}"'
     if dimension in PRICED_BY:
@@ -81,7 +80,7 @@ def dimension_sql(dimension: str, parameters: StatementParameters) -> str:
         return f"COALESCE(NULLIF({dimension_sql(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
         return dimension_sql(TAG + ROW_TAG + dimension, parameters)
-    if dimension == "corrects":  # the value is the part of the column `provider` after the separator
+    if dimension == "corrects":  # the part of the column `provider` after the separator
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
@@ -95,14 +94,14 @@ def dimensions_digest(dimensions: DimensionValues) -> bytes:
 
 
 def storable_value(value: Any) -> Any:
-    """Return a value that PostgreSQL can store. In texts, U+0000 and lone surrogates are replaced."""
+    """Replace U+0000 and lone surrogates in texts."""
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _is_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
-    """Return True if stored dimensions are damaged. The digest of texts with replaced characters is unknown."""
+    """The digest of texts with replaced characters is unknown."""
     of = Dimensions(*dimensions)
     if json.loads(tags) != json.loads(tag_values(of.tags)):
         return True
@@ -110,7 +109,7 @@ def _is_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
 
 
 def tag_values(tags: str) -> str:
-    """Return the tags of a row in the JSON form that queries read."""
+    """Queries read this JSON form."""
     values = json.loads(tags) if tags else {}
     return json.dumps(
         {storable_value(name): storable_value(value) for name, value in values.items()}, ensure_ascii=False
@@ -123,21 +122,21 @@ def tag_values(tags: str) -> str:
 _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
 _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
-# Money is sent as text, because arithmetic may round a Decimal.
+# arithmetic may round a Decimal
 _KINDS = tuple("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
-# a filter, its parameters, the maximum number of results, and the results
+# filter, its parameters, maximum number of results, and results
 _NONE_FOUND: tuple[str, Mapping[str, Any], int, Sequence[int]] = ("", {}, 0, ())
-# maximum number of sums that are looked up one by one; for more, a scan of the whole time range is faster
+# for more sums, a scan of the whole time range is faster than lookups
 MOST_LOOKED_UP = 10_000
-MOST_LISTED = 50_000  # maximum number of sets of dimensions that a statement lists
+MOST_LISTED = 50_000  # sets of dimensions in a statement
 
 _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
 
 def lock_sums(connection: Connection, database: Database) -> None:
-    """Wait until no other process changes sums. Later reads in this transaction see all its changes."""
+    """Later reads in this transaction see all changes of sums by other processes."""
     connection.execute(database.fill_in_names(_LOCK))
 
 
@@ -197,7 +196,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
     def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
         sums_by_key: dict[tuple[int, ...], Measures] = {}
-        # measures of the same row are merged, because one statement can change a row only once
+        # one statement can change a row only once
         for place, measures in sums:
             before = sums_by_key.get(place)
             sums_by_key[place] = measures if before is None else list(map(add, before, measures))
@@ -326,9 +325,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _chosen_dimensions_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        """
-        Return SQL that selects the dimensions which pass the filters of a query. Return "" if there are no filters.
-        """
+        """Return "" without filters."""
         terms = [*self._filter_conditions(query.without_unit() if query.unit else query, known, parameters)]
         if not terms:
             return ""
@@ -348,7 +345,6 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _sums_by_number_sql(
         self, spans: Sequence[Span], chosen: str, columns: Sequence[str], parameters: StatementParameters
     ) -> str:
-        """Return SQL that adds up columns of spans by number of the dimensions."""
         parts = [
             f"SELECT key, {', '.join(columns)} FROM {self._span_sums_sql(span, chosen, parameters)}"
             for span in spans
@@ -359,10 +355,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _span_sums_sql(
         self, span: Span, chosen: str, parameters: StatementParameters, query: CostQuery | None = None
     ) -> str:
-        """
-        Return SQL for the sums of a span (width, since, until, number of a rollup or 0). See `_within`. `query` is
-        needed for units of work.
-        """
+        """A rollup is 0 or its number. `query` is needed for units of work."""
         width, since, until, rollup = span
         table = (
             self._filtered_sums(query) if query and rollup == ROLLUP else self._rollup_source(width, rollup)
@@ -372,7 +365,6 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _only_groups_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        """Return the SQL that limits the groups of a query by unit of work."""
         if query.only is None or query.unit_place is None or query.aggregated:
             return ""
         [term] = self._filter_conditions(replace(query, include={}, exclude={}), known, parameters)
@@ -382,8 +374,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, chosen: str, parameters: StatementParameters
     ) -> str:
         """
-        Return the table and the condition for the sums of a query. `of` is the table and the beginning
-        of the condition.
+        `of` is a table and the beginning of a condition.
 
         The dimensions that pass the filters are selected first. If there are few, their sums are looked up
         one by one.
@@ -405,9 +396,9 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, chosen: str, parameters: StatementParameters, max_numbers: int
     ) -> Sequence[int] | None:
         """
-        Return the numbers that pass the filters, or None if there are more than `max_numbers`.
+        Return None for more than `max_numbers`.
 
-        The result of the last filter is cached, because one query reads several spans.
+        The last result is cached, because one query reads several spans.
         """
         values = parameters.values
         statement, cached_values, limit, numbers = self._found
@@ -473,7 +464,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        from spool.sql import billed  # imported only if billed costs are used
+        from spool.sql import billed  # only if billed costs are used
 
         parameters = StatementParameters()
         filters = billed.FilterParts.split_filters(query)
@@ -484,7 +475,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         if "key" in group_columns or chosen or rollup:
             table = billed.sums_source(self.prefix, width, rollup)
             within = self._filtered_sums_sql(table, width, since, until, chosen, parameters)
-        else:  # for these columns, sums per day are stored
+        else:  # sums per day are stored
             within = f"({billed.kept_sums(self.prefix, parameters.add(since), parameters.add(until))}) h WHERE TRUE"
         of_bills = [
             f"arranged & {parameters.add(query.arranged)} <> 0",
@@ -510,9 +501,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _filter_conditions(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> Iterator[str]:
-        """
-        Yield an SQL condition for each filter of a query. `known` has the SQL expression of each dimension.
-        """
+        """`known` has the SQL expression of each dimension."""
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted_values in chosen.items():
                 yield f"{known[name]} {word}({parameters.add(list(map(storable_value, wanted_values)))}::text[])"
@@ -549,7 +538,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _dimension_expressions(
         self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Return the SQL expression for each dimension of a query, including the dimensions in `known`."""
+        """Include the dimensions in `known`."""
         expressions = dict(known or {})
         for name in query.used_dimensions:
             if name in UNITS:
@@ -559,10 +548,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         return expressions
 
     def _dimension_expression(self, dimension: str | Derived, parameters: StatementParameters) -> str:
-        """
-        Return the SQL expression for a dimension. The values of a derived dimension are computed in Python,
-        and joined by the values of their sources.
-        """
+        """Compute derived dimensions in Python, and join them by the values of their sources."""
         if not isinstance(dimension, Derived):
             return dimension_sql(dimension, parameters)
         known = self._read_combinations(dimension.sources)
@@ -590,7 +576,7 @@ class PostgresLedgerRows(SqlLedgerRows):
             yield found
 
     def _read_combinations(self, dimensions: Sequence[str], condition: str = "") -> list[tuple[str, ...]]:
-        """Return every combination of values of these dimensions that is stored."""
+        """Return combinations that are stored."""
         if not dimensions:
             return [()]
         parameters = StatementParameters()
@@ -620,7 +606,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
 
 def _array_text(numbers: Iterable[str]) -> str:
-    """Return an array of numbers as text. The driver would examine each element of a list."""
+    """The driver would examine each element of a list."""
     return f"{{{','.join(numbers)}}}"
 
 
@@ -631,7 +617,7 @@ T = TypeVar("T")
 
 
 class PostgresLedger:
-    """The ledger's rows. `close` does not close the database, because other objects use it."""
+    """`close` leaves the database open for other objects."""
 
     shares_log = True
 
@@ -640,8 +626,10 @@ class PostgresLedger:
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Change sums in a transaction that waits for no standby. After a failover, the sums and their progress
-        are lost together, and the missing records are counted again from the log.
+        Wait for no standby.
+
+        After a failover, the sums and their progress are lost together, and the missing records are counted
+        again from the log.
         """
 
         def lock_and_work(connection: Connection) -> T:
@@ -656,7 +644,7 @@ class PostgresLedger:
         )
 
     async def overwrite(self) -> str:
-        """Return "": the storage says what a database keeps."""
+        """The storage says what a database keeps."""
         return ""
 
     async def close(self) -> None:

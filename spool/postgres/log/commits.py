@@ -35,20 +35,17 @@ from spool.postgres.log.folds import Folds
 from spool.postgres.log.memory import DatabaseClock, MemoryIsAhead, NodeMemory, PostgresHorizon, catch_up
 from spool.postgres.log.retention import LogRoom
 
-# Limits for commits that no standby has confirmed, in seconds and bytes. Beyond them, nothing is committed
-# until the standby has confirmed.
+# Beyond these limits, nothing is committed until a standby has confirmed.
 UNCONFIRMED_S, UNCONFIRMED_BYTES = 5.0, 64 << 20
 
-# Function for tables outside the log. It queries the rows that a commit needs, and returns the function that
-# writes these tables after planning.
+# Queries the rows that a commit needs in tables outside the log, and returns the function that writes them
+# after planning.
 Move = Callable[[Connection, Sequence[Submission]], Callable[[Plan], None]]
-# Function that queries the versions of some keys. It returns a function that gives the versions after
-# the pipeline ends.
+# Queries the versions of some keys. The returned function gives them after the pipeline ends.
 Versions = Callable[[Connection, Sequence[bytes]], Callable[[], Mapping[bytes, int]]]
 
 
 def nothing_moves(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
-    """Return a `Move` that writes nothing, for a log without other tables."""
     return lambda plan: None
 
 
@@ -66,23 +63,19 @@ class FarBehind(Exception):
 
 @dataclass
 class CommitAttempt:
-    """One attempt to commit a group."""
-
     row: CommitRow
     plan: Plan
     answers: Sequence[Answer]
-    # time at which this process had sent all statements, so that only the server still had work to do
+    # when this process had sent all statements, so that only the server still had work to do
     ended: float
 
 
 @dataclass
 class GroupAttempts:
-    """A group that is being committed, and the attempts so far."""
-
     submissions: Sequence[Submission] = ()
-    wait: bool = True  # whether to wait for the head lock
+    wait: bool = True  # for the head lock
     attempts: list[CommitAttempt] = field(default_factory=list)
-    stands: CommitAttempt | None = None  # an earlier attempt that turned out to have been committed
+    stands: CommitAttempt | None = None  # earlier attempt that turned out to have been committed
 
 
 class AttemptWriter:
@@ -125,7 +118,7 @@ class AttemptWriter:
         self._in_two_steps = in_two_steps
 
     def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
-        """Write one attempt. If `wait` is False and another node holds the head lock, return None."""
+        """Return None if `wait` is False and another node holds the head lock."""
         connection = transaction.connection
         following = self._memory.following
         points = sorted({point.series for submission in group.submissions for point in submission.points})
@@ -143,7 +136,7 @@ class AttemptWriter:
         catch_up(following, head.rows)
         if not head.is_all:
             raise FarBehind
-        # True if other nodes also commit, and so wait for the head lock
+        # other nodes then wait for the head lock
         others_commit = following.last.id != known
         self._clock.note_time(head.now)
         self._check_unconfirmed()
@@ -192,10 +185,7 @@ class AttemptWriter:
             raise TooMuchUnconfirmed(following.last.id)
 
     def _find_committed(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
-        """
-        Return an earlier attempt that was committed although the result of its COMMIT was lost. Return None
-        if there is none.
-        """
+        """The result of its COMMIT may have been lost."""
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
             if connection.execute(self._database.fill_in_names(queries.STANDS), where).fetchone():
@@ -206,14 +196,14 @@ class AttemptWriter:
 # -- commits -------------------------------------------------------------------------------------------------
 
 
-# seconds after which a session that holds the head lock is ended, unless it waits for the standby
+# for a session that holds the head lock, unless it waits for the standby
 STOPPED_S = 3.0
 
 _log = logging.getLogger(__name__)
 
 
 class GroupCommits:
-    """Commits groups, one at a time, each under the turn lock. `last_error` is None while commits succeed."""
+    """Groups are committed one at a time, under the turn lock. `last_error` is None while commits succeed."""
 
     def __init__(
         self,
@@ -236,23 +226,21 @@ class GroupCommits:
         self.last_error: str | None = None
 
     async def commit(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
-        """
-        Commit a group. If SpoolFull is raised, nothing was stored. If SpoolUnavailable is raised, the group
-        may have been stored.
-        """
+        """Raises SpoolFull if nothing was stored, and SpoolUnavailable if the group may have been stored."""
         async with self._memory.turn:
             await self._folds.fold_what_is_due()
             return await self._commit_group(GroupAttempts(submissions))
 
     async def commit_nothing(self, *, wait: bool = True) -> None:
-        """Make an empty commit. If `wait` is False and another node holds the head lock, do nothing."""
+        """Do nothing if `wait` is False and another node holds the head lock."""
         async with self._memory.turn:
             await self._commit_group(GroupAttempts(wait=wait))
 
     async def confirm_read_rows(self) -> None:
         """
-        Confirm, at a start, that the rows read so far survive the loss of the database machine. If there is
-        no standby, this remains unknown.
+        At a start, confirm that the read rows survive the loss of the database machine.
+
+        Without a standby, this remains unknown.
         """
         async with self._memory.turn:
             newest = self._memory.following.last.id
@@ -263,8 +251,7 @@ class GroupCommits:
 
     async def close_what_is_due(self) -> None:
         """
-        Write a commit row that closes every record whose waiting time has passed. Deliveries and retention
-        rely on that row.
+        Deliveries and retention rely on the row that closes records.
 
         Two empty commits may be needed. The first proves that the records to be closed survive the loss of
         the database machine.
@@ -286,7 +273,7 @@ class GroupCommits:
         try:
             return await self._keep_until(group, time.perf_counter())
         finally:
-            # call this after a failure as well, because a failed attempt may have read rows of other nodes
+            # a failed attempt may have read rows of other nodes
             self._horizon.wake_readers()
 
     async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
@@ -317,7 +304,7 @@ class GroupCommits:
                 await self._end_stopped()
             except SpoolUnavailable as error:
                 self.last_error = str(error)
-                del group.attempts[unknown:]  # the attempt was not committed
+                del group.attempts[unknown:]  # not committed
                 if not group.attempts:
                     raise
                 await asyncio.sleep(min(0.2, max(0.0, until - time.perf_counter())))
@@ -339,9 +326,7 @@ class GroupCommits:
         return stored.answers
 
     async def _wait_until_confirmed(self, error: TooMuchUnconfirmed) -> None:
-        """
-        Wait for the confirmation of the commits that exceed the limit. Raises the error if no standby confirms.
-        """
+        """Raises the error if no standby confirms the commits that exceed the limit."""
         try:
             await self._memory.confirm_within(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
@@ -356,7 +341,7 @@ class GroupCommits:
             raise IndexOutOfStep(stored_attempt.answers) from error
 
     async def _end_stopped(self) -> None:
-        """End the sessions of suspended processes that hold the head lock. Their groups are not committed."""
+        """The groups of suspended processes are not committed."""
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
             lambda connection: connection.execute(

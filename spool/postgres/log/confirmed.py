@@ -23,8 +23,8 @@ from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 
 CONFIRMED_FILE = "confirmed-commits.json"
-LOST_FILE = "lost-commits.json"  # file with all losses found so far; an operator deletes it
-KEPT = 128  # maximum number of commits in the file
+LOST_FILE = "lost-commits.json"  # all losses found so far; an operator deletes the file
+KEPT = 128  # commits in the file
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class ConfirmedCommit(NamedTuple):
     id: int
     token: int
     at: float
-    records: int  # number of new records
+    records: int  # new records
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +51,10 @@ class LostCommits:
     until: float
 
     def has_commit(self, commit: ConfirmedCommit) -> bool:
-        """
-        Return True if the commit is one of the lost commits. Its time is also compared, because a restored
-        database uses the same numbers again.
-        """
+        """Compare the time as well, because a restored database uses the same numbers again."""
         return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
 
     def describe(self) -> str:
-        """Describe the loss in a sentence for the operator."""
         times = " to ".join(dict.fromkeys(_format_time(at) for at in (self.since, self.until)))
         return (
             f"{self.commits} commits with {self.records} new records (commits {self.first} to "
@@ -68,7 +64,7 @@ class LostCommits:
 
 
 class ConfirmedCommits:
-    """The confirmed commits of one node, for the incarnation of the log in `incarnation`."""
+    """The list is for one incarnation of the log."""
 
     def __init__(self, directory: Path, incarnation: str) -> None:
         self._directory = directory
@@ -78,16 +74,13 @@ class ConfirmedCommits:
         self._has_failed = False
 
     def note_commit(self, row: CommitRow, plan: Plan) -> None:
-        """Add a durable commit that acknowledged submissions to the list."""
         if plan.submissions:
             records = sum(map(len, plan.records.values()))
             self._commits.append(ConfirmedCommit(row.id, row.token, row.at, records))
             self._is_written = False
 
     async def write(self) -> None:
-        """
-        Write newly confirmed commits to the file. If the disk fails, only the new part of this list is missing.
-        """
+        """If the disk fails, only the new part of the list is missing."""
         if self._is_written:
             return
         self._is_written = True
@@ -103,9 +96,7 @@ class ConfirmedCommits:
             self._has_failed = False
 
     async def check(self, database: Database) -> LostCommits | None:
-        """
-        Find commits that the database has lost. Log each loss once, and store it in a file for `tollhouse doctor`.
-        """
+        """Log each loss once, and store it in a file for `tollhouse doctor`."""
         missing = await self._find_missing(database)
         if not missing:
             return None
@@ -126,9 +117,10 @@ class ConfirmedCommits:
 
     async def find_losses(self, database: Database) -> Sequence[LostCommits]:
         """
-        Return the losses in the file, and the losses that a check finds now.
+        Return stored losses and new ones.
 
-        The node writes a loss before it removes the commits from its list. So the same loss may be in both files.
+        The node writes a loss before it removes the commits from its list, so the same loss may be in both
+        files.
         """
         losses = [LostCommits(**loss) for loss in _read(self._directory / LOST_FILE, [])]
         missing = [
@@ -175,7 +167,7 @@ def _sum_losses(missing: Sequence[ConfirmedCommit]) -> LostCommits:
 
 
 def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedCommit]:
-    """Read the list of confirmed commits. Ignore a list that belongs to another installation."""
+    """Ignore a list that belongs to another installation."""
     path = directory / CONFIRMED_FILE
     contents = _read(path, {})
     try:
@@ -203,9 +195,7 @@ def _read(path: Path, otherwise: Any) -> Any:
 
 
 def _write(path: Path, text: str) -> None:
-    """
-    Replace a file by rename. It is not flushed: after a machine crash, the older list is shorter but still correct.
-    """
+    """Do not flush: after a machine crash, the older list is shorter but still correct."""
     draft = path.with_suffix(".new")
     draft.write_text(text)
     draft.chmod(0o600)

@@ -43,7 +43,6 @@ class EntryRow(NamedTuple):
 
 
 def topic_code(topic: str) -> int:
-    """Return the number that rows contain for a topic."""
     return TOPICS.index(topic)
 
 
@@ -104,20 +103,20 @@ def read_entries(
 
 
 def highest_accepted(database: Database, connection: Connection, topic: str) -> int:
-    """Return the highest number that is assigned in a topic, or 0."""
+    """Return 0 if no number is assigned."""
     row = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     return numbers_by_topic(row[1])[topic] - 1 if row else 0
 
 
 def lowest_stored(database: Database, connection: Connection, topic: str) -> int:
-    """Return the lowest stored number, or the next number if none is stored."""
+    """Return the next number if none is stored."""
     row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     assert row is not None
     return numbers_by_topic(row[2])[topic]
 
 
 def read_committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
-    """Return the commit time of a record, or None if the record is deleted or not stored yet."""
+    """Return None if the record is deleted or not stored yet."""
     where = {"topic": topic_code(topic), "number": number}
     row = connection.execute(database.fill_in_names(queries.COMMITTED_AT), where).fetchone()
     return row[0] if row else None
@@ -126,7 +125,7 @@ def read_committed_at(database: Database, connection: Connection, topic: str, nu
 def _read_rows_and_fields(
     database: Database, connection: Connection, topic: str, first: int, last: int, around: tuple[int, int]
 ) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
-    """Read the entries of a range and the added fields of another range, in one round trip."""
+    """Read entries and added fields in one round trip."""
     with connection.pipeline():
         where = {"topic": topic_code(topic), "first": first, "last": last}
         rows = connection.execute(database.fill_in_names(queries.ENTRIES_BETWEEN), where, binary=True)
@@ -138,7 +137,7 @@ def _read_rows_and_fields(
 def _cached_entries(
     database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], cache: EntryCache
 ) -> dict[int, CachedEntry | EntryUnreadable]:
-    """Return entries from the cache, or else from the database, as entries that were set aside always are."""
+    """Entries that were set aside are never taken from the cache."""
     entries: dict[int, CachedEntry | EntryUnreadable] = {}
     for row in rows:
         entry = None if row.is_damaged else cache.find(topic, row.first, row.checksum)
@@ -162,10 +161,7 @@ def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> Ca
 
 
 def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
-    """
-    Return the added fields by record number. Damaged fields are skipped, so their record stays as it
-    was first stored.
-    """
+    """Skip damaged fields, so that their record stays as it was first stored."""
     return dict(_check_amendments(topic, rows))
 
 
@@ -182,14 +178,12 @@ def _check_amendments(
 # -- single records ------------------------------------------------------------------------------------------
 
 
-APART = 256  # if the gap between two numbers is larger than this, both are read as separate ranges
-RANGES_AT_ONCE = 256  # maximum ranges per round trip, because each may return an entry
+APART = 256  # two numbers farther apart are read as separate ranges
+RANGES_AT_ONCE = 256  # per round trip, because each may return an entry
 
 
 class KeptRecords:
-    """
-    Single records, read in batches. `places` are records that may be needed. The first read fetches all of them.
-    """
+    """The first read fetches all of `places`, the records that may be needed."""
 
     def __init__(
         self,
@@ -204,7 +198,7 @@ class KeptRecords:
         self._places: Callable[[], Iterable[int]] | None = places
         self._asked: set[tuple[str, int]] = set()
         self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # requested records that exist
-        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # added fields of the requested records
+        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # of the requested records
 
     def read_record(self, topic: str, number: int) -> Record | None:
         if (topic, number) not in self._asked:
@@ -277,9 +271,7 @@ class KeptRecords:
 
 
 def group_into_ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """
-    Group ascending numbers into ranges, each without a large gap. Return the first and last number of each range.
-    """
+    """Divide ascending numbers at large gaps."""
     grouped = [(numbers[0], numbers[0])]
     for number in numbers[1:]:
         first, last = grouped[-1]

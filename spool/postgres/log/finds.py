@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
-    """The stored form of the findings. Add fields only at the end."""
+    """Stored, so add fields only at the end."""
 
     conflicts: list[tuple[Pair, Conflict]] = []
     unrecognised: list[tuple[tuple[str, ...], int]] = []
@@ -50,7 +50,7 @@ def pack_finds(plan: Plan) -> bytes | None:
 
 
 class BookedCommit(NamedTuple):
-    """A commit that is not in the running counters yet. `terms` is None if its row is damaged."""
+    """`terms` is None if the row is damaged."""
 
     id: int
     at: float
@@ -59,13 +59,11 @@ class BookedCommit(NamedTuple):
 
 
 def read_unbooked(database: Database, connection: Connection, limit: int = AT_ONCE) -> list[BookedCommit]:
-    """Return the oldest commits that are not in the running counters yet."""
     rows = connection.execute(database.fill_in_names(queries.UNBOOKED), {"limit": limit}, binary=True)
     return [BookedCommit(id, at, books.check_terms(terms, sum), finds) for id, at, sum, terms, finds in rows]
 
 
 async def book_all(database: Database) -> None:
-    """Add all commits to the running counters that are not in them yet."""
     with suppress(BookedMeanwhile):
         while await database.transaction(partial(book_oldest, database)):
             pass
@@ -73,9 +71,9 @@ async def book_all(database: Database) -> None:
 
 def book_oldest(database: Database, connection: Connection) -> bool:
     """
-    Add the oldest such commits to the running counters, in one transaction. Return True if there may be more.
+    Return True if there may be more.
 
-    If several processes do this at the same time, only one of them succeeds.
+    Of several processes that do this at the same time, only one succeeds.
     """
     row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     commits = read_unbooked(database, connection)
@@ -113,7 +111,7 @@ def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
 
 
 def count(database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]) -> None:
-    """Add sums to the running counters or, depending on `query`, to their carried parts."""
+    """`query` decides whether sums are running or carried."""
     rows = sorted(sums.items())
     parameters = {
         "topics": [topic for (topic, _), _ in rows],

@@ -27,8 +27,7 @@ class Folds:
 
     async def fold_what_is_due(self) -> None:
         """
-        Move the newest closed ids into runs. If the ids can wait, do it in the background. The caller holds
-        the turn lock.
+        If the ids can wait, do it in the background. The caller holds the turn lock.
 
         Ids of open records are not moved, because late reports look them up. Ids that other nodes have just
         stored are moved as well.
@@ -44,13 +43,10 @@ class Folds:
                 await self._run_fold(partial(index.fold, now))
 
     async def wait_for_end(self) -> None:
-        """Wait until no fold is running."""
         await self._aside.wait_for_fold()
 
     async def fold_all(self) -> None:
-        """
-        Move every closed id into stored runs. If another node has stored runs since, read everything again first.
-        """
+        """If another node has stored runs since, read everything again first."""
         memory = self._memory
         async with memory.turn:
             for _ in range(2):
@@ -61,7 +57,7 @@ class Folds:
                     return
 
     async def _run_fold(self, plan: Callable[[], Fold]) -> int:
-        """Fold by a plan. Return the number of ids that were moved into runs."""
+        """Return the number of ids that were moved into runs."""
         fold = await asyncio.to_thread(plan)
         await self._store_fold(fold)
         return fold.taken
@@ -80,6 +76,6 @@ class Folds:
 
 
 def _ids_to_fold(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
-    """Return the oldest closed ids. If none is closed, return a batch of open ids."""
+    """If none is closed, return a batch of open ids."""
     oldest = index.oldest_to_fold(now, closed)
     return oldest if oldest.ids else index.oldest_to_fold(now)

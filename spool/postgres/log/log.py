@@ -45,9 +45,9 @@ from spool.postgres.log.retention import LogRoom, PostgresRetention
 from spool.postgres.log.upkeep import LogFollower, Trim, Upkeep, nothing_to_trim
 from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
-# bytes of decoded entries for readers, about nine thousand records; at most twice as much memory
+# decoded entries for readers, about nine thousand records; at most twice as much memory
 CACHE_BYTES = 16 << 20
-STATS_S = 5.0  # seconds that the database may take to report how much is stored
+STATS_S = 5.0  # for the database to report how much is stored
 
 _log = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ class PostgresLog:
         self._settings = settings
         self._routes = routes
         self._sealer = Sealer(secret)
-        # durability that receipts report
+        # as receipts report it
         self._proof = FSYNC if durability == LOCAL else REPLICATED
-        self._counted = (0, 0)  # number of entries and bytes at the last query
+        self._counted = (0, 0)  # entries and bytes at the last query
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
         self._repeated = RepeatedIds(clock)
@@ -151,7 +151,6 @@ class PostgresLog:
         )
 
     async def open(self) -> None:
-        """Read the stored state, then accept submissions."""
         await self._memory.load()
         await self._commits.confirm_read_rows()
         self._writer = GroupWriter(
@@ -168,7 +167,11 @@ class PostgresLog:
         )
 
     def add_reader(self, reader: Reader) -> None:
-        """Add a reader before the first read. Retention preserves the entries that it needs."""
+        """
+        Retention preserves the entries that the reader needs.
+
+        Call it before the first read.
+        """
         self.readers.append(reader)
 
     # -- appending -------------------------------------------------------------------------------------------
@@ -187,10 +190,9 @@ class PostgresLog:
 
     async def _begin_period_or_retry(self) -> bool:
         """
-        Start the next partition if the current one is full. After a failed commit, try an empty
-        commit every second.
+        After a failed commit, try an empty one every second.
 
-        When an empty commit succeeds, the readiness check passes again.
+        When it succeeds, the readiness check passes again.
         """
         if self._commits.last_error is not None:
             with suppress(SpoolError):
@@ -200,19 +202,14 @@ class PostgresLog:
         return False
 
     async def catch_up(self) -> None:
-        """Update the state in memory with every commit before this call."""
+        """Include every commit before this call."""
         await self._memory.catch_up()
 
     @property
     def commit_problem(self) -> str | None:
-        """Return why this node's commits fail, or None while they work."""
         return self._commits.last_error
 
     async def close_what_is_due(self) -> None:
-        """
-        Write a commit row that closes every record whose waiting time has passed. Deliveries and retention
-        rely on that row.
-        """
         await self._commits.close_what_is_due()
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -252,7 +249,7 @@ class PostgresLog:
         return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Mark damaged entries, and count and log their records. Each entry is marked only once."""
+        """Count and log each entry's records only once."""
         log_damage(topic, damage)
         damaged = sorted({damaged_range.first: damaged_range.records for damaged_range in damage}.items())
         facts = {
@@ -310,7 +307,6 @@ class PostgresLog:
     # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """Read the counters of every topic and route in one snapshot."""
         return await self._verification.books()
 
     async def verify(self) -> Books:
@@ -340,7 +336,7 @@ class PostgresLog:
         try:
             async with asyncio.timeout(STATS_S):
                 self._counted = await self._database.snapshot(read_counts)
-        # the error is not raised, because this process works and a restart would not help
+        # this process works, and a restart would not help
         except (SpoolUnavailable, TimeoutError) as error:
             away = str(error) or "the database does not respond"
         entries, used = self._counted
@@ -371,20 +367,14 @@ class PostgresLog:
         return await self._repeated.refreshed_count(self._memory.index)
 
     async def retain(self) -> int:
-        """
-        Run retention. Database errors are only logged, because the next run repeats the work and
-        readiness reports them.
-        """
+        """Log database errors only, because the next run repeats the work and readiness reports them."""
         return await self._upkeep.retain()
 
     def settled(self) -> None:
         """Do nothing: a settled delivery needs no note here."""
 
     async def close(self) -> None:
-        """
-        Commit the waiting submissions, then stop. Nothing else must be saved, because the commit rows contain
-        the whole state in memory.
-        """
+        """Save nothing else, because the commit rows contain the whole state in memory."""
         await self._writer.close()
         await self._folds.wait_for_end()
         await self._follower.close()

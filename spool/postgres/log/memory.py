@@ -27,9 +27,7 @@ from spool.settings import SpoolSettings
 
 
 class DatabaseClock:
-    """
-    The database's clock. Between two responses of the database, a timer of this process continues the clock.
-    """
+    """A timer of this process continues the clock between two responses of the database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -37,7 +35,7 @@ class DatabaseClock:
         self._noted = 0.0, clock.monotonic()
 
     def note_time(self, now: float) -> None:
-        """Note the time that the database just reported. May be called from any thread."""
+        """May be called from any thread."""
         self._noted = now, self._clock.monotonic()
 
     def now(self) -> float:
@@ -52,9 +50,7 @@ class DatabaseClock:
 
 
 class PostgresHorizon:
-    """
-    The watermark of each topic. Used on the event loop, although another thread updates the followed state.
-    """
+    """Used on the event loop, although another thread updates the followed state."""
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
@@ -63,22 +59,20 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def start_with(self, following: Following) -> None:
-        """
-        Start with newly read commits. Earlier watermarks are discarded, and waiting readers check again.
-        """
+        """Discard earlier watermarks, so that waiting readers check again."""
         self._following = following
         self._shown = {}
         self._readers.wake()
 
     def wake_readers(self) -> None:
-        """Wake readers that wait without a timeout, because new commits were read."""
+        """New commits were read for readers that wait without a timeout."""
         self._readers.wake_resting()
 
     def closed_below(self, topic: str) -> int:
         """
-        Return the watermark of the commits that survive the loss of the database machine.
+        Use the commits that survive the loss of the database machine.
 
-        It decreases only when the whole state is read again.
+        The watermark decreases only when the whole state is read again.
         """
         following = self._following
         closed = numbers_by_topic(following.closed_at(self._clock.now(), durable=following.durable_number))[
@@ -91,10 +85,7 @@ class PostgresHorizon:
         return self._readers.changes(topic)
 
     def is_overdue(self) -> bool:
-        """
-        Return True if an empty commit would close more records. Its row closes records whose waiting time has
-        passed, and its confirmation covers earlier commits.
-        """
+        """An empty commit closes records whose waiting time has passed, and confirms earlier commits."""
         following = self._following
         now = self._clock.now()
         last = following.last
@@ -110,8 +101,7 @@ class PostgresHorizon:
 # -- the state in memory -------------------------------------------------------------------------------------
 
 
-# Maximum attempts to read everything. Retention may disturb an attempt, but hardly every attempt, unless rows
-# are missing permanently.
+# Retention may disturb an attempt to read everything, but hardly all, unless rows are missing permanently.
 LOADS = 5
 
 _log = logging.getLogger(__name__)
@@ -152,7 +142,7 @@ class NodeMemory:
         self._room = room
         self.turn = asyncio.Lock()
         self.following: Following
-        self.runs_seq: int | None  # number of the stored runs; None if another node has stored runs since
+        self.runs_seq: int | None  # of the stored runs; None if another node has stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
         self._new_caches()
@@ -166,14 +156,11 @@ class NodeMemory:
 
     @property
     def closed_numbers(self) -> dict[str, int]:
-        """
-        Return the watermark of each topic: by the newest commit row, or by durable commits if records
-        close at once.
-        """
+        """Use the newest commit row, or durable commits if records close at once."""
         return numbers_by_topic(self.following.closed_at(-inf, durable=self.following.durable_number))
 
     async def load(self) -> None:
-        """Read the whole state. The caller holds the turn lock, unless the log is not in use yet."""
+        """The caller holds the turn lock, unless the log is not in use yet."""
         for _ in range(LOADS):
             index = DuplicateIndex(
                 self._secret,
@@ -194,7 +181,7 @@ class NodeMemory:
         await self._room.read_freed()
         self.following = loaded.following
         self.runs_seq = loaded.seq
-        # replaced, because readers that still run may write data of the old database to the old caches
+        # readers that still run may write data of the old database to the old caches
         self._new_caches()
         self._horizon.start_with(loaded.following)
         if self._confirmed:
@@ -202,19 +189,20 @@ class NodeMemory:
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """
-        Read the whole state again, because memory has commits that the database lacks. The caller holds
-        the turn lock.
+        Memory has commits that the database lacks.
+
+        The caller holds the turn lock.
         """
         _log.warning("%s: reading everything again", error, extra={"action": "memory_reloaded"})
         await self.load()
 
     async def catch_up(self) -> None:
-        """Update the state in memory with every commit before this call."""
+        """Include every commit before this call."""
         async with self.turn:
             await self.follow_within()
 
     async def follow_within(self) -> None:
-        """Update memory as `follow` does, for a caller that holds the turn lock."""
+        """The caller holds the turn lock."""
         try:
             while not await self._read_some_commits():
                 pass
@@ -222,7 +210,7 @@ class NodeMemory:
             await self.load_again(error)
 
     async def _read_some_commits(self) -> bool:
-        """Read some commits. Return True if no further commits exist."""
+        """Return True if no further commits exist."""
         following = self.following
         last = following.last
 
@@ -238,44 +226,43 @@ class NodeMemory:
         return since.is_all
 
     def copies_commits(self) -> bool:
-        """Return True if the cache of readers takes copies of the records of a commit."""
         return self._native is None and self.read_cache.takes_commits
 
     def apply_commit(self, row: CommitRow, plan: Plan) -> None:
-        """Apply a durable commit of this node. The caller holds the turn lock."""
+        """
+        Apply a durable commit.
+
+        The caller holds the turn lock.
+        """
         self.following.apply_own_commit(row, plan)
         self.read_cache.add(plan.entries)
         self.note_confirmed(row.id)
         self._horizon.wake_readers()
 
     def note_acknowledged(self, row: CommitRow, plan: Plan) -> None:
-        """Note a durable commit of this node, because its submissions are acknowledged now."""
         if self._confirmed:
             self._confirmed.note_commit(row, plan)
 
     async def write_confirmed(self) -> None:
-        """Write the confirmed commits to the file. A later start compares the database with it."""
+        """A later start compares the database with the file."""
         if self._confirmed:
             await self._confirmed.write()
 
     def note_confirmed(self, commit: int) -> None:
-        """Note that the standby has every commit up to this one."""
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
-        """Wait until the standby has every commit up to a followed one. The caller holds the turn lock."""
+        """The caller holds the turn lock."""
         following = self.following
         await self._database.append.wait_until_confirmed(needs_standby=needs_standby)
         await self.follow_within()
-        # if they differ, the state was read again, perhaps from another database
+        # the state was read again, perhaps from another database
         if self.following is following:
             self.note_confirmed(commit)
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
-    """
-    Apply these commit rows. Raises MemoryIsAhead if the first row is not the row that was followed last.
-    """
+    """Raises MemoryIsAhead if the first row is not the row that was followed last."""
     rows = iter(rows)
     last = following.last
     if last.id:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 # -- the head and the commits --------------------------------------------------------------------------------
 
-# The holder of this row lock, the head lock, is the only process that commits records.
+# Only the holder of this row lock, the head lock, commits records.
 LOCK_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE"
 
-# End Tollhouse sessions that have held the head lock for too long, except those that wait for the standby.
+# Sessions that wait for the standby are not ended.
 END_STOPPED = """
     SELECT pg_terminate_backend(session.pid)
       FROM pg_locks held JOIN pg_stat_activity session USING (pid)
@@ -17,15 +17,13 @@ END_STOPPED = """
        AND session.xact_start < clock_timestamp() - make_interval(secs => %(seconds)s)
        AND session.wait_event_type IS DISTINCT FROM 'Lock' AND session.wait_event IS DISTINCT FROM 'SyncRep'"""
 
-# Take the head lock, unless another process holds it.
 TRY_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE SKIP LOCKED"
 
 MOMENT = "SELECT {now}"
 
 _ROW = "id, period, token, at, next, closed, durable, entries, size, ids"
 
-# Select the current time, and the first commits from a given row on. The given row is included, because it
-# must still exist. If there are no commits, one row has only the time.
+# The given row is included, because it must still exist. Without commits, one row has only the time.
 FOLLOW = f"""
     SELECT moment.now, {_ROW}
       FROM (SELECT {{now}} AS now) moment
@@ -37,7 +35,7 @@ FOLLOW = f"""
 ROWS_AFTER = f"""
     SELECT {_ROW} FROM {{schema}}.commits WHERE shard = 0 AND id > %(id)s ORDER BY id LIMIT %(limit)s"""
 
-# Select the newest rows before a given one, without ids. A start searches them for open records.
+# A start searches these rows for open records.
 ROWS_BEFORE = f"""
     SELECT {_ROW.replace(" ids", " ''::bytea")} FROM {{schema}}.commits
      WHERE shard = 0 AND id < %(id)s
@@ -49,30 +47,26 @@ ADD_COMMIT = """
     VALUES (0, %(id)s, %(period)s, %(token)s, %(node)s, %(at)s, %(next)s::bigint[], %(closed)s::bigint[], %(durable)s,
             %(entries)s, %(size)s, %(checksum)s, %(terms)s, %(ids)s, %(found)s)"""
 
-# Select whether an attempt with unknown outcome was committed.
 STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND token = %(token)s"
 
-# Select the tokens of those commits that exist.
 TOKENS = "SELECT id, token FROM {schema}.commits WHERE shard = 0 AND id = ANY(%(ids)s::bigint[])"
 
-# Select time, checksum and packed terms of a commit that was not carried forward.
+# Commits that were carried forward have none.
 COMMIT = """
     SELECT at, checksum, terms FROM {schema}.commits
      WHERE shard = 0 AND id = %(id)s AND id > (SELECT carried FROM {schema}.marks WHERE shard = 0)"""
 
-# Select the newest commit: its id, its next numbers, and its watermarks.
 NEWEST = (
     "SELECT id, next, closed, entries, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1"
 )
 
 # -- entries -------------------------------------------------------------------------------------------------
 
-# Add the records of one topic and commit.
 ADD_ENTRY = """
     INSERT INTO {schema}.entries (shard, topic, first, count, period, at, version, checksum, body)
     VALUES (0, %s, %s, %s, %s, %s, %s, %s, %s)"""
 
-# Select the entries with any number in a range, without bodies. The first entry may begin before the range.
+# The first entry may begin before the range.
 ENTRIES_BETWEEN = """
     SELECT first, count, at, version, checksum,
            EXISTS (SELECT 1 FROM {schema}.damaged d WHERE d.shard = 0 AND d.topic = e.topic AND d.first = e.first)
@@ -84,7 +78,7 @@ ENTRIES_BETWEEN = """
        AND first <= %(last)s
   ORDER BY first"""
 
-# Select the entries in several ranges, with the bodies of entries that are not cached.
+# with the bodies of entries that are not cached
 ENTRIES_OF = """
     SELECT DISTINCT ON (e.first) e.first, e.count, e.at, e.version, e.checksum, false,
            CASE WHEN e.first <> ALL(%(cached)s::bigint[]) THEN e.body END
@@ -109,19 +103,18 @@ COMMITTED_AT = """
        AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
   ORDER BY first DESC LIMIT 1"""
 
-# Select the oldest entries of a topic, which retention may delete.
+# which retention may delete
 OLDEST_ENTRIES = """
     SELECT first, count, at, octet_length(body) FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first < %(below)s
        AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
   ORDER BY first LIMIT %(limit)s"""
 
-# Count the entries of a topic between two numbers.
 NUMBER_OF_ENTRIES = """
     SELECT count(*) FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first >= %(first)s AND first < %(below)s"""
 
-# Mark entries as damaged, and count their records as damaged. An entry with a mark is not counted again.
+# An entry with a mark is not counted again.
 MARK_DAMAGED = """
     WITH marked AS (
         INSERT INTO {schema}.damaged (shard, topic, first)
@@ -136,18 +129,16 @@ MARK_DAMAGED = """
 
 # -- amendments ----------------------------------------------------------------------------------------------
 
-# Select the fields that later reports added to the records in a range.
 AMENDMENTS = """
     SELECT number, checksum, fields FROM {schema}.amendments
      WHERE shard = 0 AND topic = %(topic)s::smallint AND number BETWEEN %(first)s AND %(last)s"""
 
-# Select the added fields in several ranges.
 AMENDMENTS_OF = """
     SELECT number, checksum, fields FROM unnest(%(firsts)s::bigint[], %(lasts)s::bigint[]) AS wanted (first, last)
       JOIN {schema}.amendments ON shard = 0 AND topic = %(topic)s::smallint
            AND number BETWEEN wanted.first AND wanted.last"""
 
-# Replace all added fields of open records. They are stored in the period of the record.
+# The added fields are stored in the period of the record.
 AMEND = """
     INSERT INTO {schema}.amendments (shard, topic, number, period, checksum, fields)
     SELECT 0, new.topic, new.number,
@@ -163,33 +154,31 @@ AMEND = """
 
 MARKS = "SELECT booked, carried, kept_from, removed FROM {schema}.marks WHERE shard = 0"
 
-# Select the running counters as of the counted commits, and the carried part of each.
+# as of the counted commits, with the carried part of each
 BOOKS = "SELECT topic, term, n, carried FROM {schema}.books WHERE shard = 0"
 
-# Select commits that are not in the running counters yet.
 UNBOOKED = """
     SELECT id, at, checksum, terms, found FROM {schema}.commits
      WHERE shard = 0 AND id > (SELECT booked FROM {schema}.marks WHERE shard = 0)
   ORDER BY id LIMIT %(limit)s"""
 
-# Mark commits as counted, unless another process has done so.
+# unless another process has done so
 BOOKED = "UPDATE {schema}.marks SET booked = %(after)s WHERE shard = 0 AND booked = %(before)s"
 
-# Add to running counters.
 COUNT = """
     INSERT INTO {schema}.books (shard, topic, term, n, carried)
     SELECT 0, new.topic, new.term, new.n, 0 FROM unnest(%(topics)s::text[], %(terms)s::text[], %(n)s::bigint[])
            AS new (topic, term, n)
         ON CONFLICT (shard, topic, term) DO UPDATE SET n = books.n + excluded.n"""
 
-# Mark parts of running counters as carried forward, because their commit rows will be deleted.
+# Their commit rows will be deleted.
 CARRY = """
     INSERT INTO {schema}.books (shard, topic, term, n, carried)
     SELECT 0, new.topic, new.term, 0, new.n FROM unnest(%(topics)s::text[], %(terms)s::text[], %(n)s::bigint[])
            AS new (topic, term, n)
         ON CONFLICT (shard, topic, term) DO UPDATE SET carried = books.carried + excluded.carried"""
 
-# Mark commit rows as carried forward, unless another process has done so.
+# unless another process has done so
 CARRIED = "UPDATE {schema}.marks SET carried = %(after)s WHERE shard = 0 AND carried = %(before)s"
 
 COMMITS_BETWEEN = """
@@ -197,7 +186,7 @@ COMMITS_BETWEEN = """
      WHERE shard = 0 AND id > %(after)s AND id <= %(until)s
   ORDER BY id LIMIT %(limit)s"""
 
-# Clear damaged terms, unless another process has cleared them or carried them forward.
+# unless another process has cleared them or carried them forward
 EMPTY_TERMS = """
     UPDATE {schema}.commits c SET terms = %(terms)s, checksum = %(checksum)s
       FROM unnest(%(ids)s::bigint[], %(checksums)s::bigint[]) AS unread (id, checksum), {schema}.marks m
@@ -220,7 +209,7 @@ SHAPES = (
     "SELECT names, count, last_seen FROM {schema}.unrecognised WHERE shard = 0 ORDER BY count DESC, names"
 )
 
-# Delete shapes beyond the limit `most`. The `often` most frequent shapes stay (see spool.log.counted_names).
+# The `often` most frequent shapes stay (see spool.log.counted_names), up to the limit `most`.
 BOUND_SHAPES = """
     WITH rest AS (SELECT names, last_seen FROM {schema}.unrecognised WHERE shard = 0
                    ORDER BY count DESC, last_seen DESC, names OFFSET %(often)s),
@@ -234,7 +223,7 @@ COUNT_EVENT_TYPE = """
         ON CONFLICT (shard, type) DO UPDATE
         SET count = event_types.count + excluded.count, amount = excluded.amount, last_seen = excluded.last_seen"""
 
-# Delete types beyond the limit `most`. The `often` most frequent types stay (see spool.log.counted_names).
+# The `often` most frequent types stay (see spool.log.counted_names), up to the limit `most`.
 BOUND_EVENT_TYPES = """
     WITH rest AS (SELECT type, last_seen FROM {schema}.event_types WHERE shard = 0
                    ORDER BY count DESC, last_seen DESC, type OFFSET %(often)s),
@@ -256,7 +245,7 @@ KEEP_SERIES = """
 
 COUNT_SERIES = "SELECT count(*) FROM {schema}.series WHERE shard = 0"
 
-# Select the time at which the oldest of the `most` newest series was last reported.
+# when the oldest of the `most` newest series was last reported
 NEWEST_SERIES_SINCE = """
     SELECT min(seen_at) FROM (
         SELECT seen_at FROM {schema}.series WHERE shard = 0 ORDER BY seen_at DESC LIMIT %(most)s) newest"""
@@ -265,7 +254,7 @@ NEWEST_SERIES_SINCE = """
 
 FOLD = "SELECT seq, commit, through, covered_since FROM {schema}.folds WHERE shard = 0"
 
-# Store how far ids are in runs. Succeeds only on the node that last wrote or read the stored runs.
+# Succeeds only on the node that last wrote or read the stored runs.
 FOLDED = """
     UPDATE {schema}.folds
        SET seq = seq + 1, commit = %(commit)s, through = %(through)s::bigint[], covered_since = %(covered_since)s
@@ -283,7 +272,7 @@ FACTS_BETWEEN = """
     SELECT name, value FROM {schema}.facts
      WHERE name >= %s COLLATE "C" AND name < %s COLLATE "C" ORDER BY name"""
 
-# Store a time as a fact, unless the stored time is later.
+# unless the stored time is later
 KEEP_LATER = """
     INSERT INTO {schema}.facts AS kept (name, value) VALUES (%(name)s, %(text)s)
         ON CONFLICT (name) DO UPDATE SET value = excluded.value
@@ -291,24 +280,23 @@ KEEP_LATER = """
 
 # -- senders that reported calls -----------------------------------------------------------------------------
 
-# Select the server's estimate of live rows. The size of the table's file would not shrink when rows are deleted.
+# The server's estimate, because the size of the table's file would not shrink when rows are deleted.
 HEARD_ROWS = "SELECT pg_stat_get_live_tuples('{schema}.heard'::regclass)"
 
 # -- periods -------------------------------------------------------------------------------------------------
 
 PERIODS = "SELECT period, at, firsts, commit, size FROM {schema}.periods WHERE shard = 0 ORDER BY period"
-# Lock the periods. Only one process at a time creates partitions. Appends only read this table.
+# One process at a time creates partitions. Appends only read this table.
 LOCK_PERIODS = "LOCK TABLE {schema}.periods IN SHARE ROW EXCLUSIVE MODE"
 
-# Select the newest period if it must end: it has a commit, and has reached its limit of bytes or time.
+# It has a commit, and has reached its limit of bytes or time.
 FULL_PERIOD = """
     SELECT current.period FROM (SELECT * FROM {schema}.periods WHERE shard = 0 ORDER BY period DESC LIMIT 1) current,
            (SELECT id, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1) newest
      WHERE newest.id >= current.commit
        AND (newest.size - current.size >= %(bytes)s OR %(at)s >= current.at + %(seconds)s)"""
 
-# Begin a period whose partitions exist, unless another process has done so. A deleted period must not
-# reappear, because nodes that follow would miss its commits.
+# A deleted period must not reappear, because nodes that follow would miss its commits.
 BEGIN_PERIOD = """
     WITH begun AS (
         INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)
@@ -320,7 +308,7 @@ BEGIN_PERIOD = """
 REMOVE_PERIOD = "DELETE FROM {schema}.periods WHERE shard = 0 AND period = %s"
 PARTITIONED = ("entries", "amendments", "commits")
 
-# Create a partition as a separate table. It is attached later, so that readers of the parent table do not wait.
+# A partition is attached later, so that readers of the parent table do not wait.
 HAS_PARTITION = "SELECT to_regclass('{schema}.%(table)s_%(period)d') IS NOT NULL"
 MAKE_PARTITION = "CREATE TABLE {schema}.%(table)s_%(period)d (LIKE {schema}.%(table)s INCLUDING ALL)"
 ATTACH_PARTITION = """
@@ -328,12 +316,10 @@ ATTACH_PARTITION = """
         FOR VALUES FROM (%(period)d) TO (%(after)d)"""
 DROP_PARTITION = "DROP TABLE IF EXISTS {schema}.%(table)s_%(period)d"
 
-# Mark all numbers below a number as deleted, and add the number of deleted entries.
 REMOVED = """
     UPDATE {schema}.marks SET kept_from[%(topic)s::integer + 1] = %(number)s, removed = removed + %(entries)s
      WHERE shard = 0 AND kept_from[%(topic)s::integer + 1] = %(before)s"""
 
-# Delete the damage marks of deleted entries.
 REMOVE_DAMAGED = """
     DELETE FROM {schema}.damaged
      WHERE shard = 0 AND first < (SELECT kept_from[topic + 1] FROM {schema}.marks WHERE shard = 0)"""
