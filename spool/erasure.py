@@ -15,14 +15,16 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from spool.errors import Invalid
-from spool.people import LATEST, USER_EMAIL, Pseudonyms, is_pseudonym, may_be_second
-from spool.record import NS, Correction, Inference, Record, UsageEvent, UsageMetric
+from spool.people import ERASED, LATEST, USER_EMAIL, Pseudonyms, is_pseudonym, may_be_second
+from spool.record import CONTRACT_MARK, NS, Correction, Inference, Record, UsageEvent, UsageMetric
 
 FORMAT = 1  # of a file
 MAX_FILE_BYTES = 64 << 20
 # Times of calls without one: stored ones before an erasure, arriving ones after all.
 EVER, NEVER = 0, LATEST
 _HEX = re.compile(r"[0-9a-f]{32}")
+_WORD = re.compile(r"[\w@.:+%'-]+")
+_LAST = ".:'-"  # after a name, these belong to the sentence
 _KEY = re.compile(r"([0-9a-f]{64})?")
 
 # Returns the pseudonym of a name in a call that began at a time in nanoseconds, or the name itself.
@@ -70,7 +72,7 @@ def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
 
 def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
     """
-    Rename in place. Return whether the record changed.
+    Rename in place, also in the name of a contract. Return whether the record changed.
 
     `unknown` is the time of a call without one. Names stay in sessions and runs, which identify work, and in
     unit costs and billing files, which are sent as they arrived.
@@ -117,7 +119,28 @@ def _rename_fields(record: object, renamed: Callable[[str], str]) -> dict[str, A
             after[name] = renamed(value)
     if tags := read("tags"):
         after["tags"] = rename_tags(tags, renamed)
+    prices, mark, contract = (read("price_book") or "").partition(CONTRACT_MARK)
+    if mark:
+        after["price_book"] = prices + mark + rename_words(contract, lambda name: erased_name(name, renamed))
     return {name: value for name, value in after.items() if value != read(name)}
+
+
+def erased_name(name: str, renamed: Callable[[str], str]) -> str:
+    """Return ERASED for a name that `renamed` changes, as free texts have it."""
+    return name if renamed(name) == name else ERASED
+
+
+def rename_words(text: str, renamed: Callable[[str], str]) -> str:
+    """Return a text in which each word that is a name is renamed, also before the end of a sentence."""
+
+    def rename(match: re.Match[str]) -> str:
+        word = match[0]
+        for name in dict.fromkeys((word, word.rstrip(_LAST))):
+            if name and (new := renamed(name)) != name:
+                return new + word[len(name) :]
+        return word
+
+    return _WORD.sub(rename, text)
 
 
 class RenamedRecords(NamedTuple):

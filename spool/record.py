@@ -28,6 +28,7 @@ NS = 1_000_000_000
 MAX_TAGS = 32  # per record
 # `sender_key` of devices' reports, which add only who made a call that a server reported.
 DEVICE_KEYS = "keys of devices"
+CONTRACT_MARK = "+contract:"  # in a price book, before the name of the contract that decided the price
 _EXACT = Context(prec=100)
 
 

@@ -67,12 +67,10 @@ from spool import providers
 from spool.caches import make_room
 from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, processing_mode
-from spool.record import Inference
+from spool.record import CONTRACT_MARK, Inference
 
 # in the name of a price list that lacks a price of the call: `+batch-at-standard`
 _AT_STANDARD = "-at-standard"
-# last ending of the name, before the contract that decided the price
-_CONTRACT = "+contract:"
 _1H = "cache_write_1h"
 _MEMO = 10_000  # because senders choose the names
 
@@ -100,7 +98,7 @@ class PriceBook:
             written = repr([_written(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
         if terms:
-            written = msgspec.json.encode(terms)
+            written = msgspec.json.encode(_without_names(terms))
             self.version += f"+contracts-{blake2b(written, digest_size=4).hexdigest()}"
         self._overrides = overrides
         self._terms = terms
@@ -154,7 +152,7 @@ class PriceBook:
             name += f"+{_1H}{_AT_STANDARD}"
         if region is not None and missing.regional is not None and missing.regional.is_regional(region):
             name += f"+{region}{_AT_STANDARD}"
-        return name + (quote.contract and f"{_CONTRACT}{quote.contract}")
+        return name + (quote.contract and f"{CONTRACT_MARK}{quote.contract}")
 
     def estimate(self, record: Inference) -> str | None:
         """
@@ -210,8 +208,8 @@ class PriceBook:
         return bool(self._overriding(provider, model))
 
     def texts(self) -> tuple[bytes, bytes]:
-        """`of_texts` makes the book again from these texts."""
-        on_top = _OnTop(self._overrides, self._terms)
+        """`of_texts` makes the book again from these texts. Names of contracts may name people, and are left out."""
+        on_top = _OnTop(self._overrides, _without_names(self._terms))
         return cards.write(self.card), msgspec.json.encode(on_top)
 
     @classmethod
@@ -418,9 +416,13 @@ def _in_force(
     return max(fitting, key=lambda item: item[:3])[3] if fitting else None
 
 
+def _without_names(terms: Iterable[PriceTerm]) -> list[PriceTerm]:
+    return [replace(term, contract="") for term in terms]
+
+
 def missing_prices(price_book: str | None) -> list[str]:
     """Return the modes and regions, and `cache_write_1h`, for which a record's list lacked a price."""
-    name, _, _ = (price_book or "").partition(_CONTRACT)
+    name, _, _ = (price_book or "").partition(CONTRACT_MARK)
     endings = name.split("+")[1:]
     return [ending.removesuffix(_AT_STANDARD) for ending in endings if ending.endswith(_AT_STANDARD)]
 

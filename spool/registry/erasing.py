@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from spool.erasure import EVER, Erasure, pseudonyms_by_digest
+from spool.erasure import EVER, Erasure, erased_name, pseudonyms_by_digest, rename_words
 from spool.errors import NotAllowed
 from spool.people import ERASED, SECOND_NAME, USER, USER_EMAIL, People, Pseudonyms, is_address
 from spool.registry.changes import Changes
@@ -32,8 +32,6 @@ AUTHORS = frozenset(("author", "actor", "account", "assignee"))
 MEMBERS = "members"  # a role's addresses of people
 FINDING = "finding"  # column of insights
 MAX_PLACES = 1000  # texts in a report
-_WORD = re.compile(r"[\w@.:+%'-]+")
-_LAST = ".:'-"  # after a name, these belong to the sentence
 
 
 class TextPlace(NamedTuple):
@@ -178,7 +176,7 @@ class _Erasing:
         if not isinstance(value, str) or not value:
             return value
         if name == FINDING:  # it identifies the insight, so it stays unique
-            return _WORD.sub(lambda match: self.replace_name(match[0]), value)
+            return rename_words(value, self.replace_name)
         if everywhere or name in AUTHORS or name.endswith("_by"):
             return self._erase_names(value)
         if name in PEOPLE:
@@ -213,14 +211,7 @@ class _Erasing:
             return ERASED
         for label in self._labels:
             text = re.sub(rf"(?<!\w){re.escape(label)}(?!\w)", ERASED, text, flags=re.IGNORECASE)
-        return _WORD.sub(self._erase_word, text)
-
-    def _erase_word(self, match: re.Match[str]) -> str:
-        word = match[0]
-        for name in dict.fromkeys((word, word.rstrip(_LAST))):
-            if name and self.replace_name(name) != name:
-                return ERASED + word[len(name) :]
-        return word
+        return rename_words(text, lambda name: erased_name(name, self.replace_name))
 
 
 def pseudonym_of_name(people: People, erased: Pseudonyms, name: str) -> str:
