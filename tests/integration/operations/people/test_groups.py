@@ -93,6 +93,13 @@ class Crowd:
             source=source, cost=f"{cost * NANO:f}", cost_source="reported",
         )  # fmt: skip
 
+    @property
+    def finished(self) -> int:
+        """Return the nanodollars of the parts that are over."""
+        return sum(
+            cost for cells in self.spent.values() for key, cost in cells.items() if key[0] != PARTS[-1]
+        )
+
     def secrets(self, most: int) -> Mapping[int, str]:
         """Return the sums of all groups of at most `most` people other than the attacker, also by part and team."""
         found: dict[int, str] = {}
@@ -367,9 +374,7 @@ async def in_pages(there: Attack, path: str) -> Any:
 async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
     """Each row has the exact cost of whole cells, and all rows together have all calls of the finished parts."""
     async with attack(tmp_path, 1, min_group=K) as (there, crowd):
-        finished = sum(
-            cost for cells in crowd.spent.values() for key, cost in cells.items() if key[0] != PARTS[-1]
-        )
+        finished = crowd.finished
         for by in ("team", "provider", "model", "source"):
             answer = await there.server.over_http("GET", f"/group-costs?by={by}", headers=there.headers)
             assert finished == Decimal(answer.payload["total"]["cost"]) / NANO
@@ -386,6 +391,45 @@ async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
         there.server.registry.set_min_group(0)
         answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
         assert (0, []) == (answer.payload["people"], answer.payload["group_costs"])
+
+
+CONTRACT = {
+    "name": "All", "provider": "p", "since": "2026-08-01",
+    "terms": [
+        {"kind": "capacity", "models": ["m2"], "unit": "ptu", "number": "1", "price": "0.5", "per": "hour"},
+        {"kind": "fee", "percent": "100"},  # a team's part is the cost of its calls and of its capacity
+    ],
+}  # fmt: skip
+
+
+async def ask_about_contracts(there: Attack) -> list[int]:
+    paths = [f"/contract-costs?month={month}" for month in ("2026-08", "2026-09")]
+    for by in ("team", "charge", "plan", "team,charge", "user,charge"):
+        paths += [
+            f"/report?from={first}&to=2026-09-20&by={by}&cost_type=paid_cost&per={per}"
+            for first in PARTS
+            for per in ("daily", "monthly")
+        ]
+    paths += ["/focus?from=2026-08-01&to=2026-08-31&plans=true"]
+    return [await there.ask(path) for path in paths]
+
+
+@pytest.mark.parametrize("min_group", [0, K])
+async def test_amounts_of_contracts_show_no_small_group(tmp_path: Path, min_group: int) -> None:
+    """
+    A fee of 100 percent has the costs of each team once more. Without the setting, it isolates a team. With it, own
+    calls have no part of a contract, and groups have the cost of calls.
+    """
+    async with attack(tmp_path, 0, min_group=min_group) as (there, crowd):
+        answer = await there.server.ask("POST", "/contracts", CONTRACT)
+        assert 201 == answer.status, answer.payload
+        statuses = await ask_about_contracts(there)
+        found = there.isolated(crowd.secrets(K - 1), own_figures(crowd))
+        assert (found is None) == bool(min_group), found
+        assert ({403, 200} if min_group else {200}) == {*statuses}
+        assert ("All" in "".join(there.texts)) != bool(min_group)
+        groups = (await there.server.ask("GET", "/group-costs")).payload
+        assert (crowd.finished if min_group else 0) == Decimal(groups["total"]["cost"]) / NANO
 
 
 OF_KEYS = [row for row in ADDRESSES if row.scope in SCOPES - WITHOUT_FIGURES]
