@@ -54,9 +54,9 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     What is remembered between two looks. A home that appeared since the last look has only `looked`, and its setting
     holds from then on. Otherwise, `since` is the first look with this setting, `cut_since` the first one that
     found that calls cannot reach the agent, and `looked` the last look. `cut` is why the calls of a loss did not reach
-    the agent. `used` is the newest use that it saw, and
-    `heard` the newest call. `unheard` is the first use without a call, and `newest` are the latest ones. `begun` has
-    the last times at which calls began to be lost, and `lost` the last look with a loss.
+    the agent, if there was a use meanwhile. `used` is the newest use that it saw, and `heard` the newest call.
+    `unheard` is the first use without a call, and `newest` are the latest ones. `begun` has the last times at which
+    calls began to be lost, and `lost` the last look with a loss.
     """
 
     setting: str = ""
@@ -109,7 +109,8 @@ def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
             memory = _with_unheard(memory, each, is_certain=_is_certain(memory, look, each))
     if not memory.is_losing:
         return memory
-    memory = msgspec.structs.replace(memory, cut=look.cut or memory.cut)
+    if look.cut and used is not None and used > min(before.looked, memory.cut_since or now):
+        memory = msgspec.structs.replace(memory, cut=look.cut)
     return _with_loss(memory, now, is_new=not before.is_losing)
 
 

@@ -132,6 +132,25 @@ def test_a_use_from_before_the_agent_stopped_waits_for_no_call() -> None:
     assert "losing" == used[3 * HOUR]
 
 
+def test_a_loss_has_the_cause_of_its_uses() -> None:
+    """An agent that is stopped while nobody works is no cause of an earlier loss, and a later use makes it one."""
+    lost = every(HOUR, 2 * HOUR, 90)
+    pause = (3 * HOUR, 4 * HOUR)
+    for used, cause in (
+        (lost, ""),
+        ([*lost, 3.5 * HOUR], "agent_down"),
+        ([*lost, 3 * HOUR - 9], "agent_down"),
+    ):
+        memory = UseMemory()
+        for number in range(60):
+            now = number * LOOK_S
+            cut = "agent_down" if pause[0] <= now < pause[1] else ""
+            newest = max((at for at in used if at <= now), default=None)
+            look = UseLook(setting="configured", is_bad=False, cut=cut, used=newest)
+            memory = followed(memory, look, now=now)
+        assert ("losing", cause) == (memory.use(now=now), memory.cut)
+
+
 def test_a_clock_that_is_set_back_makes_no_loss_and_hides_none() -> None:
     """Files and calls from before have times in the future."""
     uses = every(HOUR, 6 * HOUR, 90)
