@@ -40,7 +40,7 @@ from gateway.devices.agent.probe.places import (
     USER_PROGRAM_FOLDERS,
     Places,
 )
-from gateway.devices.agent.probe.states import AssistantFacts, HomeState, SettingsSource, evaluate, of_machine
+from gateway.devices.agent.probe.states import AssistantFacts, HomeState, SettingsSource, evaluate, worst_home
 from gateway.devices.agent.probe.telemetry import (
     LOOPBACK,
     READERS,
@@ -244,7 +244,7 @@ class _Look:
             alone = self._facts(nobody, common, version, looks_at_use=False)
             facts = [(None, replace(alone, is_installed=is_on_machine))]
         found_homes = [self._home(user, each) for user, each in self._with_calls(facts)]
-        worst = of_machine(found_homes, now=self._now)
+        worst = worst_home(found_homes, now=self._now)
         found: dict[str, Any] = {
             "state": worst.state,
             "configured": any(each.is_configured for _, each in facts),

@@ -137,7 +137,7 @@ def _bad_setting(facts: AssistantFacts) -> tuple[str, str] | None:
     return None
 
 
-def of_machine(homes: Sequence[HomeState], *, now: float) -> HomeState:
+def worst_home(homes: Sequence[HomeState], *, now: float) -> HomeState:
     """Return the worst of the homes with a use in 14 days, or else of the homes of people, or else of all."""
     used = [home for home in homes if home.used_at is not None and now - home.used_at <= RECENT_S]
     people = [home for home in homes if home.user != ROOT]

@@ -12,7 +12,7 @@ from gateway.devices.agent.probe.states import (
     HomeState,
     SettingsSource,
     evaluate,
-    of_machine,
+    worst_home,
 )
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.uses import RECENT_S, UseMemory
@@ -153,4 +153,4 @@ def test_a_machine_with_several_homes() -> None:
         ([home("unused", used=RECENT_S + 1), home("overridden")], home("overridden")),
         ([root], root),
     ):
-        assert expected == of_machine(homes, now=NOW)
+        assert expected == worst_home(homes, now=NOW)
