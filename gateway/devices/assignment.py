@@ -21,25 +21,20 @@ from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import Identity
 from spool.record import NS, AiRecord, Inference, UsageMetric
 
-CLAIMED = "claimed_device"  # tag of a record that named a device but arrived under another key
+CLAIMED = "claimed_device"  # of a record that named a device but arrived under another key
 DEVICE_REVOKED = "device_revoked"
 MAY_NOT_CHAIN = "may_not_chain"
 _NO_CHAIN = "records of another Tollhouse need a key that is listed in server.chain_keys"
 
 
 class _Verdict(NamedTuple):
-    """The result of a device name under a key: the enrolled device, or None."""
-
     device: str | None
     claimed: bool = False
     revoked: bool = False
 
 
 class DeviceAssignment:
-    """
-    Assigns records to devices. `claimed` is called with the number of records that named a device but arrived
-    under another key.
-    """
+    """`claimed` is called with the number of records that named a device but arrived under another key."""
 
     def __init__(
         self, lifecycle: DeviceLifecycle, *, claimed: Callable[[int], None] = lambda _: None
@@ -50,11 +45,10 @@ class DeviceAssignment:
 
     async def assign(self, outcome: Outcome, bearer: Bearer) -> None:
         """
-        Set `device` of every record and point. If the key may enrol devices, enrol new devices first.
-
-        Items of a revoked device are rejected. Records that another Tollhouse forwarded are rejected if the key
-        may not forward. All other items are stored. Under a device's own key, which an agent uses, forwarded
-        records count as reports of this device. Raises Refusal 410 if the header names a revoked device.
+        Items of a revoked device are rejected. Records that another Tollhouse forwarded are rejected if the
+        key may not forward. All other items are stored. Under a device's own key, which an agent uses,
+        forwarded records count as reports of this device. Raises Refusal 410 if the header names a revoked
+        device.
         """
         if not (
             bearer.device
@@ -101,9 +95,7 @@ class DeviceAssignment:
         self._hear((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:
-        """
-        Return the labels of an enrolled device. They include its user, unless a label names another user.
-        """
+        """A device's user is a label, unless a label names another user."""
         enrolled = self._table.find(device) if device is not None else None
         if enrolled is None:
             return NO_LABELS
@@ -134,7 +126,6 @@ class DeviceAssignment:
         return _Verdict(device.id if device.state in (ENROLLED, REVOKED) else None)
 
     def _hear(self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer) -> None:
-        """Store the time of the telemetry of each device, and the newest calls of its coding assistants."""
         calls: dict[str, dict[str, float]] = {id: {} for id in devices if id is not None}
         now = self._lifecycle.now()
         for record in records:
@@ -151,10 +142,7 @@ class DeviceAssignment:
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
-    """
-    Yield the records, then the points. Each comes with the device that it names and with whether another
-    Tollhouse named that device.
-    """
+    """Yield each item with the device that it names, and whether another Tollhouse named it."""
     for position, record in enumerate(outcome.records):
         forwarded = position in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(position)
@@ -164,15 +152,12 @@ def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | N
 
 
 def _is_revoked(device: Device, bearer: Bearer) -> bool:
-    """
-    Return whether the named device is refused. A gateway that revoked the device itself may still
-    send earlier records.
-    """
+    """A gateway that revoked the device itself may still send earlier records."""
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
 def _lowering_sums(outcome: Outcome) -> set[int]:
-    """Return the positions of records that reduce a sum. A device's own report never reduces a sum."""
+    """A device's own report never reduces a sum."""
     return {
         position
         for position in outcome.forwarded
@@ -182,8 +167,6 @@ def _lowering_sums(outcome: Outcome) -> set[int]:
 
 def _treat_as_reports(outcome: Outcome, device: str) -> None:
     """
-    Treat records that a device's own Tollhouse forwarded like reports of the device.
-
     If the id of a record cannot be derived from its own fields, the id counts only for this device. So the
     device cannot claim another sender's call.
     """
@@ -192,17 +175,14 @@ def _treat_as_reports(outcome: Outcome, device: str) -> None:
         stated = identity.identity_from_ids(record) if isinstance(record, Inference) else None
         record_identity = stated or Identity(identity.derived_id(record.id, f"device {device}"))
         record.id, outcome.identities[position] = record_identity.id, record_identity
-    # The device's Tollhouse has already decided which counters repeat calls.
+    # it has already decided which counters repeat calls
     outcome.forwarded = {
         position for position in outcome.forwarded if not isinstance(outcome.records[position], Inference)
     }
 
 
 def _remove_costs(outcome: Outcome) -> None:
-    """
-    Remove the costs of a device's calls, because the gateway prices them. A device's costs count only if
-    `server.chain_keys` lists its key.
-    """
+    """The gateway prices a device's calls; its costs count only if `server.chain_keys` lists its key."""
     for record in outcome.records:
         if isinstance(record, Inference):
             record.cost = record.estimated_cost = record.price_book = None
@@ -210,7 +190,7 @@ def _remove_costs(outcome: Outcome) -> None:
 
 
 def _end_of(call: Inference, now: float) -> float:
-    """Return when a call ended, by the clock of its sender. A call without a time ends now."""
+    """Use the clock of the sender. A call without a time ends now."""
     ended = call.end_time or call.start_time
     return now if ended is None else ended / NS
 
@@ -220,16 +200,14 @@ def _usable(name: str | None) -> str | None:
 
 
 def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
-    """
-    Return a copy of the tags with the claimed device. It is a copy because several records may share their tags.
-    """
+    """Copy the tags, because several records may share them."""
     tagged = dict(tags)
     tag_rules.put(tagged, CLAIMED, name)
     return tagged
 
 
 def _ignore_checks(outcome: Outcome) -> None:
-    """Count forwarded test calls as ignored and remove them. Until then, all other rules apply to them."""
+    """Remove test calls only after all other rules were applied to them."""
     checks = {position for position in outcome.forwarded if outcome.records[position].id == identity.CHECK_ID}
     if checks:
         _remove(outcome, checks)
@@ -237,14 +215,14 @@ def _ignore_checks(outcome: Outcome) -> None:
 
 
 def _reject(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
-    """Turn items into rejects, by their position among records and points."""
+    """Positions are among records and points."""
     _remove(outcome, positions)
     for position in sorted(positions):
         outcome.reject(position, reason, f"record {position}: {why}")
 
 
 def _remove(outcome: Outcome, positions: set[int]) -> None:
-    """Remove items, by their position among records and points."""
+    """Positions are among records and points."""
     records = len(outcome.records)
     kept_records = [position for position in range(records) if position not in positions]
     new_position = {old_position: now for now, old_position in enumerate(kept_records)}

@@ -58,28 +58,26 @@ from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import may_add
 from spool.turns.fair_turns import pause_when_due
 
-ENROLMENTS = 2000  # enrolments that a key may make at once; after that, one per second
+ENROLMENTS = 2000  # at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
-TOKEN_ENROLMENTS_PER_S = 50.0  # enrolments per second under one token; its number of uses limits their number
-# Seconds after its enrolment in which a device without a fingerprint may request its first key.
+TOKEN_ENROLMENTS_PER_S = 50.0  # under one token, whose number of uses limits their number
+# for a device without a fingerprint to request its first key
 FIRST_KEY_S = 3600.0
 FORGET_EVERY_S = 600.0
-NOTE_EVERY_S = 60.0  # seconds between two looks for changed states
-DEVICES_PER_TURN = 200  # devices after which other work gets a turn
+NOTE_EVERY_S = 60.0  # between two looks for changed states
+DEVICES_PER_TURN = 200  # after which other work gets a turn
 DEVICES_PER_STEP, STEP_S = 2000, 60.0  # each further 2,000 devices add a minute to the interval of reports
-CLOCK_MOVED_S = 60.0  # a larger change of the clock between two heartbeats was no slow request
-GRACE_S = 3600.0  # seconds after a start in which devices can report before any device is deleted
+CLOCK_MOVED_S = 60.0  # a larger change between two heartbeats was no slow request
+GRACE_S = 3600.0  # after a start, before any device is deleted
 
 _log = logging.getLogger(__name__)
 
 PREFIX = "thd_"
 SCOPES = frozenset({INGEST, HEARTBEAT, PING})
-NEWS_S = 10.0  # seconds within which every gateway knows a new device, in spite of clock differences
+NEWS_S = 10.0  # every gateway then knows a new device, in spite of clock differences
 
 
 class DeviceLifecycle:
-    """Applies the rules for devices to the device table."""
-
     def __init__(
         self,
         table: DeviceTable,
@@ -97,9 +95,9 @@ class DeviceLifecycle:
         self._words = DeviceWords(secret)
         # the machines of the inventory
         self.expected: Callable[[], ExpectedMachines] = lambda: NOBODY
-        # function of an agent that gets the ends of its machine's newest calls, by coding assistant
+        # of an agent; gets the ends of its machine's newest calls, by coding assistant
         self.called: Callable[[Mapping[str, float]], None] = lambda ends: None
-        # function of an agent that returns why the verdicts on this device refuse its sessions, or ""
+        # of an agent; returns why the verdicts on this device refuse its sessions, or ""
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
         self._quiet = QuietDevices()
@@ -111,15 +109,14 @@ class DeviceLifecycle:
         self._token_limits = Buckets(clock, burst=TOKEN_ENROLMENTS_PER_S, per_s=TOKEN_ENROLMENTS_PER_S)
 
     def configure(self, settings: DeviceSettings, people: People) -> None:
-        """Apply these settings to all later reports."""
         self.settings = settings
         self._people = people
 
     @property
     def interval_s(self) -> float:
         """
-        Return the time between two reports of a device. It grows in steps with the number of devices, so that
-        at most 34 reports arrive per second: 5 minutes with 10,000 devices.
+        The time grows in steps with the number of devices, so that at most 34 reports arrive per second: 5
+        minutes with 10,000 devices.
         """
         steps = -(-len(self.table) // DEVICES_PER_STEP)
         interval_s = self.settings.heartbeat_interval
@@ -134,7 +131,7 @@ class DeviceLifecycle:
         return self._states.of(evidence, self._clock.now())
 
     def counts(self) -> Mapping[str, int]:
-        """Count the devices by the word of their state, including empty states."""
+        """Include empty states."""
         devices = self.table.all()
         self._states.forget_all_but({device.id for device in devices})
         words = Counter(self.state_of(device).word for device in devices)
@@ -143,7 +140,7 @@ class DeviceLifecycle:
     # -- requests of devices --------------------------------------------------------------------------------------
 
     async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
-        """Enrol a device. Return the device and, only once, its key."""
+        """Return the key only once."""
         report = self._private(report)
         enrolled_before = self.table.find(report.id)
         if bearer.is_gateway:
@@ -161,7 +158,7 @@ class DeviceLifecycle:
             may_have_key = report.want_key and self._may_have_key(newest or device, report)
             if not may_have_key:
                 return device
-            # a token also pays for the first key of a device that was known before
+            # for a device that was known before
             token = device.token or ("" if device.has_key else bearer.token or "")
             return replace(device, has_key=True, token=token, left_at=None)
 
@@ -170,7 +167,6 @@ class DeviceLifecycle:
         return device, self.keys.key_of(device) if may_have_key else None
 
     async def heartbeat(self, report: DeviceReport, bearer: Bearer, address: str) -> Device:
-        """Store a heartbeat as `heartbeat_with_word` does."""
         return (await self.heartbeat_with_word(report, bearer, address))[0]
 
     async def heartbeat_with_word(
@@ -218,7 +214,7 @@ class DeviceLifecycle:
         return device, self._words.word(device.id, turn.numbers.issued) if turn.is_next else None
 
     async def _note_copy(self, device: Device, bearer: Bearer, address: str) -> Device:
-        """Record that a heartbeat returned an older word. Nothing is refused, because the copy may be either one."""
+        """Refuse nothing after an older word, because the copy may be either device."""
         now = self._clock.now()
         change = AuditedChange(actor=_actor(bearer, address), action="device.copied", target=device.id)
         copied = require_known(lambda known: replace(known, copied_at=now))
@@ -230,18 +226,14 @@ class DeviceLifecycle:
         return replace(report, user=user or "", labels=labels)
 
     def refused(self, device: Device, bearer: Bearer) -> Refusal:
-        """
-        Record that a revoked device still sends, so that it is not deleted as offline. Return the refusal.
-        """
+        """Note that a revoked device still sends, so that it is not deleted as offline."""
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
             self.table.change_soon(device.id, states.seen(now), expects=bearer.expects)
         return reports.revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
-        """
-        Record that the device is alive. Raises Refusal 404 if it is unknown, 403 if it must use its own key.
-        """
+        """Raises Refusal 404 if the device is unknown, and 403 if it must use its own key."""
         reports.check_own(bearer, id)
         device = self.table.find(id)
         if device is None:
@@ -257,10 +249,7 @@ class DeviceLifecycle:
         self.table.change_soon(id, pinged, expects=bearer.expects)
 
     async def first_contact(self, id: str, bearer: Bearer) -> Device | None:
-        """
-        Enrol a device that telemetry names, if the key may enrol devices. Otherwise list it as unenrolled
-        and return None.
-        """
+        """Enrol a device that telemetry names, or list it as unenrolled."""
         if ENROLL in bearer.scopes:
             try:
                 device, audited = self._new(DeviceReport(id=id), bearer, "")
@@ -274,7 +263,7 @@ class DeviceLifecycle:
     async def _keep(
         self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
     ) -> Device:
-        """Change or add a row, within `devices.max`. Raises KeyEnded if another gateway has ended the key."""
+        """Raises KeyEnded if another gateway has ended the key."""
         max_devices = self.settings.max
         token = self._token_of(bearer)
         paid_by = None if token is None else (token.id, token.max_devices)
@@ -288,10 +277,7 @@ class DeviceLifecycle:
             raise reports.used_up() from error
 
     def _token_of(self, bearer: Bearer) -> EnrolmentToken | None:
-        """
-        Return the enrolment token of a request, or None if it has a key. Raises Refusal 401 if the token ended while
-        the request arrived.
-        """
+        """Return None for a key. Raises Refusal 401 if the token ended while the request arrived."""
         if bearer.token is None or self._tokens is None:
             return None
         token = self._tokens.find(bearer.token)
@@ -301,8 +287,8 @@ class DeviceLifecycle:
 
     def heard(self, device: Device, calls: Mapping[str, float], bearer: Bearer) -> None:
         """
-        Record that telemetry of the device arrived, and when the newest call of each coding assistant ended by the
-        device's clock. Do so at most once every HEARD_EVERY_S.
+        Note telemetry at most once every HEARD_EVERY_S. `calls` are the ends of each assistant's newest call
+        by the device's clock.
         """
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
@@ -346,7 +332,6 @@ class DeviceLifecycle:
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
 
     def relatives(self, device: Device) -> Mapping[str, Sequence[str]]:
-        """Return the ids of devices that this device replaced, and of other devices with its hardware id."""
         replaced = [
             earlier.id
             for earlier in self.table.devices_with_hardware(device.hardware_id)
@@ -356,17 +341,15 @@ class DeviceLifecycle:
         return {"replaces": replaced, "same_hardware": same}
 
     def _same_hardware(self, hardware_id: str, id: str) -> list[Device]:
-        """Return the other devices, which are neither revoked nor left, with this hardware id."""
+        """Leave out revoked devices and those that left."""
         devices = self.table.devices_with_hardware(hardware_id)
         here = (device for device in devices if device.state != REVOKED and device.left_at is None)
         return [device for device in here if device.id != id]
 
     async def _replace_earlier(self, device: Device, bearer: Bearer, address: str) -> None:
         """
-        End the earlier devices of a machine that enrolled again, for example after it was installed again.
-
-        Only a token that was made for the serial number of the earlier device does this, because a hardware id is no
-        secret. A repeat of the enrolment repeats this, so that a crash cannot leave both devices.
+        Only a token that was made for the serial number of the earlier device does this, because a hardware
+        id is no secret. A repeat of the enrolment repeats this, so that a crash cannot leave both devices.
         """
         token = None if bearer.token is None or self._tokens is None else self._tokens.find(bearer.token)
         if device.state != ENROLLED:
@@ -379,8 +362,8 @@ class DeviceLifecycle:
 
     def _expects(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
         """
-        Return whether the inventory has the machine. A serial number is a claim, unless a token was made for it. With
-        managed settings and no agent, the device id is the serial number.
+        A serial number is a claim, unless a token was made for it. Without an agent, the device id is the
+        serial number.
         """
         serial = (token.serial if token is not None else "") or report.serial
         expected = self.expected()
@@ -390,7 +373,7 @@ class DeviceLifecycle:
     async def _expect(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
-        """Enrol a device that was pending because it was not in the inventory, if it is there now."""
+        """Enrol a pending device that was not in the inventory before."""
         if device is None or device.state != PENDING or device.cause != states.NOT_EXPECTED:
             return device
         if not is_from(device, report, bearer) or not self._expects(report, self._token_of(bearer)):
@@ -400,7 +383,7 @@ class DeviceLifecycle:
         return await self._change(device.id, change, "device.approve", actor, expects=bearer.expects)
 
     def _check_key(self, bearer: Bearer) -> None:
-        """Raise Refusal if a key, which is no token, may not enrol a further device."""
+        """A key that is no token may be refused."""
         if self.settings.require_token and not bearer.is_gateway:
             message = (
                 "new devices need an enrolment token here (devices.require_token); an operator can create one: "
@@ -412,8 +395,8 @@ class DeviceLifecycle:
 
     def _check_token(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
         """
-        Raise Refusal if the token of a request is for another machine, or if the request names a device that the
-        token did not enrol and that sends another fingerprint.
+        Raises Refusal for another machine's token, and for a device that the token did not enrol and that
+        sends another fingerprint.
         """
         token = self._token_of(bearer)
         if token is None:
@@ -453,8 +436,6 @@ class DeviceLifecycle:
 
     def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
-        Return the device with the reported facts, if the device itself reports.
-
         Raises Refusal if the device is revoked or belongs to another machine. Also raises Refusal if the
         device has used its own key and the report arrives under another key. A fleet's shared key is on every
         laptop, so it must not move another device's spend to another team.
@@ -466,7 +447,7 @@ class DeviceLifecycle:
         reports.check_speaks_for(device, bearer)
         if (
             is_collector(device.id) and not device.last_seen
-        ):  # an operator admitted it, so its first key is its own
+        ):  # admitted by an operator, so its first key is its own
             device = replace(device, enrolled_by=bearer.name)
         device = states.seen(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
@@ -478,7 +459,7 @@ class DeviceLifecycle:
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
-        Apply a revocation, an approval or a reset by the Tollhouse to which the device reports. Return the device.
+        Follow the Tollhouse to which the device reports.
 
         A revocation by an operator of this gateway takes precedence.
         """
@@ -499,8 +480,7 @@ class DeviceLifecycle:
 
     async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
         change = None
-        # A second fingerprint is audited only once per device. Otherwise a device that retries every minute
-        # would fill the audit list.
+        # A device that retries every minute would fill the audit list.
         if device.flagged_at is None:
             actor = Actor(f"key {bearer.name}", address)
             change = AuditedChange(actor=actor, action="device.second_fingerprint", target=device.id)
@@ -525,9 +505,7 @@ class DeviceLifecycle:
     # -- requests of operators ------------------------------------------------------------------------------------
 
     async def admit(self, id: str, actor: Actor) -> Device:
-        """
-        Enrol a device before it reports, under any policy. The device may request its key within an hour.
-        """
+        """The device may request its key within an hour, under any policy."""
         if not is_device_id(id):
             raise Invalid("a device id must have 1 to 128 letters, digits and any of . _ : @ -")
         device = replace(states.begun(id, self._clock.now(), actor.name), last_seen=0.0)
@@ -542,22 +520,20 @@ class DeviceLifecycle:
         return await self.table.update(id, admitted, change, most=self.settings.max)
 
     async def delete(self, id: str, actor: Actor) -> None:
-        """Delete a device with its key. Its records stay, and it may enrol again."""
+        """The records stay, and the device may enrol again."""
         device = self._named(id)
         change = AuditedChange(actor=actor, action="device.delete", target=id, before=_describe(device))
         await self._spend([device], actor)
         await self.table.delete([id], [change])
 
     async def _spend(self, devices: Collection[Device], actor: Actor) -> None:
-        """Keep the uses of tokens counted for devices that are about to be deleted or reset."""
+        """Deleted and reset devices still count as uses of their tokens."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
             await self._tokens.count_spent_uses(uses, actor=actor)
 
     async def forget_silent(self) -> int:
-        """
-        Delete devices that have been offline for `devices.forget_after`. Do nothing shortly after a start.
-        """
+        """Delete nothing shortly after a start."""
         after_s = self.settings.forget_after
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
@@ -581,7 +557,7 @@ class DeviceLifecycle:
         return len(silent)
 
     async def end_keys_of_left(self) -> None:
-        """End the keys of devices that left a week ago, and did not return."""
+        """Devices that left a week ago did not return."""
         now = self._clock.now()
         actor = Actor("devices that left", "")
         over = [device.id for device in self.table.all() if states.is_key_over(device, now)]
@@ -590,7 +566,6 @@ class DeviceLifecycle:
         )
 
     async def note_states(self) -> None:
-        """Store the state of each device whose state changed since the last call."""
         basis = self.interval_s, self.expected()
         for number, device in enumerate(self._quiet.others(self.table.all(), basis, self._clock.now())):
             state = self.state_of(device)
@@ -605,13 +580,11 @@ class DeviceLifecycle:
         return states.noted(self.state_of(device).word, self._clock.now())(device)
 
     async def follow_states(self) -> None:
-        """Call `note_states` regularly while the server runs."""
         while True:
             await self.note_states()
             await asyncio.sleep(NOTE_EVERY_S)
 
     async def run(self) -> None:
-        """Call `forget_silent` and `end_keys_of_left` regularly while the server runs."""
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             try:
@@ -626,8 +599,8 @@ class DeviceLifecycle:
 
     async def approve(self, id: str, actor: Actor, *, key: str = "") -> Device:
         """
-        Enrol a pending or revoked device, or accept a copied one. A key from before a revocation stays invalid. With
-        `key`, the Tollhouse key of this name reports for an OpAMP agent from now on.
+        A key from before a revocation stays invalid. With `key`, the Tollhouse key of this name reports for
+        an OpAMP agent from now on.
         """
         now = self._clock.now()
         if key and not is_collector(id):
@@ -643,7 +616,7 @@ class DeviceLifecycle:
         return await self._change(id, approved, "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
-        """Revoke a device. Its key becomes invalid at once, and its records stay."""
+        """The key becomes invalid at once, and the records stay."""
 
         def revoked(device: Device) -> Device:
             if device.state == REVOKED and not device.revoked_by:
@@ -654,8 +627,9 @@ class DeviceLifecycle:
 
     async def revoke_token(self, word: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
         """
-        Revoke the token with this id, or all tokens with this name. With `devices`, also revoke the devices that they
-        enrolled. Return the numbers of tokens and devices.
+        `word` is an id or a name. With `devices`, also revoke the devices that the tokens enrolled.
+
+        Return the numbers of tokens and devices.
         """
         if self._tokens is None:
             raise NotThere("no token has this id or name")
@@ -663,9 +637,7 @@ class DeviceLifecycle:
         if not devices:
             return len(ids), 0
         if self.table.is_shared:
-            await self.table.catch_up(
-                None
-            )  # another gateway may have enrolled a device just before the revocation
+            await self.table.catch_up(None)  # another gateway may have enrolled a device just before
         enrolled = [device for device in self.table.all() if device.token in ids and device.state != REVOKED]
         await asyncio.gather(
             *(self._change(device.id, states.revoked_by(""), "device.revoke", actor) for device in enrolled)
@@ -673,13 +645,13 @@ class DeviceLifecycle:
         return len(ids), len(enrolled)
 
     async def reset(self, id: str, actor: Actor) -> Device:
-        """Clear the fingerprint and the key, so that another machine may enrol with this id."""
+        """Another machine may then enrol with this id."""
         now = self._clock.now()
         await self._spend([self._named(id)], actor)
         return await self._change(id, lambda device: states.reset(device, now), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
-        """Set labels that override the reported ones. None removes a label."""
+        """None removes a label. The labels override reported ones."""
 
         def labelled(device: Device) -> Device:
             merged = {**device.operator_labels, **labels}
@@ -722,10 +694,8 @@ def _actor(bearer: Bearer, address: str) -> Actor:
 
 def _is_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
     """
-    Return whether a new device may not be the machine of the other devices with its hardware id.
-
-    A token for the serial number of one of them settles it. Pending devices are only claims, so they do not hold up
-    a token for a serial number.
+    A token for the serial number of one of them settles it. Pending devices are only claims, so they do not
+    hold up a token for a serial number.
     """
     if any(_is_made_for(token, other) for other in others):
         return False
@@ -734,7 +704,6 @@ def _is_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool
 
 
 def _is_made_for(token: EnrolmentToken | None, device: Device) -> bool:
-    """Return whether a token was made for the serial number of a device."""
     if token is None or not token.serial:
         return False
     return serial_of(device).strip().casefold() == token.serial.casefold()
@@ -747,7 +716,7 @@ def _describe(device: Device) -> dict[str, object]:
 
 
 class DeviceKeys:
-    """Device keys. `gateway.people.authentication.access` calls `find` for every request with such a key."""
+    """`gateway.people.authentication.access` calls `find` for every request with such a key."""
 
     def __init__(self, table: DeviceTable, *, secret: bytes, clock: Clock) -> None:
         self._table = table
@@ -759,10 +728,10 @@ class DeviceKeys:
 
     def find(self, secret: str) -> Bearer | None:
         """
-        Return the bearer of a key, or None if the key is forged.
+        Return None for a forged key.
 
-        Raises Refusal 401 if the key is no longer valid. Raises 503 if the key is so new that this gateway
-        may not know its device yet.
+        Raises Refusal 401 if the key is no longer valid, and 503 if it is so new that this gateway may not
+        know its device yet.
         """
         id, _, rest = secret.removeprefix(PREFIX).rpartition("_")
         id, _, number = id.rpartition("_")
@@ -789,8 +758,7 @@ class DeviceKeys:
         return Bearer(f"device {id}", SCOPES, device=id, expects=expects)
 
     def _is_newer(self, device: Device | None, generation: int) -> bool:
-        """Return whether a genuine key is newer than what this gateway knows about its device."""
-        # a device that this gateway does not know may be new: its first generation equals the time of its enrolment
+        # the first generation of a new device equals the time of its enrolment
         if device is None:
             return generation > self._clock.now() - NEWS_S
         is_given = device.has_key or device.state == REVOKED

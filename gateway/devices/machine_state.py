@@ -44,24 +44,22 @@ AGENT_STOPPED = "agent_stopped"  # the MDM still sees the machine, and its agent
 AT_RISK = "at_risk"  # a setting loses the next calls
 UNHEALTHY = "unhealthy"  # an OpAMP agent or the agent of a cluster says that it has a problem
 COLLECTOR = "collector"  # an OpAMP agent or the agent of a cluster, which has no coding assistants
-# The first word that applies is the word of a machine.
+# The first that applies counts.
 WORDS = (
     REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
     UNUSED, UNHEALTHY, COLLECTOR,
 )  # fmt: skip
-OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})  # words of devices that the fleet does not list
+OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})  # the fleet does not list their devices
 _WITHOUT_CAUSES = OTHER_AGENTS | {REPLACED, REVOKED, LEFT, PENDING, MISSING}
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
-FAILING = frozenset(
-    {COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY}
-)  # words of devices that need a repair
+FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY})  # need a repair
 
 ONLINE, OFFLINE = "online", "offline"
 LINKS = (ONLINE, OFFLINE, UNKNOWN)
-MISSED = 3  # missed intervals after which a device is offline
-STOPPED_AFTER_S = 3600.0  # a check-in at the MDM must be this much later than the last report
+MISSED = 3  # intervals after which a device is offline
+STOPPED_AFTER_S = 3600.0  # of a check-in at the MDM after the last report
 STOPPED_INTERVALS = 6
-UNHEALTHY_S = 900.0  # an agent that was not heard for this time may be healthy again
+UNHEALTHY_S = 900.0  # an agent that was not heard may be healthy again
 
 
 class _Spool(msgspec.Struct):
@@ -69,14 +67,14 @@ class _Spool(msgspec.Struct):
 
 
 class _Heartbeat(msgspec.Struct):
-    """The part of a stored heartbeat that says how long calls wait."""
+    """The part that says how long calls wait."""
 
     spool: _Spool | None = None
 
 
-Cause = tuple[str, str]  # the state of an assistant, and why it has this state
+Cause = tuple[str, str]  # state of an assistant, and why
 _NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
-MACHINE = "machine"  # in place of a state: these causes are of the machine, and may stand beside any word
+MACHINE = "machine"  # in place of a state: causes of the machine, which may stand beside any word
 CLOCK_WRONG: Cause = (MACHINE, "clock_wrong")
 REVOKED_THERE: Cause = (MACHINE, "revoked_upstream")
 CLOCK_WRONG_S = 300.0
@@ -95,7 +93,7 @@ class Evidence(NamedTuple):
 
 
 class AssistantStates(NamedTuple):
-    """The states of the assistants of a device, which hold until `until` if nothing new is reported."""
+    """The states hold until `until` if nothing new is reported."""
 
     each: tuple[AssistantState, ...]
     until: float
@@ -116,7 +114,7 @@ class MachineState(NamedTuple):
 
 
 def machine_state(evidence: Evidence, now: float, known: AssistantStates | None = None) -> MachineState:
-    """Return the state of a machine. `known` are the states of its assistants, if they still hold."""
+    """`known` are the states of the assistants, if they still hold."""
     device = evidence.device
     assistants = known or assistant_states(device, now)
     word, causes = _word(evidence, assistants.each, now)
@@ -139,10 +137,7 @@ def assistant_states(device: Device, now: float) -> AssistantStates:
 
 
 def judged_at(device: Device, now: float) -> float:
-    """
-    Return the time as of which the use of a device is judged. A machine that is offline loses nothing, so its last
-    report is this time.
-    """
+    """An offline machine loses nothing, so it is judged as of its last report."""
     return min(now, device.last_seen) if _has_agent(device) else now
 
 
@@ -184,8 +179,7 @@ def _word(
 
 
 def _of_bad(evidence: Evidence, bad: Sequence[AssistantState]) -> tuple[str, tuple[Cause, ...]]:
-    """Return the word and the causes of a machine with assistants that need a repair."""
-    # calls that wait for less than a day are no reason why a machine is not covered
+    # such calls are no reason why a machine is not covered
     waits = any(each.use == DELAYED for each in bad) and _waited_s(evidence.device) <= DELAYED_S
     reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
     causes = tuple(dict.fromkeys((each.state, each.cause) for each in reasons))
@@ -207,19 +201,18 @@ def _of_machine(device: Device) -> Iterator[Cause]:
 
 
 def is_other_agent(device: Device) -> bool:
-    """Return whether a device is an OpAMP agent or the agent of a cluster, and so no machine of a person."""
     return is_collector(device.id) or is_of_cluster(device.all_labels)
 
 
 def is_unhealthy(device: Device, now: float) -> bool:
-    """Return whether a connected OpAMP instance of a device said that it is not healthy."""
+    """Only connected instances count."""
     instances = instances_in(device.heartbeat).values()
     is_said = any(part.get("healthy") is False and part.get("connected") for part in instances)
     return is_said and now - device.last_seen <= UNHEALTHY_S
 
 
 def _is_stopped(evidence: Evidence) -> bool:
-    """Return whether the MDM saw the machine twice after its agent's last report."""
+    """The MDM must see the machine twice after its agent's last report."""
     device, machine = evidence.device, evidence.machine
     if machine is None or not _has_agent(device):
         return False
@@ -229,7 +222,6 @@ def _is_stopped(evidence: Evidence) -> bool:
 
 
 def _waited_s(device: Device) -> float:
-    """Return how long the oldest call waited on the device at its last heartbeat."""
     if b'"spool"' not in device.heartbeat:
         return 0.0
     spool = msgspec.json.decode(device.heartbeat, type=_Heartbeat).spool
@@ -237,11 +229,11 @@ def _waited_s(device: Device) -> float:
 
 
 def _link(evidence: Evidence, now: float) -> tuple[str, float]:
-    """Return whether a device is online, and until when it is if it sends no report."""
+    """Return until when the device is online without a further report."""
     device, missed_s = evidence.device, MISSED * evidence.interval_s
     if now <= device.last_seen + missed_s:
         return ONLINE, device.last_seen + missed_s
-    if not _has_agent(device):  # it sends only while it is used
+    if not _has_agent(device):  # sends only while it is used
         return UNKNOWN, inf
     if now <= evidence.listening_since + missed_s:
         return UNKNOWN, evidence.listening_since + missed_s
@@ -249,8 +241,6 @@ def _link(evidence: Evidence, now: float) -> tuple[str, float]:
 
 
 class MachineStates:
-    """The states of machines, each remembered while it holds."""
-
     def __init__(self) -> None:
         self._known: dict[str, tuple[Evidence, MachineState, float]] = {}
 
@@ -275,7 +265,7 @@ class MachineStates:
 
 
 class QuietDevices:
-    """Devices whose noted state still holds: each as it was then, with the time until which its state holds."""
+    """`until` is by device, as it was when its state was noted."""
 
     def __init__(self) -> None:
         self._until: dict[str, tuple[Device, float]] = {}
@@ -284,8 +274,8 @@ class QuietDevices:
 
     def others(self, devices: Collection[Device], basis: object, now: float) -> list[Device]:
         """
-        Return the devices whose state may have changed. `basis` is what the states of all devices depend on. If it
-        changes, or the clock is set back, no state holds.
+        `basis` is what the states of all devices depend on. If it changes, or the clock is set back, no state
+        holds.
         """
         if basis != self._basis or now < self._began or len(self._until) > len(devices):
             self._until.clear()
@@ -302,12 +292,12 @@ class QuietDevices:
 
 
 def _is_same(one: Evidence, other: Evidence) -> bool:
-    # devices and machines are compared by identity, because each change makes a new one
+    # each change makes a new object
     is_same = one.device is other.device and one.machine is other.machine
     return is_same and one.interval_s == other.interval_s
 
 
 def _says_the_same(one: Device, other: Device) -> bool:
-    """Return whether two versions of a device differ only in facts that decide no state of an assistant."""
+    """Compare the facts that decide states of assistants."""
     names = ("heartbeat", "newest_calls", "uses")
     return all(getattr(one, name) is getattr(other, name) for name in names)

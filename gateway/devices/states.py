@@ -12,20 +12,18 @@ from typing import Any
 
 from spool.devices.device import ENROLLED, REVOKED, Device
 
-NOT_EXPECTED = "not_expected"  # cause of a pending device: it is not in the inventory
-SAME_HARDWARE = "same_hardware"  # cause of a pending device: another device has its hardware id
+NOT_EXPECTED = "not_expected"  # of a pending device that is not in the inventory
+SAME_HARDWARE = "same_hardware"  # of a pending device whose hardware id another device has
 REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent leaves; the second also ends its key
-KEY_AFTER_LEAVING_S = 7 * 86_400.0  # for an agent that is installed again
+KEY_AFTER_LEAVING_S = 7 * 86_400.0  # of an agent that is installed again
 LEAVINGS = frozenset({REMOVED, UNENROLLED})
-STATE_CHANGES = 50  # changes of the state that are stored per device
+STATE_CHANGES = 50  # stored per device
 
 
 def begun(id: str, now: float, by: str, **fields: Any) -> Device:
     """
-    Return a new device.
-
-    Its generation is higher than that of any deleted device with this id, so keys of the deleted
-    device stay invalid.
+    The generation is higher than that of any deleted device with this id, so keys of the deleted device stay
+    invalid.
     """
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
 
@@ -41,7 +39,7 @@ def approved(device: Device, now: float) -> Device:
 
 
 def reset(device: Device, now: float) -> Device:
-    # another machine may use the id from now on, so the facts of the earlier machine no longer apply
+    # facts of an earlier machine no longer apply
     forgotten: dict[str, Any] = {
         **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words", "state_changes"), ""),
         "copied_at": None,
@@ -60,7 +58,7 @@ def _without_key(device: Device, **changes: Any) -> Device:
 
 
 def left(device: Device, leaving: str, now: float) -> Device:
-    """Return a device whose agent leaves. Of a copied device, nobody knows which machine leaves."""
+    """Nobody knows which machine of a copied device leaves."""
     if device.copied_at is not None:
         return device
     after = replace(device, left_at=now)
@@ -68,8 +66,6 @@ def left(device: Device, leaving: str, now: float) -> Device:
 
 
 def with_ended_key(now: float) -> Callable[[Device], Device]:
-    """Return a change that ends the key of a device that left long ago."""
-
     def changed(device: Device) -> Device:
         return _without_key(device) if is_key_over(device, now) else device
 
@@ -89,12 +85,12 @@ def replaced_by(id: str) -> Callable[[Device], Device]:
 
 
 def seen(now: float) -> Callable[[Device], Device]:
-    """Return a change that records a report, unless another gateway recorded a later one."""
+    """Another gateway may have recorded a later report."""
     return lambda device: replace(device, last_seen=max(now, device.last_seen))
 
 
 def noted(word: str, now: float) -> Callable[[Device], Device]:
-    """Return a change that adds a word of the state to those of the device, unless it is the newest one."""
+    """Add the word unless it is the newest one."""
 
     def changed(device: Device) -> Device:
         if newest_word(device) == word:
@@ -110,14 +106,12 @@ def newest_word(device: Device) -> str:
 
 
 def state_changes(device: Device) -> list[tuple[float, str]]:
-    """Return the last words of the state with the times since which they held, the newest first."""
+    """Return each word with the time since which it held, the newest first."""
     lines = (line.split(" ") for line in reversed(device.state_changes.splitlines()))
     return [(float(at), word) for at, word in lines]
 
 
 def heard(now: float, calls: Mapping[str, float]) -> Callable[[Device], Device]:
-    """Return a change that records telemetry, and the end of the newest call of each coding assistant."""
-
     def changed(device: Device) -> Device:
         newest = dict(device.newest_calls)
         for name, ended in calls.items():

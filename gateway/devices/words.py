@@ -18,13 +18,13 @@ from spool.devices.device import Device
 from spool.installation import derive_secret
 
 _MAC_DIGITS = 32
-_MAX_DIGITS = 15  # digits of a word's number
+_MAX_DIGITS = 15  # of a word's number
 
 
 class WordNumbers(NamedTuple):
     """
-    The words of a device: the numbers of the last issued and of the last returned word, and the number of the
-    heartbeat that returned it. 0 means none.
+    Numbers of the last issued and the last returned word, and of the heartbeat that returned it. 0 means
+    none.
     """
 
     issued: int = 0
@@ -40,7 +40,7 @@ class WordNumbers(NamedTuple):
 
 
 class WordTurn(NamedTuple):
-    """What a heartbeat does to the words. `is_copy`: it returned an older word. `is_next`: the answer has a word."""
+    """`is_copy`: the heartbeat returned an older word. `is_next`: the answer has a word."""
 
     numbers: WordNumbers
     is_copy: bool = False
@@ -52,12 +52,12 @@ class DeviceWords:
         self._secret = derive_secret(secret, "device words")
 
     def turn(self, device: Device, report: DeviceReport) -> WordTurn:
-        """Apply a heartbeat. A device that never returned a word is not checked."""
+        """A device that never returned a word is not checked."""
         before = WordNumbers.of(device)
         if report.seq is None and not report.word:
             return WordTurn(before)
         seq = before.seq if report.seq is None else report.seq
-        # a heartbeat may arrive twice; nobody waits for the second answer
+        # it may arrive twice, and nobody waits for the second answer
         is_repeat = report.seq is not None and report.seq <= before.seq
         number = self._number(device.id, report.word)
         if number is None:
@@ -84,7 +84,7 @@ class DeviceWords:
         return f"{number}.{self._mac(id, number)}"
 
     def _number(self, id: str, word: str) -> int | None:
-        """Return the number of a word. Return None if the word is empty or was not made here for this device."""
+        """Return None if the word is empty or was not made here for this device."""
         text, _, mac = word.partition(".")
         if not (word.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
             return None

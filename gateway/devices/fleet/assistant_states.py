@@ -32,12 +32,12 @@ from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, i
 from spool.devices.device import Device
 
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
-GRACE_S = USE_PRECISION_S + 600.0  # time from an unheard use to a loss, because assistants export in batches
-FORWARDED_AFTER_S = 600.0  # time in which a call that the agent sent must arrive
+GRACE_S = USE_PRECISION_S + 600.0  # from an unheard use to a loss, because assistants export in batches
+FORWARDED_AFTER_S = 600.0  # a call that the agent sent must arrive
 DELAYED_S = 86_400.0  # calls may wait this long on a machine that is covered
 
 CONFIGURED, OFF, UNSET, ABSENT = "configured", "off", "unset", "absent"
-SETTINGS: Mapping[str, str] = {  # the setting of each claim
+SETTINGS: Mapping[str, str] = {  # by claim
     REPORTING: CONFIGURED,
     UNUSED: CONFIGURED,
     UNREACHABLE: CONFIGURED,
@@ -47,17 +47,17 @@ SETTINGS: Mapping[str, str] = {  # the setting of each claim
     UNKNOWN: UNKNOWN,
     NOT_INSTALLED: ABSENT,
 }
-DELAYED, UNSEEN = "delayed", "unseen"  # further uses, which only the gateway states
-BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})  # settings that lose calls, unless a call shows otherwise
+DELAYED, UNSEEN = "delayed", "unseen"  # only the gateway states these uses
+BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})  # lose calls, unless a call shows otherwise
 WAITS_ON_LAPTOP = frozenset(
     {"backlog", "tls", "dns", "refused", "no_answer"}
-)  # causes of calls that the agent will still send
-FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states that need no repair
-OTHER_CALLS = ""  # name of the calls of a device that no coding assistant made
+)  # calls that the agent will still send
+FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # need no repair
+OTHER_CALLS = ""  # calls of a device that no coding assistant made
 
 
 class _Claim(msgspec.Struct, gc=False):
-    """The part of an agent's claim about an assistant that decides its state."""
+    """The part of an agent's claim that decides the state."""
 
     state: str
     cause: str = ""
@@ -72,14 +72,14 @@ class _Depth(msgspec.Struct, gc=False):
 
 
 class _Claims(msgspec.Struct, gc=False):
-    """The part of a stored heartbeat that decides the states of assistants."""
+    """The part of a stored heartbeat that decides the states."""
 
     assistants: dict[str, _Claim] = {}
     spool: _Depth | None = None
 
 
 class AssistantState(NamedTuple):
-    """`newest` is the time of the newest call in epoch seconds. `state` is the word that people read."""
+    """`newest` is the time of the newest call in epoch seconds, and `state` the word that people read."""
 
     name: str
     state: str
@@ -130,7 +130,6 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
-    """Return the state, its cause, the setting and the use of an assistant at a time."""
     claim, cause, stated, newest, since, unheard, missing, missed = evidence
     is_recent = newest is not None and at - newest <= RECENT_S
     if not claim:
@@ -143,7 +142,7 @@ def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, 
     if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
         return claim, cause, setting, DELAYED
     use = HEARD if is_recent else NONE
-    if stated:  # the laptop knows exact times, and the gateway only hours
+    if stated:  # exact times, of which the gateway knows only the hours
         use = stated if stated in (LOSING, WAITING) else use
     elif unheard is not None and is_unheard(unheard, newest):
         use = LOSING if is_bad or claim == UNREACHABLE or at > unheard + GRACE_S else WAITING
@@ -161,14 +160,14 @@ def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, 
 
 
 def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
-    """Return the states of all assistants that the agent names or whose calls arrived, ordered by name."""
+    """Include assistants that the agent names or whose calls arrived, by name."""
     claims = _claims(device.heartbeat).assistants
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
     return [_state(device, name, claims.get(name, _NO_CLAIM), at) for name in sorted(names)]
 
 
 def holds_until(device: Device, *, at: float) -> float:
-    """Return the time until which the states of the assistants hold, if the device reports nothing new."""
+    """The device must report nothing new until then."""
     times = [time + RECENT_S for time in device.newest_calls.values()]
     for stored in device.uses.values():
         if "unheard" in stored:
@@ -187,8 +186,8 @@ def remembered(
     device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
 ) -> Mapping[str, Mapping[str, Any]]:
     """
-    Return what to store of each assistant after a heartbeat. Of the uses without a call, the first one is stored, so
-    that further uses do not postpone a loss. A repaired setting ends it.
+    Of the uses without a call, the first one is stored, so that further uses do not postpone a loss. A
+    repaired setting ends it.
     """
     found = {}
     claims = _claims(heartbeat)
@@ -210,7 +209,7 @@ def remembered(
         memory = before or Memory(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
         heard = epoch(claim.heard_at)
-        if is_clock_moved:  # the next hour cannot be compared with the one before
+        if is_clock_moved:  # it cannot be compared with the hour before
             memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
             memory = _with_sent(memory, None if before is None else heard, newest, device, now)
@@ -223,27 +222,28 @@ def _with_sent(
     memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """
-    Return the memory after the agent stated that nothing waits, and that it `sent` a call in this hour. Calls from
-    before the enrolment went elsewhere.
+    The agent stated that nothing waits, and that it `sent` a call in this hour.
+
+    Calls from before the enrolment went elsewhere.
     """
     if memory.missing is not None and not is_unheard(memory.missing, newest):
         memory = msgspec.structs.replace(memory, missing=None, missed=0.0)
     if sent is None or (memory.heard is not None and sent <= memory.heard):
         return memory
     hour = sent - (device.clock_offset_s or 0.0)
-    # the agent stated an hour in the future before its clock was set back
+    # stated before the agent's clock was set back
     if memory.missing is None and device.enrolled_at <= hour <= now and is_unheard(hour, newest):
         return msgspec.structs.replace(memory, missing=hour, missed=now)
     return memory
 
 
 def corrected(device: Device, time: float, *, now: float) -> float:
-    """Return a time of the device's clock in the gateway's clock. It is never in the future."""
+    """The time is never in the future of the gateway's clock."""
     return min(time - (device.clock_offset_s or 0.0), now)
 
 
 def _state(device: Device, name: str, claim: _Claim, at: float) -> AssistantState:
-    # read without `Memory`, because a large fleet has 60,000 of them
+    # a large fleet has 60,000 of them
     memory = device.uses.get(name) or _NO_MEMORY
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(

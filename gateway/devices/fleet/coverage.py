@@ -27,9 +27,7 @@ from spool.registry.tables.inventory import Machine
 STATES = tuple(
     word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS)
 )  # the best word first
-_UNKNOWN_ASSISTANTS = frozenset(
-    {PENDING, REVOKED, LEFT, MISSING}
-)  # words of machines that have no current assistants
+_UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})  # without current assistants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ def device_row(device: Device, machine: Machine | None, state: MachineState, *, 
 
 
 def missing_row(machine: Machine, *, listed_at: float) -> FleetRow:
-    """Return the row of a machine that never reported. Without a check-in, the list itself shows that it exists."""
+    """Without a check-in, the list itself shows that the machine exists."""
     return FleetRow(
         id=machine.serial or machine.hostname,
         state=MISSING,
@@ -110,7 +108,7 @@ def missing_row(machine: Machine, *, listed_at: float) -> FleetRow:
 
 
 def system_of(os: str) -> str:
-    """Return the family of a system: macos, windows, linux, or the first word of any other."""
+    """Return macos, windows, linux, or the first word of any other system."""
     word = os.casefold().split(" ", 1)[0]
     if word.startswith(("mac", "darwin", "osx")):
         return "macos"
@@ -123,8 +121,6 @@ def system_of(os: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """The machines of one team or system, and how many of these are covered."""
-
     name: str
     machines: int
     covered: int
@@ -132,7 +128,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
-    """The machines that have one cause, and by assistant the number of these devices."""
+    """`assistants` has the number of these devices by assistant."""
 
     state: str
     cause: str
@@ -164,13 +160,13 @@ class FleetCoverage:
 
 
 def machines_in_figures(rows: Iterable[FleetRow], *, has_inventory: bool) -> list[FleetRow]:
-    """Return the machines that the figures count: the expected ones, or without a list all that did not leave."""
+    """Return expected machines, or without an inventory all that did not leave."""
     gone = (REVOKED, LEFT)
     return [row for row in rows if row.machine is not None or not (has_inventory or row.state in gone)]
 
 
 def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
-    """Return the figures. Each machine counts once, and the time of day changes no figure but `offline`."""
+    """The time of day changes no figure but `offline`, and each machine counts once."""
     there = machines_in_figures(rows, has_inventory=has_inventory)
     expected = [row for row in there if not row.is_away]
     states = Counter(row.state for row in expected)
@@ -205,7 +201,7 @@ def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCovera
 
 
 def _parts(rows: Iterable[tuple[str, bool]]) -> list[Part]:
-    """Return the parts, the largest first. `rows` has the part of each machine, and whether it is covered."""
+    """`rows` has the part of each machine, and whether it is covered. The largest part is first."""
     counts = Counter(rows)
     sizes = {name: counts[name, True] + counts[name, False] for name, _ in counts}
     return [

@@ -20,13 +20,13 @@ import msgspec
 from gateway.devices.fleet.uses import USES
 
 MAX_TEXT = 64
-MAX_POLICY_NUMBER = 2**53 - 1  # larger numbers are not exact in JSON of every program
+MAX_POLICY_NUMBER = 2**53 - 1  # not exact in JSON of every program
 LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
 
 REPORTING, UNUSED, UNKNOWN, UNREACHABLE = "reporting", "unused", "unknown", "unreachable"
 NOT_INSTALLED, TELEMETRY_OFF, OVERRIDDEN = "not_installed", "telemetry_off", "overridden"
 NOT_CONFIGURED = "not_configured"
-# The causes that an agent may state, by the state that they explain.
+# which an agent may state, by the state that they explain
 CAUSES: Mapping[str, tuple[str, ...]] = {
     REPORTING: (),
     NOT_INSTALLED: (),
@@ -44,11 +44,9 @@ CAUSES: Mapping[str, tuple[str, ...]] = {
     UNREACHABLE: ("agent_down", "port_taken", "proxy", "tls", "dns", "refused", "no_answer", "backlog"),
     UNUSED: (),
 }
-NO_AGENT = "no_agent"  # only the gateway states this cause: no agent reports the assistant
-NO_RECORD = "no_record"  # only the gateway states this cause: the assistant was used, but no call arrived
-NOT_FORWARDED = (
-    "not_forwarded"  # only the gateway states this cause: the agent has a call that did not arrive
-)
+NO_AGENT = "no_agent"  # stated only by the gateway: no agent reports the assistant
+NO_RECORD = "no_record"  # stated only by the gateway: the assistant was used, but no call arrived
+NOT_FORWARDED = "not_forwarded"  # stated only by the gateway: the agent has a call that did not arrive
 STATES = tuple(CAUSES)
 
 _ASSISTANTS: Mapping[str, str] = {  # by source of records
@@ -60,16 +58,16 @@ _ASSISTANTS: Mapping[str, str] = {  # by source of records
     "qwen_code": "qwen-code",
     "opencode": "opencode",
 }
-# By source and service name, for assistants that report with a library that other programs use as well.
+# Other programs use the libraries with which these assistants report.
 _ASSISTANTS_OF_LIBRARIES: Mapping[tuple[str, str], str] = {("vercel_ai", "opencode"): "opencode"}
-# The names of assistants in heartbeats. The list is closed, because each name becomes a label of metrics.
+# The list is closed, because each name becomes a label of metrics.
 ASSISTANTS = tuple(dict.fromkeys(_ASSISTANTS.values()))
 
 SERIAL_PREFIX = b"tollhouse serial number\n"
 
 KIND, CLUSTER = "kind", "cluster"  # label of a device that reports for a cluster, and its value
 
-KEY_STORAGES = ("tpm", "keychain", "file")  # where an agent says that it keeps its key
+KEY_STORAGES = ("tpm", "keychain", "file")  # where an agent keeps its key
 
 _WORD = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_TEXT - 1}}}")
 _TEXT = re.compile(rf"[A-Za-z0-9(][A-Za-z0-9 ._+~:/()#-]{{0,{MAX_TEXT - 1}}}")
@@ -80,19 +78,19 @@ _MAX_MIB = 2**20
 
 Reader = Callable[[Any], Any]
 
-# OpAMP instances of a device, by instance uid.
+# by instance uid
 Instances = dict[str, dict[str, Any]]
 OPAMP = "opamp"
-INSTANCES, COMPONENTS = 4, 64  # maximum number of instances of a device, and of components of an instance
+INSTANCES, COMPONENTS = 4, 64  # of a device, and of an instance
 
 
 def read_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the valid facts of a heartbeat. The result can be sent upstream as it is."""
+    """The valid facts can be sent upstream as they are."""
     return _fields(reported, FACTS)
 
 
 def with_earlier(earlier: bytes, heartbeat: bytes) -> bytes:
-    """Add the facts of the earlier heartbeat that the new heartbeat does not state. Both are JSON."""
+    """Keep facts that the new heartbeat does not state. Both are JSON."""
     if not earlier:
         return heartbeat
     before, now = decoded(earlier), decoded(heartbeat)
@@ -101,27 +99,24 @@ def with_earlier(earlier: bytes, heartbeat: bytes) -> bytes:
 
 
 def hardware_id_of(value: Any) -> str:
-    """Return a valid hardware id, and "" for anything else."""
     return value if isinstance(value, str) and _SHA256.fullmatch(value) else ""
 
 
 def serial_hash_of(serial: str) -> str:
-    """Return the hash of a serial number, which every agent reports, or "" without one."""
+    """Every agent reports this hash. It is "" without a serial number."""
     return sha256(SERIAL_PREFIX + serial.strip().casefold().encode()).hexdigest() if serial.strip() else ""
 
 
 def assistant_of(source: str, service: str | None = None) -> str | None:
-    """Return the coding assistant that sends calls with this source and service name, or None."""
     return _ASSISTANTS.get(source) or _ASSISTANTS_OF_LIBRARIES.get((source, service or ""))
 
 
 def is_collector(device_id: str) -> bool:
-    """Return whether a device was enrolled over OpAMP. It is no machine of a person, so coverage ignores it."""
+    """A device of OpAMP is no machine of a person, so coverage ignores it."""
     return device_id.startswith(f"{OPAMP}:")
 
 
 def is_of_cluster(labels: Mapping[str, str]) -> bool:
-    """Return whether a device with these labels is the agent of a cluster."""
     return labels.get(KIND) == CLUSTER
 
 
@@ -133,7 +128,7 @@ def instances_in(heartbeat: bytes) -> Instances:
 
 
 def with_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
-    """Change the OpAMP instances of a heartbeat. Of too many instances, the last ones stay."""
+    """The last ones of too many instances stay."""
     fields = decoded(heartbeat)
     changed = list(change(dict(fields.get(OPAMP, {}))).items())[-INSTANCES:]
     return msgspec.json.encode({**fields, **read_facts({OPAMP: dict(changed)})})
@@ -144,7 +139,7 @@ def decoded(heartbeat: bytes) -> dict[str, Any]:
 
 
 def epoch(text: Any) -> float | None:
-    """Return epoch seconds for an RFC 3339 time with an offset, and None for anything else."""
+    """Accept only an RFC 3339 time with an offset."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         return None
     try:
@@ -192,7 +187,7 @@ def _assistants(value: Any) -> dict[str, dict[str, Any]] | None:
 
 
 def _assistant(value: Any) -> dict[str, Any]:
-    """Return the valid fields of one assistant, or nothing without a known state. A cause must fit the state."""
+    """Return nothing without a known state. A cause must fit the state."""
     fields = _fields(value, _ASSISTANT)
     if "state" not in fields:
         return {}

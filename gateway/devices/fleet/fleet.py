@@ -23,13 +23,13 @@ from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Inventory, Machine
 from spool.turns.fair_turns import pause_when_due
 
-ADMITTED_AT_ONCE = 500  # devices that one transaction adds
+ADMITTED_AT_ONCE = 500  # by one transaction
 DAY_S = 86_400.0
-ROWS_PER_STEP = 200  # rows after which other requests get a turn, if it is due
+ROWS_PER_STEP = 200  # after which other requests get a turn
 
 
 class _Known(NamedTuple):
-    """A row that was made earlier. It holds while the state of its device is the same object."""
+    """The row holds while the state of its device is the same object."""
 
     row: FleetRow
     state: MachineState
@@ -37,7 +37,7 @@ class _Known(NamedTuple):
 
 
 class Fleet:
-    """Makes the rows of the fleet. `inventory` returns the newest inventory, or None."""
+    """`inventory` returns the newest inventory, or None."""
 
     def __init__(self, lifecycle: DeviceLifecycle, inventory: Callable[[], Inventory | None]) -> None:
         self._lifecycle = lifecycle
@@ -50,7 +50,7 @@ class Fleet:
         return self._inventory()
 
     def expected(self) -> ExpectedMachines:
-        """Return the machines of the inventory. Without an inventory, no machine is expected."""
+        """Without an inventory, no machine is expected."""
         inventory = self._inventory()
         if self._expected[0] is not inventory:
             expected = NOBODY if inventory is None else ExpectedMachines(inventory.machines)
@@ -58,8 +58,8 @@ class Fleet:
         return self._expected[1]
 
     def _machines(self) -> list[Device]:
-        # A replaced device is an earlier life of a machine that is in the list under its new id. OpAMP agents and
-        # agents of clusters are no machines of people.
+        # A replaced device is an earlier life of a machine with a new id. OpAMP agents and agents of clusters
+        # are no machines of people.
         return [
             device
             for device in self._lifecycle.table.all()
@@ -67,7 +67,7 @@ class Fleet:
         ]
 
     async def rows(self) -> list[FleetRow]:
-        """Return a row for each device and for each expected machine without a device."""
+        """Include expected machines without a device."""
         devices = self._machines()
         expected, inventory = self.expected(), self._inventory()
         heard_since = self._lifecycle.now() - self._lifecycle.settings.coverage_days * DAY_S
@@ -89,13 +89,13 @@ class Fleet:
         return coverage_of(rows, has_inventory=self._inventory() is not None)
 
     async def rows_in_use(self) -> list[FleetRow]:
-        """Return the rows of machines that are not away."""
         return [row for row in await self.rows() if not row.is_away]
 
     async def admit_machines(self, actor: Actor) -> int:
         """
-        Enrol the serial number of each expected machine without a device, for machines that send without an agent.
-        Return the number of new devices. Serial numbers that cannot be device ids are left out.
+        Enrol serial numbers of machines that send without an agent, and return their number.
+
+        Serial numbers that cannot be device ids are left out.
         """
         expected = self.expected()
         _, device_of = expected.matched(self._machines())
@@ -110,7 +110,7 @@ class Fleet:
         return len(serials)
 
     def _row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
-        """Return the row of a device. The earlier row is reused while nothing that it shows can have changed."""
+        """Reuse the earlier row while nothing that it shows can have changed."""
         state = self._lifecycle.state_of(device)
         known = self._known.get(device.id)
         os = None
@@ -125,7 +125,6 @@ class Fleet:
         return row
 
     def _forget(self, there: Collection[str]) -> None:
-        """Forget the rows of deleted devices."""
         if len(self._known) > len(there):
             self._known = {id: known for id, known in self._known.items() if id in there}
 

@@ -20,10 +20,10 @@ from spool.printable import replace_unprintable
 from spool.registry.tables.inventory import Machine
 
 SOURCES: Final = ("jamf", "intune", "kandji", "csv")
-MAX_LIST: Final = 32 * 1024 * 1024  # maximum bytes; an Intune export has about 800 bytes per machine
+MAX_LIST: Final = 32 * 1024 * 1024  # an Intune export has about 800 bytes per machine
 MAX_CELL: Final = 256
 
-# Column names in order of preference. tests/EVIDENCE.md lists the source of each format.
+# in order of preference; tests/EVIDENCE.md lists the source of each format
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "serial": ("serial number", "serial"),
     "hostname": ("hostname", "host name", "computer name", "device name", "name"),
@@ -54,7 +54,7 @@ _FRACTION = re.compile(r"(\.\d{6})\d+")  # Intune writes seven digits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InventoryList:
-    """The machines of a list, and the number of rows that were left out: repeats, and phones and tablets."""
+    """Repeats, phones and tablets are left out."""
 
     machines: tuple[Machine, ...]
     repeated: int
@@ -65,8 +65,9 @@ def read_inventory(
     name: str, content: bytes, *, carried: Callable[[str], str | None] = lambda user: user
 ) -> InventoryList:
     """
-    Return the machines of a CSV list. `carried` returns what records contain for a user. Raises Invalid if any
-    row cannot be read. If a machine has several rows, the row with the newest check-in counts.
+    `carried` returns what records contain for a user. The newest check-in of a machine counts.
+
+    Raises Invalid if any row cannot be read.
     """
     machines: dict[tuple[str, str], Machine] = {}
     repeated = no_laptops = 0
@@ -133,7 +134,7 @@ def _cell(row: Sequence[str], place: int | None) -> str:
 
 
 def _time(text: str) -> float | None:
-    """Return epoch seconds. Times without an offset are UTC. Raises ValueError or OverflowError."""
+    """Times without an offset are UTC. Raises ValueError or OverflowError."""
     if not text:
         return None
     if text.isascii() and text.isdecimal() and len(text) in (10, 13):

@@ -16,11 +16,11 @@ from spool.registry.tables.inventory import Machine
 
 
 class ExpectedMachines:
-    """The machines of an inventory by serial number and by hostname. Hostnames that occur twice are left out."""
+    """Hostnames that occur twice are left out."""
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
-        # by id: a device as it was when its place was found, because decoding each heartbeat again is expensive
+        # decoding each heartbeat again is expensive
         self._places: dict[str, tuple[Device, int | None]] = {}
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
@@ -34,20 +34,19 @@ class ExpectedMachines:
         }
 
     def machine_of(self, device: Device) -> Machine | None:
-        """Return the machine that a device claims to be. Several devices may claim to be one machine."""
+        """Several devices may claim to be one machine."""
         if not self.machines:
             return None
         place = self._claimed(device)
         return None if place is None else self.machines[place]
 
     def expects(self, *, serial: str, hostname: str, serial_hash: str = "") -> bool:
-        """Return whether a machine with this serial number, or else with this hostname, is expected."""
         return self.place(serial=serial, hostname=hostname, serial_hash=serial_hash) is not None
 
     def place(self, *, serial: str, hostname: str, serial_hash: str = "") -> int | None:
         """
-        Return the place of a machine. If both serial numbers are known and differ, the hostname decides nothing. The
-        hash counts if the serial number itself is not stated.
+        If both serial numbers are known and differ, the hostname decides nothing. The hash counts if the
+        serial number itself is not stated.
         """
         found = self._by_serial.get(serial.casefold()) if serial else self._by_serial_hash.get(serial_hash)
         if found is None:
@@ -105,14 +104,14 @@ NOBODY = ExpectedMachines(())
 
 
 def serial_of(device: Device) -> str:
-    """Return the serial number of the device's token, else the one that its agent reported, or ""."""
+    """Prefer the serial number of the token to the reported one."""
     if device.serial:
         return device.serial
     return str(decoded(device.heartbeat).get("serial") or "") if b'"serial"' in device.heartbeat else ""
 
 
 def serial_hash_in(device: Device) -> str:
-    """Return the hash of a serial number that the device's agent reported, or ""."""
+    """Return "" if no agent reported a hash."""
     if b'"serial_hash"' not in device.heartbeat:
         return ""
     return str(decoded(device.heartbeat).get("serial_hash") or "")

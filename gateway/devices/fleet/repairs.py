@@ -140,5 +140,5 @@ _STATES: Mapping[str, str] = {
 
 
 def repair_of(cause: Cause) -> CauseRepair:
-    """Return the words for a cause. An agent may state no cause."""
+    """An agent may state no cause."""
     return _REPAIRS.get(cause) or CauseRepair(_STATES.get(cause[0], cause[0]), _UNKNOWN)

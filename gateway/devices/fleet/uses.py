@@ -12,25 +12,25 @@ from typing import Final
 import msgspec
 
 NONE, HEARD, WAITING, LOSING = "none", "heard", "waiting", "losing"
-USES: Final = (NONE, HEARD, WAITING, LOSING)  # what an agent may state
+USES: Final = (NONE, HEARD, WAITING, LOSING)  # by an agent
 RECENT_S: Final = 14 * 86_400.0
-CALL_BEFORE_USE_S: Final = 120.0  # a call that ended this long before a use may be the call of this use
+CALL_BEFORE_USE_S: Final = 120.0  # a call that ended this long before a use may belong to it
 JUDGED_AFTER_S: Final = 120.0  # until then, the call of a use may still run or be on its way
 # A loss has three uses without a call in an hour. A program that is opened and closed writes twice, and while a tool
 # runs for ten minutes, at most two uses of this distance fit.
 USES_OF_A_LOSS: Final = 3
 USES_APART_S: Final = 180.0
 LOSS_WITHIN_S: Final = 3600.0
-USES_OF_A_SLOW_LOSS: Final = 5  # of somebody who asks seldom; such uses may be days apart
+USES_OF_A_SLOW_LOSS: Final = 5  # by somebody who asks seldom; such uses may be days apart
 OWN_CALL_S: Final = (
     600.0  # a home that was not used for this time before the end of a call did not make the call
 )
-LOSSES_OF_A_DAY: Final = 3  # after so many losses within a day, the next one lasts until a day without a loss
+LOSSES_OF_A_DAY: Final = 3  # the next loss then lasts until a day without one
 DAY_S: Final = 86_400.0
 
 
 def is_unheard(used: float, heard: float | None) -> bool:
-    """Return whether a use has no call that ended shortly before it or later."""
+    """A call that ended shortly before the use, or later, makes it heard."""
     return heard is None or heard + CALL_BEFORE_USE_S < used
 
 
@@ -85,11 +85,11 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
-    """Return the memory after a look. A loss ends with a later call or a repaired setting, and not by waiting."""
+    """A loss ends with a later call or a repaired setting, and not by waiting."""
     before = _at_clock(before, now)
     is_same = before.setting == look.setting
     is_new = before.setting == "" and before.looked > 0
-    # a time in the future was written before the clock was set back
+    # written before the clock was set back
     used = before.used if look.used is not None and look.used > now else look.used
     heard = before.heard if look.heard is not None and look.heard > now else look.heard
     memory = msgspec.structs.replace(
@@ -115,7 +115,7 @@ def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
 
 
 def _at_clock(memory: UseMemory, now: float) -> UseMemory:
-    """Return the memory with earlier times if the clock was set back since the last look."""
+    """The clock may have been set back since the last look."""
     by = memory.looked - now
     if by <= 0:
         return memory
@@ -128,7 +128,7 @@ def _at_clock(memory: UseMemory, now: float) -> UseMemory:
 
 
 def _is_certain(memory: UseMemory, look: UseLook, used: float) -> bool:
-    """Return whether the call of a use is lost for a reason that the look sees, and that the use does not precede."""
+    """The look sees the reason of the loss, and the use does not precede it."""
     if memory.cut_since is not None and used >= memory.cut_since:
         return True
     return look.is_bad and (memory.heard is None or memory.heard < memory.since)

@@ -49,15 +49,12 @@ from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", MODEL_FAMILY)
-MOST_APART: Final = 500  # maximum groups that are read separately, by their values
+MOST_APART: Final = 500  # groups that are read separately, by their values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """
-    The total change and its drivers. The largest driver is first. If there are more groups than requested,
-    the last driver joins all other groups.
-    """
+    """Drivers are by size, and the last one joins all groups that were not requested."""
 
     drivers: Sequence[Driver]
     total: Driver
@@ -66,8 +63,8 @@ class Comparison:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAnswer:
     """
-    The comparison and its two queries. Totals from before `whole_since` may lack records. Unless the past is whole,
-    the comparison has nothing before.
+    Totals from before `whole_since` may lack records. Unless the past is whole, the comparison has nothing
+    before.
     """
 
     comparison: Comparison
@@ -94,7 +91,7 @@ async def compare(
     prices: PriceBook | None = None,
 ) -> Comparison:
     """
-    Compare two times. `prices` are list prices. They are the weights for the kinds of tokens.
+    `prices` are list prices. They are the weights for the kinds of tokens.
 
     For billed money, calls and tokens are still the counted ones. If the query groups by model, the kinds of
     tokens are read in the first query. Otherwise they are read only for the largest changes, and the other
@@ -117,7 +114,7 @@ async def compare(
 
 
 async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
-    """Return the groups of a query without a known past, the most expensive first. They have nothing before."""
+    """There is nothing before, so the most expensive group is first."""
     side = replace(query, granularity=TOTAL)
     if query.arranged:
         usages = await _with_bills(ledger, replace(side, group_by=_with_kinds(query)))
@@ -128,9 +125,7 @@ async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = D
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Usages:
-    """
-    Return counted usage in which billed money replaces the cost. Billed money without calls follows.
-    """
+    """Billed money replaces the cost, and money without calls follows."""
     counted = await ledger.costs(replace(query, arranged=0, measures=MEASURES))
     billed = await ledger.costs(replace(query, measures=MEASURES))
     return await asyncio.to_thread(_with_amounts, counted, billed)
@@ -157,7 +152,7 @@ async def compared(
     prices: Callable[[], PriceBook],
 ) -> ComparedAnswer:
     """
-    Compare the query with its baseline. Billed money is compared by finished days.
+    Billed money is compared by finished days.
 
     Raises Invalid if a time has no finished day. Raises Refusal 403 for money that the roles do not show.
     """
@@ -181,7 +176,7 @@ async def compared(
 
 
 def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
-    """Limit a query of billed money to finished days. Raises Invalid if there is no finished day."""
+    """Raises Invalid if there is no finished day."""
     if not query.arranged:
         return query
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -194,15 +189,11 @@ def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
 
 
 class ComparedLedger(AnswersCosts, Protocol):
-    """Reader of costs, and of the usage of many groups."""
-
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]: ...
 
 
 class _Kinds(NamedTuple):
-    """
-    The rows of one time by provider and model. Some groups have their own rows, and all other groups are summed.
-    """
+    """All groups without own rows are summed."""
 
     separate_rows: Mapping[Group, Sequence[SpentRow]]
     other_rows: Sequence[SpentRow]
@@ -248,7 +239,6 @@ class _Changes:
         return Comparison(drivers=drivers, total=together(drivers, group=()))
 
     def _priced(self, driver: Driver, repriced: CostsAtOldPrices) -> Driver:
-        """Divide the unit cost of the smaller groups into its parts."""
         if not self.kinds:
             return driver
         whole = self._with_kinds.parts.unit_cost
@@ -259,7 +249,6 @@ class _Changes:
 
 
 async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Changes) -> Sequence[_Kinds]:
-    """Return the rows of both sides by provider and model."""
     query = sides[0]
     by = _with_kinds(query)
     read = [_only(side, found.apart) if found.are_few else side for side in sides]
@@ -279,10 +268,7 @@ async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Cha
 def _at_once(
     before: Usages, now: Usages, query: CostQuery, baseline: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """
-    Compare usage that is already split by provider and model. For a query by model, this split adds
-    only few groups.
-    """
+    """Usage is already split by provider and model, which adds only few groups to a query by model."""
     width, by = len(query.group_by), _with_kinds(query)
     found = _Changes(_spent(before, width), _spent(now, width), top)
     old, new = [
@@ -296,16 +282,13 @@ def _at_once(
 
 
 def _with_kinds(query: CostQuery) -> Sequence[str]:
-    """Return the dimensions of a query, and those that decide prices. Bills do not state whose costs were reported."""
+    """Bills do not state whose costs were reported."""
     kinds = KINDS[:-1] if query.arranged else KINDS
     return (*query.group_by, *[name for name in kinds if name not in query.group_by])
 
 
 def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
-    """
-    Return the query limited to the values of these groups. Its result may contain other groups, because each
-    dimension is limited separately.
-    """
+    """Other groups may remain, because each dimension is limited separately."""
     values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
     return narrow_query(
         query,
@@ -324,7 +307,7 @@ def _changes(before: Usages, now: Usages, top: int) -> _Changes:
 
 
 def _of_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: OldPrices) -> Comparison:
-    """Compare billed money. If the totals have a group OTHER, it is treated as one of the smaller groups."""
+    """A group OTHER is treated as one of the smaller groups."""
     by, width = _with_kinds(query), len(query.group_by)
     unassigned = [_nobodys(usages, width) for usages in (before, now)]
     before, now = [
@@ -343,7 +326,7 @@ def _of_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: O
 
 
 def _spent(usages: Usages, width: int) -> dict[Group, Spending]:
-    """Return the totals of usage by its first `width` dimensions."""
+    """`width` is the number of dimensions."""
     spent: dict[Group, Spending] = {}
     for group, usage in usages.items():
         spending = _spending(usage)
@@ -367,7 +350,6 @@ def _has_calls(usage: GroupUsage) -> bool:
 
 
 def _nobodys(usages: Usages, width: int) -> Mapping[Group, int]:
-    """Return the money of usage without calls, by the first `width` values of its groups."""
     amounts: dict[Group, int] = {}
     for group, usage in usages.items():
         if not _has_calls(usage):

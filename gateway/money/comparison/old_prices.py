@@ -27,7 +27,7 @@ from spool.record import NS, decimal_text
 
 
 class Priced(NamedTuple):
-    """The values that decide the price of calls, from coarse to fine."""
+    """From coarse to fine."""
 
     provider: str | None
     model: str | None
@@ -37,19 +37,19 @@ class Priced(NamedTuple):
     cost_source: str | None = None
 
 
-KINDS = Priced._fields  # dimensions that are added to a query's groups, because prices depend on them
-# fields of a row that the weights need
+KINDS = Priced._fields  # added to a query's groups, because prices depend on them
+# of a row
 _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
-_LEAST_DEPTH = 2  # number of values of a kind that the first of MIXES distinguishes
-_SMALL = -1  # size of inputs without a list price for large inputs
+_LEAST_DEPTH = 2  # values of a kind that the first of MIXES distinguishes
+_SMALL = -1  # inputs without a list price for large inputs
 
-Rates = Sequence[tuple[int, Rate]]  # result of PriceBook.rates
+Rates = Sequence[tuple[int, Rate]]  # from PriceBook.rates
 AnyUsage = CostRow | GroupUsage
 _Kind = tuple[Any, ...]  # provider, model, size, mode, region, and whether the cost is reported
 
 
 class SpentRow(NamedTuple):
-    """Sums of calls with the same values, and their cost in units."""
+    """The calls have the same values. The cost is in units."""
 
     of: Priced
     sums: AnyUsage
@@ -58,7 +58,7 @@ class SpentRow(NamedTuple):
 
 @dataclass(slots=True)
 class _Sum:
-    """The cost of a kind, its tokens, and their weight at list prices. The weight is None if a price is unknown."""
+    """The weight at list prices is None if a price is unknown."""
 
     cost: int = 0
     tokens: int = 0
@@ -71,7 +71,7 @@ class _Sum:
         self.weight = None if self.weight is None or weight is None else self.weight + weight
 
     def at_prices_of(self, old: _Sum) -> int:
-        """Return the cost of these tokens at the cost per weighted token of an earlier sum."""
+        """Use the earlier cost per weighted token."""
         before, now = old.weight, self.weight
         if before is None or now is None or before <= 0:
             before, now = old.tokens, self.tokens
@@ -79,7 +79,7 @@ class _Sum:
 
 
 async def list_prices(load: Callable[[], PriceBook]) -> PriceBook | None:
-    """Return the list prices that weigh kinds of tokens, or None if their file cannot be read."""
+    """Return None if the file cannot be read."""
     try:
         return await asyncio.to_thread(load)
     except CardUnreadable:
@@ -106,7 +106,7 @@ class OldPrices:
         return cls(book=book, before=before, now=now)
 
     def repriced(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
-        """Return what a group's later tokens would have cost, by ever finer kinds: see MIXES."""
+        """See MIXES for the ever finer kinds."""
         costs: list[int] = []
         reasons: dict[str, str] = {}
         for depth, name in enumerate(MIXES, start=_LEAST_DEPTH):
@@ -128,14 +128,14 @@ class OldPrices:
         return sums
 
     def _kind(self, of: Priced) -> _Kind:
-        """Return the values that decide a price. The size is that above which a list price applies, or -1."""
+        """The size is that above which a list price applies, or -1."""
         beyond, _ = sized(int(of.size or 0))
         tiers = self.book.rates(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
 
     def _rate(self, kind: _Kind, time: int) -> Rate | None:
-        """Return the list price of a kind. Small inputs and the standard tier apply if it does not state them."""
+        """Small inputs and the standard tier apply if not stated."""
         provider, model, size, mode = (
             (*kind, _SMALL, STANDARD)[:4] if len(kind) == 2 else (*kind, STANDARD)[:4]
         )
@@ -147,7 +147,7 @@ class OldPrices:
     def _changed_prices(
         self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[SpentRow]
     ) -> dict[str, int]:
-        """Return the amounts that changed prices explain, by the words of each change with its two numbers."""
+        """Return amounts by the words of a price change with its two numbers."""
         changed: dict[str, int] = {}
         at_list = self._by_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
         for kind, sums in new.items():
@@ -163,7 +163,7 @@ class OldPrices:
         return changed
 
     def _entry(self, kind: _Kind) -> str:
-        """Return an entry of the price list that changed, such as "gpt-4.1 input $2, before $1.8"."""
+        """Write "gpt-4.1 input $2, before $1.8"."""
         old, new = (self._rate(kind, time) for time in (self.before, self.now))
         name = next(
             (name for name in ("input", "output") if _listed(old, name) != _listed(new, name)), "cache_read"
@@ -172,13 +172,12 @@ class OldPrices:
 
 
 def _reported_words(kind: _Kind, sums: _Sum, rest: int) -> str:
-    """Return the reported cost per million tokens of a kind, and what the same tokens cost before."""
     now, before = (dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - rest))
     return f"{kind[1]} was reported at {now} a million tokens, before {before}"
 
 
 def _share_words(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum]) -> str:
-    """Return the share of a group's tokens that have a value, in both times, for the value that changed most."""
+    """Name the value whose share changed most, with both shares."""
     shares: list[dict[Any, Fraction]] = []
     for side in (new, old):
         whole = max(1, sum(sums.tokens for sums in side.values()))
@@ -199,7 +198,7 @@ def _share_words(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _
 
 
 class _Share(NamedTuple):
-    """A value of kinds whose share of the tokens is the reason of a part, and its words."""
+    """The share is the reason of a part."""
 
     value: Callable[[_Kind], Any]
     words: str
@@ -214,7 +213,6 @@ _SHARES: Mapping[str, _Share] = {
 
 
 def _listed(rate: Rate | None, kind: str) -> str:
-    """Return a price in dollars per million tokens."""
     price = None if rate is None else getattr(rate, kind)
     return (
         "without a price"
@@ -225,10 +223,10 @@ def _listed(rate: Rate | None, kind: str) -> str:
 
 def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: PriceBook) -> int | None:
     """
-    Return the money that was saved by reads from a provider's prompt cache, minus the extra cost of cache writes.
+    Return None if a price is unknown or nothing was cached.
 
-    The list prices of the row's day are used, for calls of the row's average size. The result is negative if
-    the writes cost more than the reads saved. It is None if a price is unknown or nothing was cached.
+    The list prices of the row's day are used, for calls of the row's average size. Reads from a provider's
+    prompt cache may save less than writes cost.
     """
     read = row.cache_read_tokens
     written = row.cache_write_tokens
@@ -253,7 +251,6 @@ def _tokens(row: AnyUsage) -> int:
 
 
 def _rate(row: AnyUsage, rates: Rates) -> Rate | None:
-    """Return the rate for a call of the row's average size."""
     size = _size(row)
     return next((rate for beyond, rate in rates if size > beyond), None)
 
@@ -263,7 +260,7 @@ def _size(row: AnyUsage) -> int:
 
 
 def _weight(row: AnyUsage, rate: Rate) -> int | None:
-    """Price the tokens of a row. Return None if a price is unknown."""
+    """Return None if a price is unknown."""
     price, output, read, written = rate[:4]
     if price is None or output is None or read is None or written is None:
         return None
@@ -276,7 +273,6 @@ def _weight(row: AnyUsage, rate: Rate) -> int | None:
 
 
 def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | None, ...], list[SpentRow]]:
-    """Group usage by its first `width` dimensions."""
     groups: dict[tuple[str | None, ...], list[SpentRow]] = {}
     indexes = [by.index(name) for name in KINDS if name in by]
     for group, usage in usages.items():
@@ -286,12 +282,10 @@ def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | 
 
 
 def added_up(parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
-    """Sum the parts by the values that decide prices."""
     return [_plus(rows[0], rows[1:]) for rows in _rows_by_kind(parts).values()]
 
 
 def without(rows: Sequence[SpentRow], parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
-    """Subtract the parts from the rows, by the values that decide prices."""
     parts_by_kind = _rows_by_kind(parts)
     return [_plus(row, parts_by_kind.get(row.of, ()), sign=-1) for row in rows]
 

@@ -16,13 +16,13 @@ from spool.ledger.sums import OTHER
 
 UNITS = (" a million tokens", " a call")
 _UP_TO_KINDS = ("more_calls", "larger_calls", "other_kinds")
-MOST = 3  # maximum drivers in the sentence
-_FACTOR = 10  # from this factor on, the amounts say more than the factor
-_LITTLE = 20  # drivers smaller than 1/_LITTLE of the largest driver are omitted
+MOST = 3  # in the sentence
+_FACTOR = 10  # then the amounts say more than the factor
+_LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
 def sentence(comparison: Comparison, past: Past) -> str:
-    """Describe the change and its reasons. The largest drivers are named first."""
+    """Name the largest drivers first."""
     total = comparison.total
     if not past.is_whole and (total.now.calls or total.now.cost):
         return no_past(past)
@@ -47,7 +47,6 @@ def sentence(comparison: Comparison, past: Past) -> str:
 
 
 def _nameless(comparison: Comparison) -> str:
-    """Explain a change without a driver that has a name."""
     changed = [driver for driver in comparison.drivers if driver.parts.change]
     if not any(driver.now.calls or driver.before.calls for driver in changed):
         return because(changed[0])
@@ -55,7 +54,6 @@ def _nameless(comparison: Comparison) -> str:
 
 
 def no_past(past: Past) -> str:
-    """Say why nothing is compared."""
     if past.known_from is None:
         return "Nothing is known of the time to compare with."
     what = "Bills begin" if past.is_billed else "Counting began"
@@ -63,13 +61,13 @@ def no_past(past: Past) -> str:
 
 
 def comparable(past: Past) -> str:
-    """Name the longest range that can be compared, or return "" if there is none."""
+    """Return "" if nothing can be compared."""
     days = past.comparable_days
     return f"The last {days} days have an earlier time." if days > 1 else ""
 
 
 def named_drivers(comparison: Comparison) -> list[Driver]:
-    """Return the drivers that changed and have a name. Nobody can act on unknown or joined groups."""
+    """Nobody can act on unknown or joined groups."""
     return [driver for driver in comparison.drivers if driver.parts.change and _has_name(driver)]
 
 
@@ -91,17 +89,18 @@ def driver_words(driver: Driver) -> str:
 
 
 def _needs_amount(driver: Driver) -> bool:
-    """Return whether a reason alone would mislead, because one of the two amounts is very small."""
+    """A reason alone would mislead if one amount is very small."""
     before, now = driver.before.cost, driver.now.cost
     if not driver.before.calls or not driver.now.calls:
-        return False  # the group is new, has ended, or has only billed money
+        return False  # new, ended, or only billed money
     return before < money.UNIT or now >= _FACTOR * before or before >= _FACTOR * now
 
 
 def because(driver: Driver) -> str:
     """
-    Explain the change of one group by its largest part in the same direction, with the two numbers behind it. Prices
-    are a reason only if an entry of the price list, or a reported unit cost, changed.
+    Name the largest part in the same direction, with the two numbers behind it.
+
+    Prices are a reason only if an entry of the price list, or a reported unit cost, changed.
     """
     rose = driver.parts.change > 0
     parts = {name: getattr(driver.parts, name) for name in PARTS}
@@ -148,14 +147,13 @@ def _at_unit_cost(driver: Driver) -> str:
 
 
 def _unit_costs(driver: Driver, cost: int) -> tuple[str, str]:
-    """Return the unit cost of both times, with `cost` for the later one. A common unit is stated once."""
+    """`cost` is the later one. A common unit is stated once."""
     now, before = _unit_cost(cost, driver.now), _unit_cost(driver.before.cost, driver.before)
     unit = next((unit for unit in UNITS if now.endswith(unit) and before.endswith(unit)), "")
     return now, before.removesuffix(unit)
 
 
 def _unit_cost(cost: int, side: Spending) -> str:
-    """Return the cost per million tokens, or per call without tokens."""
     if side.tokens:
         return dollars(cost * MILLION // side.tokens) + UNITS[0]
     return dollars(cost // max(side.calls, 1)) + UNITS[1]

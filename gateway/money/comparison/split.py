@@ -23,9 +23,9 @@ Group = tuple[str | None, ...]
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    The totals of a group in one time. `estimated` is the part of the cost that no source reported.
+    `estimated` is the part of the cost that no source reported.
 
-    `unpriced` is the number of calls whose cost is unknown. If there are any, the true cost is higher.
+    Calls that are `unpriced` make the true cost higher.
     """
 
     cost: int = 0
@@ -54,7 +54,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return sum(amounts)
 
 
-# parts of which other tokens, calls or places are the cause, from coarse to fine
+# other tokens, calls or places are the cause, from coarse to fine
 MIXES = ("other_kinds", "large_inputs", "other_tiers", "other_regions", "reported_costs")
 
 
@@ -71,7 +71,6 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
     reasons: Mapping[str, str] = {}
 
     def parts(self, by_tokens: int, cost: int) -> Mapping[str, int]:
-        """Return the parts between the cost by tokens and the later cost."""
         amounts = (by_tokens, *self.costs)
         mixes = {
             name: later - earlier for name, (earlier, later) in zip(MIXES, pairwise(amounts), strict=True)
@@ -87,9 +86,7 @@ _Sum = TypeVar("_Sum", Spending, Parts)
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """
-    A group with its totals before and now, the parts of its change, and the words of some parts.
-    """
+    """`reasons` are words of some parts."""
 
     group: Group
     before: Spending
@@ -99,7 +96,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_kinds(self) -> bool:
-        """Whether kinds of tokens are a part of the change."""
+        """Kinds of tokens are then a part of the change."""
         return self.before.tokens > 0 and self.now.tokens > 0
 
 
@@ -109,7 +106,7 @@ def split(
     at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
 ) -> list[Driver]:
     """
-    Split the change of each group. The largest change is first.
+    The largest change is first.
 
     If `at_old_prices` lacks a group, all its tokens have one price.
     """
@@ -121,12 +118,11 @@ def unranked(
     now: Mapping[Group, Spending],
     at_old_prices: Mapping[Group, CostsAtOldPrices],
 ) -> list[Driver]:
-    """Split the change of each group. The result is not sorted."""
+    """Do not sort the drivers."""
     return list(changes(paired(before, now), at_old_prices))
 
 
 def paired(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> list[Pair]:
-    """Return the totals of each group in both times."""
     pairs = [(group, old, now.get(group, NOTHING)) for group, old in before.items()]
     return pairs + [(group, NOTHING, new) for group, new in now.items() if group not in before]
 
@@ -134,7 +130,6 @@ def paired(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> l
 def changes(
     pairs: Iterable[Pair], at_old_prices: Mapping[Group, CostsAtOldPrices] = _NO_PRICES
 ) -> Iterator[Driver]:
-    """Split the change of each group."""
     for group, old, new in pairs:
         repriced = at_old_prices.get(group)
         reasons = repriced.reasons if repriced else {}
@@ -142,7 +137,7 @@ def changes(
 
 
 def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
-    """Return the `most` largest changes, the largest first."""
+    """Sort the largest first."""
     sizes = [abs(new.cost - old.cost) for _, old, new in pairs]
     least = min(nlargest(most, sizes), default=0)
     large = [pair for pair, size in zip(pairs, sizes, strict=True) if size >= least]
@@ -150,7 +145,7 @@ def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
 
 
 def weighed(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> Driver:
-    """Split a driver again with known old prices. The sum of its parts does not change."""
+    """The sum of the parts does not change."""
     [result] = changes([(driver.group, driver.before, driver.now)], at_old_prices)
     return result
 
@@ -160,19 +155,19 @@ def ranked(drivers: Iterable[Driver]) -> list[Driver]:
 
 
 def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
-    """Return the `most` largest drivers. This is faster than sorting all of them."""
+    """This is faster than sorting all drivers."""
     return nsmallest(most, drivers, key=_rank)
 
 
 def _rank(driver: Driver) -> tuple[int, list[str]]:
-    change = driver.now.cost - driver.before.cost  # this difference equals the sum of its parts
+    change = driver.now.cost - driver.before.cost  # equals the sum of its parts
     return -abs(change), [name or "" for name in driver.group]
 
 
 def with_nobodys(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
-    """Add money without known calls to the drivers, as a change of the unit cost. The result is not sorted."""
+    """Add money without known calls as a change of the unit cost, unsorted."""
     known = {driver.group: driver for driver in drivers}
     for group in dict.fromkeys((*before, *now)):
         old = before.get(group, 0)
@@ -192,7 +187,7 @@ def with_nobodys(
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
     before, now, parts = NOTHING, NOTHING, Parts()
     remaining = iter(drivers)
-    while some := list(islice(remaining, STEP)):  # few at a time, because there may be tens of thousands
+    while some := list(islice(remaining, STEP)):  # tens of thousands are possible
         before = _sum(Spending, [before, *(driver.before for driver in some)])
         now = _sum(Spending, [now, *(driver.now for driver in some)])
         parts = _sum(Parts, [parts, *(driver.parts for driver in some)])
@@ -221,7 +216,7 @@ def _parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None) -> P
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
         return Parts(more_calls=by_calls - old.cost, unit_cost=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens
-    # If the number of calls is unknown, as with counters, tokens are the measure.
+    # counters do not state the number of calls
     by_calls = old.cost * new.calls // old.calls if has_calls else by_tokens
     repriced = repriced or CostsAtOldPrices(costs=(by_tokens,) * len(MIXES))
     return Parts(

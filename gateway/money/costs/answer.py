@@ -55,15 +55,13 @@ class CostAnswer:
 
     @property
     def may_lack(self) -> str | None:
-        """
-        The time before which totals may lack records that were deleted before they were counted, or None.
-        """
+        """Records may have been deleted before they were counted."""
         since = (self.previous or self.query).since
         return moment(self.whole_since) if since.timestamp() < self.whole_since else None
 
     @property
     def cut_periods(self) -> Sequence[datetime]:
-        """The periods that the query covers only in part."""
+        """The query covers these periods only in part."""
         return partial_period_starts(self.query)
 
 
@@ -141,7 +139,7 @@ async def _unlisted(ledger: AnswersCosts, query: CostQuery, reader: CostReader) 
 
 
 def has_paid_costs(registry: Registry | None) -> bool:
-    """Return whether there are plans or contracts with amounts, so that paid costs may differ from all costs."""
+    """Paid costs may then differ from all costs."""
     if registry is None:
         return False
     return bool(registry.table(PlanTable).all()) or any(map(has_amounts, contracts_of(registry)))

@@ -33,7 +33,7 @@ from spool.record import NS
 from spool.registry.texts import known_dimensions
 from spool.streams import StreamReader
 
-STREAM = "stream:"  # a unit with this prefix is a unit-cost stream, and the stream's values count the units
+STREAM = "stream:"  # of a unit-cost stream, whose values count the units
 _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
@@ -53,7 +53,7 @@ class FoundMeasures:
 
     costs: Counter[str] = field(default_factory=Counter)
     amount: Decimal | None = None
-    cost: int = 0  # cost of calls whose unit is known
+    cost: int = 0  # of calls whose unit is known
     saved: int | None = None
     other_calls: int = 0
     other_cost: int = 0
@@ -77,7 +77,7 @@ class FoundMeasures:
             UNITS: f"{units.normalize():f}" if units else None,
             COST_PER_UNIT: None if unit_cost is None else f"{unit_cost.quantize(_CENTS).normalize():f}",
             **{
-                # the smallest cost that at least `percent` of 100 units do not exceed
+                # which at least `percent` of 100 units do not exceed
                 name: money.text(ranked[-(-len(ranked) * percent // 100) - 1]) if ranked else None
                 for name, percent in RANKED_PER_UNIT.items()
             },
@@ -87,7 +87,7 @@ class FoundMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """Measures by row. `total` is over all rows."""
+    """`total` is over all rows."""
 
     rows: Mapping[Place, FoundMeasures]
     total: FoundMeasures
@@ -98,13 +98,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
-    """
-    Measures by row, with the groups of the totals. If a report joins groups, `folded` joins their measures in
-    the same way.
-    """
+    """`folded` joins groups as a report joins them."""
 
     by_place: Mapping[Place, FoundMeasures]
-    whole: Decimal | None = None  # sum of a stream over the whole time
+    whole: Decimal | None = None  # of a stream over the whole time
 
     def folded(self, shown: Callable[[Group], Group]) -> Placed:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
@@ -118,9 +115,7 @@ class AskedMeasures:
 
 
 def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
-    """
-    Raise Invalid if the unit cannot be counted, or if a measure in `show` needs a unit and none is given.
-    """
+    """Raises Invalid if the unit cannot be counted, or if a measure in `show` needs one."""
     if not unit and not set(OF_UNITS).isdisjoint(show):
         raise Invalid("unit is required; use a dimension such as user, or stream:NAME for a unit-cost stream")
     if unit.startswith(STREAM) and not RANKED_PER_UNIT.keys().isdisjoint(show):
@@ -140,10 +135,10 @@ async def asked_measures(
     prices: Callable[[], PriceBook],
 ) -> Sequence[AskedMeasures | None]:
     """
-    Return the measures for the query and for the period before it. Each is None if the report does not show it.
+    Measure the query and the period before it. Each is None if the report does not show it.
 
-    `streams` is None for people who may not see unit-cost streams. Raises NotKept and AskedTooMuch under the
-    same conditions as a cost query.
+    `streams` is None for people who may not see unit-cost streams. Raises NotKept and AskedTooMuch as a cost
+    query does.
     """
     if set(ASKED).isdisjoint(show):
         return (None, None)
@@ -176,7 +171,7 @@ async def _asked(
     if prices is not None:
         by_day = plain if query.granularity == "hourly" else replace(plain, granularity="daily")
         part_query = replace(by_day, group_by=(*query.group_by, *_KINDS), measures=_OF_CACHE)
-        # `saved` includes responses from the gateway's own cache, so this query excludes such responses.
+        # `saved` already includes responses from the gateway's own cache
         part_query = narrow_query(part_query, include={}, exclude={"status": ("cached",)})
         rows = await ledger.costs(part_query)
         await asyncio.to_thread(_add_savings, rows, starts, measures_of_place, prices)
@@ -193,7 +188,7 @@ def _add_costs(
 def _count_values(
     rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
-    """Add up the costs of distinct units. Calls without a known unit count neither as units nor in the cost."""
+    """Calls without a known unit count neither as units nor in the cost."""
     for row in rows:
         *group, value = row.group
         if value is None:
@@ -230,8 +225,9 @@ async def _count_stream(
     measures: dict[Place, FoundMeasures],
 ) -> Decimal:
     """
-    Add the values of a stream by period. If the query and the stream share a dimension, also split them by
-    this dimension. Return the total.
+    Add values by period, and by a dimension that the query and the stream share.
+
+    Return the total.
     """
     known = [] if streams is None else [stream.name for stream in await streams.streams()]
     if streams is None or name not in known:

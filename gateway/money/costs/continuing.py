@@ -16,9 +16,9 @@ async def continuing(
     ledger: AnswersCosts, query: CostQuery, unit: str, names: Iterable[str | None]
 ) -> Collection[str]:
     """
-    Return the units among `names` that also have calls in the day before or after the period of a query.
+    Return the units that also have calls in the day before or after.
 
-    The day limits the cost. The sums are ordered by time, so a search of the whole past would read all of them.
+    The sums are ordered by time, so a search of the whole past would read all of them.
     """
     wanted = tuple({name for name in names if name not in (None, OTHER)})
     if not wanted:
@@ -34,7 +34,7 @@ async def continuing(
         top=None,
         aggregated=False,
     )
-    # from a midnight in UTC, because old hours are stored as days
+    # old hours are stored as days
     before = (query.since - _MARGIN).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     spans = ((before, query.since), (query.until, query.until + _MARGIN))
     found = set[str]()

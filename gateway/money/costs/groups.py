@@ -23,12 +23,12 @@ from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, RoleFilter
 from spool.seen import collect_seen
 
-FIRST_CUT = timedelta(days=400)  # age of the oldest calls that the first cut has
+FIRST_CUT = timedelta(days=400)  # age of the oldest calls in the first cut
 _CUTTER = Actor("tollhouse", "privacy.min_group")
 
 
 class Cut(NamedTuple):
-    """The cells of the calls from a time until before another. Each has at least `people` people."""
+    """Each cell has at least `people` people."""
 
     since: datetime
     until: datetime
@@ -37,24 +37,24 @@ class Cut(NamedTuple):
 
 
 def least_people_of_group(min_group: int) -> int:
-    """Return the people that a cell needs. Readers know their own figures and can subtract them."""
+    """Readers know their own figures and can subtract them."""
     return min_group + 1
 
 
 async def cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
-    """Cut the parts that are over, and return all cuts that have enough people under the present setting."""
+    """Cut finished parts, and return all cuts that have enough people under the present setting."""
     people = least_people_of_group(registry.people.min_group)
     stored = _stored(registry)
     start = stored[-1].until if stored else part_of(now - FIRST_CUT)
     number = len(stored)
     for end in ends_of_finished_parts(start, now):
         found = await _cells_of(ledger, start, end, people, fewer(registry.people.min_group))
-        if not found:  # too few people, so this part joins the next
+        if not found:  # this part joins the next
             continue
         body = _body(Cut(start, end, people, found))
         try:
             await registry.group_costs.add(f"{number:06}", body, actor=_CUTTER, action="group_costs.cut")
-        except AlreadyThere:  # another request or gateway was quicker, and its cut counts
+        except AlreadyThere:  # the cut of another request or gateway counts
             break
         start, number = end, number + 1
     return [cut for cut in _stored(registry) if cut.people >= people]
@@ -66,13 +66,13 @@ async def _cells_of(
     query = CostQuery(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
     )
-    with collect_seen(None), apply_limit(None):  # the cut is for all readers, and nobody sees these rows
+    with collect_seen(None), apply_limit(None):  # for all readers, and nobody sees these rows
         rows = await ledger.costs(query)
     return await asyncio.to_thread(cells, rows, people, label)
 
 
 def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
-    """Yield the cells whose calls certainly all lie in a slice."""
+    """All calls of such a cell certainly lie in the slice."""
     unknowable = (fewer(cut.people - 1), OTHER)
 
     def passes(condition: RoleFilter, cell: GroupCell) -> bool:
@@ -91,7 +91,7 @@ def _stored(registry: Registry) -> Sequence[Cut]:
 
 
 def _body(cut: Cut) -> Mapping[str, Any]:
-    """`names` is a field by which an erasure finds names of people, because a team may be one."""
+    """An erasure finds names of people in `names`, because a team may be one."""
     return {
         "since": cut.since.isoformat(),
         "until": cut.until.isoformat(),

@@ -15,10 +15,10 @@ TRIES = 5
 
 async def of_one_listing(ledger: Ledger, query: CostQuery, make: Callable[[], Awaitable[T]]) -> T:
     """
-    Return the answer that `make` returns for a query.
+    Make an answer again if units of work were unlisted while it was made.
 
-    If units of work were unlisted while it was made, one part of the answer would have a unit, and another would have
-    its calls in OTHER, or would refuse a filter by it. The answer is then made again.
+    One part of it would have a unit, and another would have its calls in OTHER, or would refuse a filter by
+    it.
     """
     if query.unit is None:
         return await make()

@@ -15,7 +15,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN
 from spool.meters import METERS, quantity_from_millionths
 
 REAL_COST = "real_cost"
-# kinds of money that the `cost` of a report may have
+# for the `cost` of a report
 MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 else:
     ExplainedType = Literal[tuple(EXPLAINED_TYPES)]
     ComparedType = Literal[COMPARED_KINDS]
-USAGE_AMOUNT = "usage_amount"  # the published cost type that means usage instead of money
+USAGE_AMOUNT = "usage_amount"  # a published type that means usage instead of money
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
-METER = "meter"  # name of the dimension that groups usage by meter
+METER = "meter"  # groups usage by meter
 
-# Field of a CostRow that counts usage -> its unit.
+# by field of a CostRow
 USAGE: Mapping[str, str] = {
     "calls": "calls",
     "errors": "calls",
@@ -53,18 +53,18 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
-# A result has these measures only on request. Those of OF_UNITS are about the units that the query names.
+# only on request; those of OF_UNITS are about the units that the query names
 UNITS, COST_PER_UNIT, MEDIAN_PER_UNIT, P95_PER_UNIT = OF_UNITS = (
     "units", "cost_per_unit", "median_per_unit", "p95_per_unit"
 )  # fmt: skip
-RANKED_PER_UNIT = {MEDIAN_PER_UNIT: 50, P95_PER_UNIT: 95}  # measure -> percentile of the costs of units
+RANKED_PER_UNIT = {MEDIAN_PER_UNIT: 50, P95_PER_UNIT: 95}  # percentile of the costs of units
 SAVED_BY_CACHING = "saved_by_caching"
 ASKED = (*OF_UNITS, SAVED_BY_CACHING)
-# Measure -> cost type that it needs in addition to the cost type of `cost`. Calls and tokens need none.
+# in addition to that of `cost`; calls and tokens need none
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
-_DECIMALS = 12  # decimal places of a quotient
+_DECIMALS = 12  # of a quotient
 
 MAX_TOP, DEFAULT_TOP = 1000, 10
 PREVIOUS = "previous"
@@ -72,31 +72,31 @@ SAME_WEEKDAYS = "same_weekdays"
 
 
 def columns(report_fields: Mapping[str, Any]) -> list[str]:
-    """Return the columns that distinguish the rows of a report."""
+    """They distinguish the rows."""
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
 
 
 def uncosted_words(row: CostRow) -> str:
-    """Return the numbers of calls whose cost is unknown in words, or "" if there are none."""
+    """Return "" if all costs are known."""
     counts = {"have no price": row.unpriced, "report no usage": row.without_usage}
     words = [f"{count:,} calls {problem}" for problem, count in counts.items() if count]
     return f"{' and '.join(words)}, so they count as 0" if words else ""
 
 
 def billed_tokens(row: CostRow | GroupUsage) -> int:
-    """Return the tokens that a provider bills. Calls that a gateway answered from its cache are excluded."""
+    """Exclude calls that a gateway answered from its cache."""
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
 def estimated(row: CostRow) -> int:
-    """Return the part of the counted cost that no source reported, in units of money."""
+    """No source reported this part, in units of money."""
     if row.cost == row.reported:
         return 0
     return max(0, money.units(row.cost) - money.units(row.reported))
 
 
 def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
-    """Return a row's amount as decimal text. Its unit is the unit of the cost type or of the meter."""
+    """Return decimal text in the unit of the cost type or of the meter."""
     if cost_type == USAGE_AMOUNT:
         return str(quantity_from_millionths(row.metered) if meter else billed_tokens(row))
     text: str = getattr(row, _field(cost_type))
@@ -105,10 +105,9 @@ def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
 
 def metered(row: CostRow) -> Mapping[str, str]:
     """
-    Return the usage of a row by meter as decimal text. Plain tokens are first.
+    Return decimal text, plain tokens first.
 
-    If a meter is a part of another meter, its usage is included in both. Calls that a gateway answered from
-    its cache are excluded.
+    A part of another meter is included in both. Calls that a gateway answered from its cache are excluded.
     """
     tokens = {
         "input_tokens": row.input_tokens - row.cached_input_tokens,
@@ -125,10 +124,7 @@ def unit_of(meter: str) -> str:
 
 
 def per(cost: str, count: int, *, of: int = 1) -> str | None:
-    """
-    Divide a cost by a count and multiply it by `of`. The result is decimal text with _DECIMALS places, or
-    None if the count is 0.
-    """
+    """Return decimal text with _DECIMALS places, multiplied by `of`, or None if the count is 0."""
     if count <= 0:
         return None
     cut = 10 ** (money.DECIMALS - _DECIMALS)
@@ -136,12 +132,11 @@ def per(cost: str, count: int, *, of: int = 1) -> str | None:
 
 
 def needed(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
-    """Return the measures that a query needs for this cost type and these measures."""
     return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_field(cost_type),)))
 
 
 def needed_for(show: Sequence[str]) -> Iterator[str]:
-    """Yield additional sums from which the shown measures are computed."""
+    """Some measures are computed from additional sums."""
     if not set(show).isdisjoint(LATENCY):
         yield "latency"
     if "cost_per_million_tokens" in show:
@@ -154,5 +149,4 @@ def units(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str,
 
 
 def _field(cost_type: str) -> str:
-    """Return the field of a row that holds the money."""
     return COST_TYPES.get(cost_type, "cost")

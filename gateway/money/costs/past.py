@@ -50,7 +50,6 @@ class Past:
 
 
 async def past_of(query: CostQuery, ledger: Ledger, now: float) -> Past:
-    """Return how much of the time of a query is known."""
     if query.arranged:
         days = [day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_apart]
         first = datetime.fromtimestamp(min(days), UTC) if days else None
@@ -78,7 +77,7 @@ def _comparable_days(query: CostQuery, first: datetime, now: float) -> int:
         since = midnight - _DAY * (count - 1)
         return preceding(replace(query, since=since, until=end_of_hour(now))).since >= first
 
-    # From the start of a month on, the earlier time is the month before, which may be longer.
+    # the month before may be longer
     most = max(0, (midnight + _DAY - first) // (2 * _DAY))
     return next(filter(is_known, range(most, 0, -1)), 0)
 

@@ -35,8 +35,6 @@ Shown = Callable[[Place], dict[str, object]]
 
 @dataclass(slots=True)
 class _Charged:
-    """The sum of rows with price lines: their counts, their estimates, and the lines."""
-
     counts: list[int]
     estimated: int = 0
     lines: tuple[SumLine, ...] = ()
@@ -50,7 +48,6 @@ Charged = Mapping[Place, _Charged]
 
 
 async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable[[], PriceBook]) -> Charged:
-    """Return the price lines of an hourly report, by row."""
     try:
         book = await asyncio.to_thread(prices)
     except CardUnreadable as error:
@@ -66,7 +63,7 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
 
 
 def with_lines(show: Shown, charged: Charged) -> Shown:
-    """Extend `show` so that each row also has its price lines, which may be null."""
+    """The price lines of a row may be null."""
 
     def shown(place: Place) -> dict[str, object]:
         lines = charged.get(place)
@@ -93,7 +90,7 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
 
 
 def _key(decides: Group) -> Dimensions:
-    """Return the values on which a price depends, as dimensions of the totals."""
+    """The price depends on these values."""
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",

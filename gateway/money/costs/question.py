@@ -19,10 +19,10 @@ from spool.record import CURRENCY
 from spool.registry.views import View
 
 MAX_PERIODS = 10_000
-MAX_UNIT_DAYS = 92  # longest time range of a query by a unit of work, in days
+MAX_UNIT_DAYS = 92  # days of a query by a unit of work
 SCOPES = OWN, AGGREGATED = ("own", "aggregated")
-UNIT_GROUPS = 100  # number of units that stay separate if a query does not name a number
-# periods with a fixed length; each of the other periods lasts a week or more
+UNIT_GROUPS = 100  # units that stay separate if a query does not name a number
+# each other period lasts a week or more
 _PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
 
 
@@ -38,32 +38,32 @@ class CostQuestion:
     since: datetime
     until: datetime
     zone: tzinfo = UTC
-    per: str = TOTAL  # TOTAL, or one of GRANULARITIES
+    per: str = TOTAL  # or one of GRANULARITIES
     by: Sequence[str] = ()  # dimensions by which the costs are grouped
     include: Wanted = field(default_factory=dict)
     exclude: Wanted = field(default_factory=dict)
     view: View | None = None
     cost_type: str = REAL_COST  # the kind of money in `cost`
-    fills: bool = False  # True if counted costs replace bills that are missing
-    measures: Sequence[str] = ()  # the fields of CostRow that the caller needs; empty means all fields
-    meter: str = ""  # the only meter that the rows count; "" means all meters
+    fills: bool = False  # counted costs replace bills that are missing
+    measures: Sequence[str] = ()  # fields of CostRow that the caller needs; empty means all
+    meter: str = ""  # only this one counts; "" means all
     currency: str = CURRENCY
-    # Number of groups that stay separate: the largest by `top_by`. All other groups are joined. None joins nothing.
+    # groups that stay separate, by `top_by`; None joins nothing
     top: int | None = None
     top_by: str = "cost"
-    # function that returns the query for an earlier time, whose costs the result also has
+    # returns the query for an earlier time, whose costs the result also has
     earlier: Callable[[CostQuery], CostQuery] | None = None
     tells: Sequence[str] = ()
-    scope: str = OWN  # AGGREGATED adds to each run or session the runs that it started
+    scope: str = OWN  # AGGREGATED adds the runs that a run or session started
 
     @property
     def arranged(self) -> int:
-        """The number of the arrangement of bills from which the money is read. 0 means counted costs."""
+        """0 means counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     @property
     def cost_types(self) -> Sequence[str]:
-        """All cost types in the result. The requester must be allowed to see each of them."""
+        """The requester must be allowed to see each type."""
         base_type = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         filled = (REAL_COST,) if self.fills else ()
         first = () if base_type in self.tells else (base_type,)
@@ -71,7 +71,6 @@ class CostQuestion:
 
     @cached_property
     def query(self) -> CostQuery:
-        """The query for the totals, without `top`."""
         plain = CostQuery(
             since=self.since,
             until=self.until,
@@ -95,13 +94,13 @@ class CostQuestion:
 
     @property
     def lists_units(self) -> bool:
-        """Whether the costs are grouped by a unit of work. Then there may be very many groups."""
+        """There may be very many such groups."""
         return not UNITS.keys().isdisjoint(self.by)
 
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
         """
-        Raise Refusal 400 if the time range is empty or has more than `most` periods. Raise AskedTooMuch if the totals
-        of units of work cannot answer the query.
+        Raise Refusal 400 for an empty range or too many periods, and AskedTooMuch if the totals of units of
+        work cannot answer the query.
         """
         check_span(self.query, most=most)
         check_units(self.query, self.cost_type)
@@ -112,7 +111,7 @@ class CostQuestion:
 
 
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
-    """Raise Refusal 400, or AskedTooMuch if the query has units of work and too long a time range."""
+    """Raises Refusal 400, or AskedTooMuch for units of work over too long a time."""
     if query.since >= query.until:
         raise _wrong("the start must be earlier than the end")
     length = _PERIODS.get(query.granularity, timedelta(days=7))
@@ -124,7 +123,7 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
 
 
 def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
-    """Raise AskedTooMuch if the totals of units of work cannot answer the query. The message names another query."""
+    """Name another query in the AskedTooMuch that is raised."""
     try:
         unit = query.unit
     except ValueError as error:

@@ -35,25 +35,24 @@ class CostReader:
     """
 
     whole: Ledger
-    # a function that raises Refusal 503 while the registry cannot be read
+    # raises Refusal 503 while the registry cannot be read
     require_registry: Callable[[], Registry]
     rights: Rights = ALL_RIGHTS
 
     @property
     def is_limited(self) -> bool:
-        """Whether some or all calls are hidden."""
         return not self.rights.slice.is_everything
 
     @property
     def ledger(self) -> SlicedLedger:
-        """The totals of the calls that are visible in every counted cost type."""
+        """The calls must be visible in every counted cost type."""
         return SlicedLedger(self.whole, self.rights.slice, person=self.rights.person)
 
     def ledger_of(self, cost_types: Collection[str]) -> SlicedLedger:
         """
-        Return the totals of the calls that are visible in all these cost types.
+        The calls must be visible in all these cost types.
 
-        Raises Refusal 403 if calls are visible only in other cost types.
+        Raises Refusal 403 if they are visible only in others.
         """
         cost_slice = self.rights.slice_of(cost_types)
         if self.rights.shown and not cost_slice.parts:
@@ -61,7 +60,7 @@ class CostReader:
         return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
     async def visible(self) -> Visible:
-        """Return the predicate that is true for visible views, budgets, insights and recommendations."""
+        """The predicate is true for visible views, budgets, insights and recommendations."""
         if not self.is_limited:
             return EVERYTHING
         ledger = self.ledger
@@ -74,10 +73,9 @@ class CostReader:
 
     async def derived(self) -> Sequence[Derived]:
         """
-        Return the derived dimensions: the built-in dimensions, and the dimensions that the organization defined.
+        Return built-in and defined dimensions.
 
-        People with limited data access get only defined dimensions that their roles or visible views use,
-        because other definitions are hidden from them.
+        People with limited data access get only definitions that their roles or visible views use.
         """
         derived = self.whole.derived()
         if not self.is_limited or not derived:
@@ -95,12 +93,10 @@ class CostReader:
         self, cost_type: str = "", *, within: SlicedLedger | None = None, units: bool = False
     ) -> Sequence[str]:
         """
-        Return the dimensions by which a query may group and filter. With `units`, counted costs also have units
-        of work.
+        With `units`, counted costs also have units of work.
 
-        For billed money, these include dimensions of bills and tags of their rows that are visible in
-        `within`. By default, `within` are the totals of every counted cost type. PAID_COST has its own
-        dimensions.
+        Billed money also has dimensions of bills and tags of rows that are visible in `within`, by default
+        the totals of every counted cost type. PAID_COST has its own dimensions.
         """
         of_work = UNITS if units and cost_type not in BILLED_TYPES else ()
         derived = [dimension.name for dimension in await self.derived()]
@@ -112,11 +108,11 @@ class CostReader:
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
 
     async def view(self, word: str) -> View:
-        """Return the view with this id or name. Raises Refusal 400 if it is unknown, hidden or broken."""
+        """`word` is an id or a name. Raises Refusal 400 if the view is unknown, hidden or broken."""
         return self.view_among(word, await self.visible())
 
     def view_among(self, word: str, visible: Visible) -> View:
-        """Return the same as `view`, with an existing predicate of visibility."""
+        """Use an existing predicate of visibility."""
         views = self.require_registry().views
         try:
             view = views.find_any(word, visible.view)
@@ -126,7 +122,7 @@ class CostReader:
 
 
 def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:
-    """Return the refusal for cost types that the roles do not show together."""
+    """The roles do not show these cost types together."""
     requested = " and ".join(cost_types)
     shown = ", ".join(rights.cost_types)
     message = (

@@ -39,7 +39,7 @@ class AnswerRows:
         sides = [answer.rows, answer.before]
         rows = _placed(answer, sides)
         self.row_count = len(rows)
-        # aggregated costs overlap, so they have no total, and no row joins the smaller groups
+        # aggregated costs overlap
         overlaps = answer.query.aggregated
         largest_groups = (
             None if most is None or overlaps else _largest(answer.rows, rows, most, by=answer.question.top_by)
@@ -55,7 +55,7 @@ class AnswerRows:
         self.places = sort_in_steps(rows, key=_order)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
-        # calls of units that are no longer kept apart, which no list and no measure of units includes
+        # no longer kept apart, so that no list and no measure of units includes them
         self.other_units: Mapping[str, object] | None = None
         if asked_total is not None and asked_total.other_calls:
             self.other_units = {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
@@ -89,7 +89,7 @@ class AnswerRows:
         group: Group,
         measures: Sequence[FoundMeasures | None],
     ) -> dict[str, object]:
-        """Return the measures of a row. If the period before is requested, also return its measures."""
+        """Include the period before if it is requested."""
         now, before = sides
         fields = self._measures(combine_rows(now, start=start, group=group), measures[0])
         if not self._has_previous:
@@ -114,9 +114,7 @@ class AnswerRows:
 
 
 def identity(place: Place) -> str:
-    """
-    Return the sort key of a row within its period. Unknown values are sorted first, and the joined groups last.
-    """
+    """Unknown values are first, and the joined groups last."""
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
     unknown = "".join("0" if value is None else "1" for value in group)
@@ -130,10 +128,7 @@ def _order(place: Place) -> tuple[int, str]:
 def _placed(
     answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
 ) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
-    """
-    Group the rows of the time range and of the time range before it by place. Earlier periods without a
-    counterpart are dropped.
-    """
+    """Drop earlier periods without a counterpart."""
     rows_by_place: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods(answer.query))}
     now, before = sides
@@ -150,10 +145,7 @@ def _placed(
 def _largest(
     rows: Sequence[CostRow], places: Collection[Place], limit: int, *, by: str
 ) -> frozenset[Group] | None:
-    """
-    Return the largest groups that fit into `limit` rows. One row per period is reserved for the other groups.
-    Return None if all groups fit.
-    """
+    """Reserve one row per period for the other groups. Return None if all groups fit."""
     if len(places) <= limit:
         return None
     counts = Counter(group for _, group in places)
@@ -172,8 +164,6 @@ def _largest(
 
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:
-    """
-    Count the calls with a known duration, and estimate percentiles. A percentile above 5 minutes is null.
-    """
+    """A percentile above 5 minutes is null."""
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

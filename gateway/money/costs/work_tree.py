@@ -11,15 +11,14 @@ from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostRow
 from spool.ledger.work import Lineage, cut_circles
 
-MAX_LEVEL = 32  # a deeper run is shown at this level
+MAX_LEVEL = 32  # deeper runs are shown at this level
 EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(slots=True, kw_only=True)
 class RunNode:
     """
-    A run with its own calls. `level` is 1 for a run that no other run of the tree started. `aggregated` includes the
-    runs below it.
+    `level` is 1 for a run that no other run of the tree started. `aggregated` includes the runs below it.
     """
 
     run: str
@@ -33,14 +32,15 @@ class RunNode:
 
 def parents_of(lineage: Iterable[Lineage]) -> dict[str, str]:
     """
-    Return the run that started each run. Of several, it is the smallest. If runs start each other in a circle, the
-    smallest has no parent. Both rules do not depend on the order of the reports.
+    Of several runs that started one, the smallest counts, and in a circle the smallest has no parent.
+
+    Both rules do not depend on the order of the reports.
     """
     return cut_circles({each.run: each.parent for each in lineage if each.parent is not None})
 
 
 def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
-    """Return the runs above some runs, the nearest first."""
+    """Sort the nearest first."""
     above: dict[str, None] = {}
     for run in runs:
         parent = parents.get(run)
@@ -53,7 +53,7 @@ def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[st
 def nearest_above(
     runs: Iterable[str], among: Container[str], parents: Mapping[str, str]
 ) -> Mapping[str, str | None]:
-    """Return for each run the nearest run above it that is among some runs. Each step up is made once."""
+    """The run above must be among some runs. Each step up is made once."""
     nearest = dict[str, str | None]()
     for run in runs:
         passed, above = list[str](), run
@@ -75,8 +75,9 @@ def tree(
     sessions: Mapping[str, str | None],
 ) -> Sequence[RunNode]:
     """
-    Return `runs` in the order of their tree, the most expensive first among those that one run started. A run whose
-    parent is not among them belongs to the next run above.
+    Sort the most expensive first among those that one run started.
+
+    A run whose parent is not among them belongs to the next run above.
     """
     nothing = combine_rows([], start=EPOCH, group=())
     nodes = dict[str, RunNode]()
@@ -98,7 +99,7 @@ def tree(
 
 
 def _ordered(roots: Collection[RunNode]) -> Iterator[RunNode]:
-    """Yield each run before the runs below it, and set their levels."""
+    """Set the levels, and yield each run before the runs below it."""
     waiting = [*roots][::-1]
     while waiting:
         node = waiting.pop()
