@@ -1,5 +1,5 @@
 """
-Access with keys. Finds the bearer of a key, synchronously and in memory, for every request and stream message.
+Access with keys.
 
 The key table belongs to spool.registry, and changes to it apply here. So a deleted or disabled key is refused
 at the next check, including on open connections and streams.
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 5.0
-GUESSES = 30  # unknown keys that one address may try at once; after that, one more every two seconds
+GUESSES = 30  # unknown keys of one address at once; after that, one more every two seconds
 GUESSES_PER_S = 0.5
-MOST_BEARERS = 10_000  # maximum number of bearers cached between requests
-TEST_LOG_S = 10.0  # seconds between two log lines on test spans under one key
+MOST_BEARERS = 10_000  # cached between requests
+TEST_LOG_S = 10.0  # between two log lines on test spans under one key
 _DEFAULTS = ServerSettings()
-# requests with these scopes store nothing after their key has ended
+# requests with them store nothing after their key has ended
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
 
 LISTED_DEVICE_KEYS = "keys of listed devices"
@@ -113,16 +113,14 @@ class Bearer:
 
     @property
     def party(self) -> str:
-        """
-        Return the party whose turn a request uses. A person has one share for the console and assistants together.
-        """
+        """A person has one share for the console and assistants together."""
         return f"key {self.name}" if self.person is None else self.person.principal
 
     @property
     def sender(self) -> str | None:
         """
-        Return the key's name for its records. All device keys share one name, because records name the device. The
-        keys of devices that `server.chain_keys` lists have another one.
+        Device keys share one name, because records name the device. Those that `server.chain_keys` lists have
+        another one.
         """
         if self.device is None:
             return self.name or None
@@ -148,7 +146,7 @@ AnyKey = TypeVar("AnyKey", bound=Key)
 
 
 class KnownKey(NamedTuple):
-    """An admitted key with the bearer that was made from it, and the time at which the next of its secrets ends."""
+    """`ends_at` is when the next of the key's secrets ends."""
 
     checked: tuple[Key, Bearer]
     ends_at: float
@@ -156,8 +154,6 @@ class KnownKey(NamedTuple):
 
 class Access:
     """
-    The check of keys for every endpoint.
-
     `devices` resolves device keys (`thd_...`) and returns None for unknown keys. If the registry file is
     damaged, there is no registry. Then only the deployment's key and device keys are accepted; all other keys
     get 503 and may retry.
@@ -186,26 +182,23 @@ class Access:
         self._others = others
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
-        self._is_told = False  # True if the failure to adopt the file's key has been logged
-        self._is_adopted = False  # True if the registry has the file's key
+        self._is_told = False  # the failure to adopt the file's key has been logged
+        self._is_adopted = False  # the registry has the file's key
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
-        # by key number: the key, and the bearer that was made from it
+        # by key number
         self._bearers: dict[int, tuple[Key, Bearer]] = {}
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
-        self._seen: dict[int, float] = {}  # last use of each key since the start
+        self._seen: dict[int, float] = {}  # since the start
         self._unwritten: set[int] = set()
-        self._tests: dict[int, float] = {}  # last test of an export with each key since the start
+        self._tests: dict[int, float] = {}  # since the start
         self._unwritten_tests: set[int] = set()
         self._unwritten_tries: dict[int, ExpiredTries] = {}  # by key number
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
-        self.newest_records: Callable[[], Awaitable[Mapping[str, float]]] = (
-            _no_times  # returns the time of the newest record by key name
-        )
+        self.newest_records: Callable[[], Awaitable[Mapping[str, float]]] = _no_times  # by key name
 
     def configure(self, settings: ServerSettings, legacy: LegacyKey | None) -> None:
-        """Apply these settings to all later requests."""
         if legacy is not None and self._legacy is not None:
             legacy.last_accessed = self._legacy.last_accessed
         self._legacy = legacy
@@ -219,7 +212,7 @@ class Access:
         }
         self._bearers.clear()
         rates = {"requests": settings.max_key_requests_per_s, "bytes": settings.max_key_bytes_per_s}
-        if rates != self._rates:  # if the rates did not change, keys must not get their used-up limits back
+        if rates != self._rates:  # keys must not get their used-up limits back
             self._rates = rates
             self._limits = {
                 word: Buckets(self._clock, burst=rate, per_s=rate, size=50_000)
@@ -249,10 +242,7 @@ class Access:
         return self.admit(secret, scope, address=address)
 
     def known(self, credential: str | None) -> KnownKey | None:
-        """
-        Return the key of an admitted credential for `still_admits`. None if it must be checked in full each time,
-        because it is not in the registry.
-        """
+        """Return None for a key that is not in the registry, and so must be checked in full each time."""
         key = self._find(_without_prefix(credential or ""))
         checked = None if key is None else self._bearers.get(key.id)
         if self._registry is None or key is None or checked is None or checked[0] is not key:
@@ -261,8 +251,8 @@ class Access:
 
     def still_admits(self, known: KnownKey) -> bool:
         """
-        Return whether `admit` would return the same bearer again, and note the use of the key. A change of the key
-        or of the settings, and the end of a secret of the key, make this False.
+        Note the use of the key. A change of the key or of the settings, and the end of a secret, make this
+        False.
         """
         if not self.is_open(known):
             return False
@@ -272,7 +262,7 @@ class Access:
         return True
 
     def is_open(self, known: KnownKey) -> bool:
-        """Return what `still_admits` returns, without noting a use of the key."""
+        """Do not note a use of the key."""
         key = known.checked[0]
         if self._bearers.get(key.id) is not known.checked or self._registry is None:
             return False
@@ -280,11 +270,10 @@ class Access:
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        Return the bearer of `secret` if it has the `scope`. Otherwise refuse with 401, 403 or 429, or with
-        503 if the key table cannot be read.
-
         `secret` is the whole value of the Authorization header. Wrong keys from the same address never delay
         a valid key.
+
+        Raises Refusal 401, 403 or 429, or 503 if the key table cannot be read.
         """
         if self.local is not None and scope in self.local.scopes:
             return self.local
@@ -313,18 +302,18 @@ class Access:
         return bearer
 
     def _hides_figures(self, name: str) -> bool:
-        """Return True if `privacy.min_group` closes all figures to a key."""
+        """`privacy.min_group` closes all figures to some keys."""
         if self._registry is None or not self._registry.people.min_group:
             return False
         return not any(fnmatchcase(name, pattern) for pattern in self._figure_keys)
 
     def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
-        """Charge the key's limits. Refusal 429 until earlier charges are paid off."""
+        """Raises Refusal 429 until earlier charges are paid off."""
         if not self._limits:
             return
         amounts = {"requests": requests, "bytes": bytes}
         for word, buckets in self._limits.items():
-            # If earlier requests have used up the limit of bytes, refuse this request before its body is read.
+            # Refuse before the body is read.
             wait_s = buckets.wait_s(bearer.name) if requests or amounts[word] else 0
             if wait_s:
                 raise Refusal(
@@ -338,19 +327,19 @@ class Access:
                 buckets.charge(bearer.name, amounts[word])
 
     def count(self, bearer: Bearer, *, bytes: int) -> None:
-        """Charge the bytes of a request that is refused for another reason."""
+        """The request itself is refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
 
     def keys(self) -> list[Key]:
-        """Return every key as operators see it, including the deployment's key, each with its latest use."""
+        """Include the deployment's key. Each key has its latest use."""
         keys = [] if self._registry is None else self._registry.keys.all()
         if self._legacy and not self._is_adopted:
             keys.append(self._legacy.key)
         return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
 
     async def listed_keys(self) -> Sequence[ListedKey]:
-        """Return every key as a ListedKey, with the facts of all gateways."""
+        """Include the facts of all gateways."""
         tests = dict({} if self._registry is None else await self._registry.export_tests.all())
         tests |= {id: max(at, tests.get(id, 0.0)) for id, at in self._tests.items()}
         records = await self.newest_records()
@@ -369,7 +358,7 @@ class Access:
         ]
 
     async def expired_tries(self) -> Mapping[int, ExpiredTries]:
-        """Return the refused requests since a key expired, of all gateways, by the number of an expired key."""
+        """Return the tries of all gateways, by the number of an expired key."""
         if self._registry is None:
             return {}
         tries = dict(await self._registry.expired_tries.all())
@@ -379,15 +368,11 @@ class Access:
         return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
 
     def identified(self, secret: str) -> tuple[Key, bool] | None:
-        """
-        Return the key with a secret, even if the key has expired, and whether its senders may be other gateways. None
-        if there is no such key.
-        """
+        """Return also whether the key's senders may be other gateways. Expired keys are included."""
         key = self._find(secret) or self._find_expired(secret)
         return None if key is None else (key, bool(self._chaining(key.name)))
 
     def note_test(self, bearer: Bearer) -> None:
-        """Note that a product tested its export with the key of `bearer`."""
         if bearer.number is None:
             return
         now = self._clock.now()
@@ -400,10 +385,7 @@ class Access:
         self._unwritten_tests.add(bearer.number)
 
     def unknown_names(self) -> list[str]:
-        """
-        Return the names in `server.key_addresses` that match no key, and so restrict nothing. Names of devices are
-        left out.
-        """
+        """Names that match no key restrict nothing. Names of devices are left out."""
         names = [key.name for key in self.keys()]
         return [
             pattern
@@ -412,25 +394,24 @@ class Access:
         ]
 
     def _last_accessed(self, key: Key) -> float | None:
-        """Return when a key was last used, by this gateway or by another gateway on the same storage."""
+        """Include other gateways on the same storage."""
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
         return max(times, default=None)
 
     def key(self, name: str) -> Key:
-        """Return a key by its exact name. Raises NotThere."""
+        """Raises NotThere."""
         return _named(self.keys(), name)
 
     async def listed_key(self, name: str) -> ListedKey:
-        """Return a key of `listed_keys` by its exact name. Raises NotThere."""
+        """Raises NotThere."""
         return _named(await self.listed_keys(), name)
 
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
-        """Return whether the deployment's key has the same secret as `other`, or neither key exists."""
+        """Neither key may exist."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     @property
     def takes_prefix(self) -> bool:
-        """Return whether a key may be sent with the prefix Bearer."""
         return self._accept_bearer
 
     def has_legacy(self) -> bool:
@@ -438,10 +419,7 @@ class Access:
 
     @property
     def not_open(self) -> str:
-        """
-        Return why the key in the deployment's file is not accepted. Return "" if it is accepted, or if
-        that is unknown.
-        """
+        """Return "" if the key is accepted, or if that is unknown."""
         legacy = self._legacy
         registry = self._registry
         if legacy is None or registry is None:
@@ -454,22 +432,20 @@ class Access:
 
     async def start(self) -> None:
         """
-        Start storing last uses every few seconds. Raises ConfigError if another gateway has another key
-        in its file.
+        Store last uses every few seconds. Raises ConfigError if another gateway has another key in its file.
         """
         if self._legacy and self._registry:
             try:
                 await self.adopt(others=await self._others())
-            except AlreadyThere:  # a key that people created has this name
+            except AlreadyThere:  # people created a key of this name
                 await self.follow_file()
             except NotAllowed as error:
                 raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
-                await self.follow_file()  # it logs a problem and retries
+                await self.follow_file()  # logs a problem and retries
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
 
     async def stop(self) -> None:
-        """Store the last uses that are not stored yet."""
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -477,9 +453,7 @@ class Access:
         await self.flush()
 
     async def flush(self) -> None:
-        """
-        Store all uses since the last flush in one transaction. Also read the deployment's key file if it changed.
-        """
+        """Store in one transaction, and read the deployment's key file if it changed."""
         if self._legacy and (self._legacy.refresh() or not self._is_adopted):
             await self.follow_file()
         if self._registry is None:
@@ -522,9 +496,7 @@ class Access:
     async def adopt(
         self, *, anew: bool = False, actor: Actor | None = None, others: Sequence[str] = ()
     ) -> str | None:
-        """
-        Store the key of the deployment's file in the registry. Return the result, or None without a file.
-        """
+        """Return the result, or None without a file."""
         if self._legacy is None or self._registry is None:
             return None
         outcome = await self._registry.keys.adopt_file_secret(
@@ -540,7 +512,7 @@ class Access:
         return outcome
 
     async def follow_file(self) -> None:
-        """Adopt the key of the file. Until the registry has the key, it is accepted without the registry."""
+        """The key is accepted without the registry until the registry has it."""
         try:
             await self.adopt()
         except SpoolError as error:
@@ -559,9 +531,7 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
-        """
-        Return whether a recent change by another gateway might allow a key that this process would refuse.
-        """
+        """Another gateway may just have changed a key that this process would refuse."""
         secret = _without_prefix(credential or "").strip()
         # the text of a device key shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
@@ -572,7 +542,7 @@ class Access:
         if key is not None:
             return key.status != ENABLED or scope not in self._bearer_of(key).scopes
         if self._registry is not None and self._registry.keys.is_over(secret):
-            return True  # another gateway may have extended the expiry of the key
+            return True  # another gateway may have extended the expiry
         if self._registry is not None and self._registry.keys.was_deleted(secret):
             return False  # a replaced secret never becomes valid again
         return not self._guesses.wait_s(neighbourhood(address))
@@ -598,7 +568,7 @@ class Access:
             if expired := self._find_expired(secret):
                 raise self._refused_expired(expired)
             if self._registry.keys.was_deleted(secret):
-                raise self._unknown()  # this is no guess, because the installation had this key before
+                raise self._unknown()  # no guess, because the installation had this key before
             raise self._guessed(address)
         if key.status == DISABLED:
             raise self._disabled()
@@ -611,8 +581,8 @@ class Access:
 
     def _bearer_of_token(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
         """
-        Return the bearer of an enrolment token. A token that is used up stays valid for devices that it enrolled,
-        because an answer with the key of a device may have been lost. Raises Refusal 401 if the token has ended.
+        A token that is used up stays valid for devices that it enrolled, because an answer with the key of a
+        device may have been lost. Raises Refusal 401 if the token has ended.
         """
         if token.ended_at <= self._clock.now():
             self.failed_attempts += 1
@@ -622,27 +592,26 @@ class Access:
         return Bearer(token.sender, frozenset({ENROLL}), expects=expects, token=token.id)
 
     def _check_address(self, name: str, address: str) -> None:
-        """Raise Refusal 403 if the key with this name may not be used from this address."""
+        """Raises Refusal 403."""
         places = self._places_of(name)
         if places and not any(address in networks for _, networks in places):
             message = "this API key may not be used from this address; see server.key_addresses"
             raise Refusal(403, "address_not_allowed", message)
 
     def _places_of(self, name: str) -> Sequence[tuple[Sequence[str], Networks]]:
-        """Return the networks of `server.key_addresses` for a key. Empty if the key may be used from everywhere."""
+        """Return nothing if the key may be used from everywhere."""
         if name in self._key_addresses:
             return (self._key_addresses[name],)
         return [places for pattern, places in self._key_addresses.items() if fnmatchcase(name, pattern)]
 
     def _chaining(self, name: str) -> Sequence[str]:
-        """Return the patterns of `server.chain_keys` that match a bearer."""
         return [pattern for pattern in self._chain_keys if fnmatchcase(name, pattern)]
 
     def _bearer_of(self, key: Key) -> Bearer:
         known, bearer = self._bearers.get(key.id, (None, None))
-        if bearer is None or known is not key:  # a changed key is a new object, so its bearer is made again
+        if bearer is None or known is not key:  # a changed key is a new object
             naming = self._chaining(key.name)
-            # "*" allows every key to chain, but does not make a key a gateway's
+            # "*" does not make a key a gateway's
             is_gateway = any(map(names_some, naming))
             bearer = Bearer(
                 key.name,
@@ -659,16 +628,15 @@ class Access:
 
     async def expects_of(self, number: int) -> tuple[Expectation, ...]:
         """
-        Return the facts about the key with this number that must still hold at a commit. For requests to an
-        upload address that was returned earlier.
+        Use them for requests to an upload address that was returned earlier.
 
-        Raises KeyEnded if the key was deleted, disabled or has expired. Without a readable registry,
-        nothing is checked.
+        Raises KeyEnded if the key was deleted, disabled or has expired. Without a readable registry, nothing
+        is checked.
         """
         if self._registry is None:
             return ()
         if self._registry.is_shared and self._registry.keys.find_by_number(number) is None:
-            # another gateway returned the address, and may have created the key just before
+            # another gateway may have created the key just before it returned the address
             await self._registry.wait_until_caught_up()
         key = self._registry.keys.find_by_number(number)
         if key is None or key.state(self._clock.now()) != ENABLED:
@@ -692,7 +660,7 @@ class Access:
         return None if self._registry is None else self._registry.keys.find_expired(secret)
 
     def _refused_expired(self, key: Key) -> Refusal:
-        """Count a request with the secret of an expired key, and return its refusal."""
+        """Count the request."""
         if key.status == DISABLED:
             return self._disabled()
         now = self._clock.now()
@@ -741,14 +709,14 @@ def _without_prefix(credential: str) -> str:
 
 
 def lacking(scope: str) -> Refusal:
-    """Return a 403 that names the missing scope and says how to give it to a key."""
+    """Say how to give the scope to a key."""
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
 
 
 def hidden_figures() -> Refusal:
-    """Return a 403 for a key that asks for figures which `privacy.min_group` hides."""
+    """`privacy.min_group` hides the figures from a key."""
     message = (
         "privacy.min_group hides figures of small groups of people, so keys read no figures; an operator may name "
         "this key in server.figure_keys"
@@ -762,8 +730,5 @@ def ended_token() -> Refusal:
 
 
 def key_ended() -> Refusal:
-    """
-    Return a 401 for a request that was admitted just before another gateway deleted, disabled or
-    replaced its key.
-    """
+    """Another gateway ended the key just after the request was admitted."""
     return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

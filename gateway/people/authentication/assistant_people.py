@@ -18,8 +18,8 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantPerson:
     """
-    A person who uses an assistant. `client` is the id of the person's program. `may_write`: the token also
-    allows writing. `claims` are the token's claims; the token itself is not stored.
+    `client` is the id of the person's program. `may_write`: the token also allows writing. `claims` are the
+    token's claims; the token itself is not stored.
     """
 
     holder: Holder
@@ -33,33 +33,25 @@ class AssistantPerson:
 
     @property
     def principal(self) -> str:
-        """
-        Return the same principal as in the console, so that the person has one share for the console
-        and all tokens.
-        """
+        """The person has one share for the console and all tokens."""
         return f"person {self.email}"
 
 
 def metadata_address(oauth: McpOAuthSettings) -> str:
-    """Return the address of the metadata: the well-known part, followed by the path of the resource."""
+    """The well-known part comes first, then the path of the resource."""
     parts = urlsplit(oauth.resource)
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
 def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
-    """
-    Return whether tokens are accepted at this path. The path of the configured resource may be longer,
-    because a proxy may add a prefix.
-    """
+    """A proxy may add a prefix to the path of the configured resource."""
     if not oauth.resource:
         return False
     return oauth.resource.endswith(FOR_PEOPLE) == path.endswith(FOR_PEOPLE)
 
 
 def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
-    """
-    Return the value of WWW-Authenticate, which tells clients where to get a token and with which scopes.
-    """
+    """Clients learn from it where to get a token and with which scopes."""
     parameters = {
         "error": error,
         "error_description": words,
@@ -70,14 +62,11 @@ def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", wor
 
 
 def step_up(oauth: McpOAuthSettings) -> str:
-    """
-    Return the challenge for a token that allows only reading. It also names the scopes that the token has.
-    """
+    """Name also the scopes that the token has, which allow only reading."""
     return challenge(oauth, error="insufficient_scope", scopes=f"{oauth.read_scope} {oauth.write_scope}")
 
 
 def no_credential(oauth: McpOAuthSettings) -> Refusal:
-    """Return a 401 that starts a sign-in."""
     message = (
         "sign in with your organization's provider, or send an API key as the whole Authorization header"
     )
@@ -85,7 +74,7 @@ def no_credential(oauth: McpOAuthSettings) -> Refusal:
 
 
 def bad_token(oauth: McpOAuthSettings, reason: str) -> Refusal:
-    """Return a 401 that names the failed check, but nothing of the token."""
+    """Name the failed check, but nothing of the token."""
     sent = challenge(oauth, error="invalid_token", words=f"the token is refused: {reason}")
     return Refusal(401, "invalid_token", f"the token is refused: {reason}", challenge=sent)
 

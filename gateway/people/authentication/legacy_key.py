@@ -15,12 +15,12 @@ from gateway.configuration.secret_file import SecretFile
 from spool.registry.keys import ENABLED, LEGACY_NAME, Key
 from spool.registry.scopes import SEND_AI_TELEMETRY
 
-LEGACY_ID = 0  # a number that no row of the key table has
+LEGACY_ID = 0  # no row of the key table has this number
 DEPLOYMENT = "deployment"
 
 
 class LegacyKey:
-    """The key in the file. A change of the file changes the key."""
+    """A change of the file changes the key."""
 
     def __init__(self, path: Path) -> None:
         self._file = SecretFile("server.api_key_file", path)
@@ -29,7 +29,7 @@ class LegacyKey:
 
     @property
     def key(self) -> Key:
-        """Return the deployment's key, which always has the scopes of Send AI Telemetry."""
+        """The key always has the scopes of Send AI Telemetry."""
         return Key(
             id=LEGACY_ID,
             name=LEGACY_NAME,
@@ -50,7 +50,7 @@ class LegacyKey:
         return hmac.compare_digest(_digest(secret), self.digest)
 
     def refresh(self) -> bool:
-        """Read the file if it changed, and return whether the key changed."""
+        """Return whether the key changed."""
         changed = self._file.refresh()
         if changed:
             self.digest = _digest(self._file.value)

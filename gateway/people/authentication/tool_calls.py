@@ -13,26 +13,27 @@ from spool.registry.operators import Actor
 
 DAY_S = 86_400
 MINUTE_S = 60
-# For each tool call that the limit allows, this number of messages is allowed, such as lists and pings.
+# such as lists and pings, for each allowed tool call
 MESSAGES_A_CALL = 10
 
 
 class ToolCalls:
     """
-    Counts of tool calls: per day in the registry, and per minute in this process. `settings` is called for
-    every tool call, so that a reload takes effect.
+    Counts are per day in the registry, and per minute in this process.
+
+    `settings` is called for every tool call, so that a reload takes effect.
     """
 
     def __init__(self, clock: Clock, settings: Callable[[], McpSettings], kept: ToolCallTable | None) -> None:
         self._clock = clock
         self._settings = settings
-        self._kept = kept  # the stored counts; None while the registry is damaged
+        self._kept = kept  # None while the registry is damaged
         self._per_minute = 0
         self._minute: Buckets | None = None
         self._messages: Buckets | None = None
 
     async def charge(self, name: str, actor: Actor) -> None:
-        """Count one tool call. If the call would exceed a limit, Refusal 429 names its setting."""
+        """Raises Refusal 429, which names the setting of the limit."""
         settings = self._settings()
         self._configure(settings.calls_per_minute)
         minute = self._minute
@@ -48,9 +49,7 @@ class ToolCalls:
                 raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
 
     def count(self, name: str) -> None:
-        """
-        Count one message of any kind. Refusal 429 above MESSAGES_A_CALL times the allowed number of calls.
-        """
+        """Raises Refusal 429 above MESSAGES_A_CALL times the allowed number of calls."""
         self._configure(self._settings().calls_per_minute)
         if self._messages is None:
             return
@@ -63,7 +62,7 @@ class ToolCalls:
         self._messages.charge(name)
 
     def _configure(self, per_minute: int) -> None:
-        """Create the buckets for the setting. If the setting changes, the new buckets start full."""
+        """New buckets start full."""
         if per_minute != self._per_minute:
             self._minute = self._of(per_minute)
             self._messages = self._of(MESSAGES_A_CALL * per_minute)

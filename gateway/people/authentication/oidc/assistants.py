@@ -43,14 +43,13 @@ _GROUPS_LEFT_OUT = (
     "the token leaves out groups that you are in, and roles depend on groups; configure the provider "
     "to send fewer groups, for example only those of Tollhouse"
 )
-# Outcomes of token checks, for the metric.
+# for the metric
 ADMITTED, INVALID, NO_SCOPE, NOT_LET, DOWN = "admitted", "invalid", "no_scope", "not_let", "provider_down"
 
 
 class AssistantSignIns:
     """
-    Checks of assistants' tokens. `settings` returns the current settings of [mcp.oauth]. `told` is called
-    with the outcome of each check.
+    `settings` returns the current settings of [mcp.oauth]. `told` is called with the outcome of each check.
     """
 
     def __init__(
@@ -72,8 +71,8 @@ class AssistantSignIns:
 
     async def admit(self, text: str, *, address: str) -> AssistantPerson:
         """
-        Return the person of a token. Refusal 401 for an invalid token, 403 for a person without access, and
-        503 while the provider's keys cannot be fetched.
+        Raises Refusal 401 for an invalid token, 403 for a person without access, and 503 while the provider's
+        keys cannot be fetched.
         """
         oauth = self._settings()
         try:
@@ -97,7 +96,7 @@ class AssistantSignIns:
         return person
 
     async def still(self, person: AssistantPerson, *, address: str) -> AssistantPerson:
-        """Return the person with the current rights. Refuses as `admit` does."""
+        """Return current rights. Refuses as `admit` does."""
         oauth = self._settings()
         try:
             return await self._person(person.claims, oauth, address)
@@ -108,8 +107,9 @@ class AssistantSignIns:
 
     async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
         """
-        Return the claims of a token. A refused token counts as a guess from its address. The address is
-        charged before the check, unless the token was valid recently.
+        A refused token counts as a guess from its address.
+
+        The address is charged before the check, unless the token was valid recently.
         """
         if self._provider.knows(text):
             return await self._judged(text, oauth)
@@ -156,7 +156,7 @@ class AssistantSignIns:
         )
 
     async def _first_holder(self, claims: Claims, address: str) -> Holder:
-        """Add a person who is not an operator yet, as a first sign-in to the console would."""
+        """A first sign-in to the console would add the person as well."""
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
             raise self._not_let(_CONSOLE_FIRST)
@@ -172,9 +172,7 @@ class AssistantSignIns:
         return self._holder(operator, person, claims)
 
     def _as_person(self, claims: Claims, known: Operator) -> Person:
-        """
-        Return the person that a token names. If the token has no address, the operator's address is used.
-        """
+        """Use the operator's address if the token has none."""
         person_claims = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
             person_claims |= {"email": known.email, "email_verified": True}
@@ -197,7 +195,6 @@ class AssistantSignIns:
         return Holder(person=operator.email, groups=person.groups, base=base, has_default_role=closed)
 
     def _hang_on_groups(self) -> bool:
-        """Return whether a person's groups affect their rights."""
         by_settings = self._oidc.roles or self._oidc.allowed_groups
         return bool(by_settings) or any(role.groups for role in self._registry.roles.all())
 

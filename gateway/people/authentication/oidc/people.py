@@ -20,7 +20,7 @@ _PLAIN_SUBJECT = re.compile(r"[a-z0-9._-]{1,64}")
 
 
 def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Person:
-    """Return the person of a checked ID token. Raises SignInProblem if this person may not sign in."""
+    """`claims` are checked. Raises SignInProblem if the person may not sign in."""
     groups = _groups(claims, settings.groups_claim) or ()
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
@@ -40,10 +40,7 @@ def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Per
 
 
 def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
-    """
-    Return whether a person gets `default_role`. This is the case if the settings map groups to roles, but map
-    no group of this person.
-    """
+    """The settings then map groups to roles, but no group of this person."""
     return bool(settings.roles) and not _mapped(groups, settings)
 
 
@@ -74,8 +71,8 @@ def _name(claims: Claims, settings: OidcSettings) -> str:
 
 def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
     """
-    Return the trimmed, lower-case address if the provider has verified it. Without verification, anybody
-    could write another person's address into a profile and sign in as that person.
+    Without verification, anybody could write another person's address into a profile and sign in as that
+    person.
     """
     verified = claims.get("email_verified", settings.assume_verified_email)
     email = claims.get("email")
@@ -88,7 +85,7 @@ def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
 
 
 def says_groups(claims: Claims, settings: OidcSettings) -> bool:
-    """Return whether a token states the person's groups. An empty list is a statement as well."""
+    """An empty list is a statement as well."""
     return _groups(claims, settings.groups_claim) is not None
 
 
@@ -97,7 +94,7 @@ def has_verified_email(claims: Claims, settings: OidcSettings) -> bool:
 
 
 def _groups(claims: Claims, claim: str) -> tuple[str, ...] | None:
-    """Return the groups, or None if the token does not state them."""
+    """Return None if the token does not state groups."""
     claim_value: Any = claims.get(claim)
     if claim_value is None and "." in claim:
         claim_value = claims

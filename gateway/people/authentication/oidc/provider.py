@@ -43,11 +43,11 @@ _BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
 
 MAX_ANSWER_BYTES = 256 * 1024
 
-KEEP_S = 3600.0  # seconds; the maximum time for which a key that the provider has withdrawn is still trusted
-# minimum seconds between two fetches that tokens cause, so that invented tokens cause few requests
+KEEP_S = 3600.0  # a key that the provider has withdrawn is trusted no longer
+# between two fetches that tokens cause, so that invented tokens cause few requests
 AGAIN_S = 30.0
 MAX_KEYS = 100
-# maximum number of keys to try for a token without a key id; providers with several keys usually state the id
+# for a token without a key id; providers with several keys usually state the id
 MAX_TRIES = 4
 MAX_VERIFIED = 1000
 _TYPE_OF = {"RS256": "RSA", "ES256": "EC"}
@@ -64,10 +64,7 @@ class _Description:
 
 @dataclass(frozen=True, kw_only=True)
 class GrantedTokens:
-    """
-    Tokens from the provider. `claims` come from the checked ID token, or are None if a refresh returned
-    no ID token.
-    """
+    """`claims` are checked, or None if a refresh returned no ID token."""
 
     claims: Claims | None
     refresh: str | None
@@ -93,11 +90,10 @@ class IdentityProvider:
         await self._client.close()
 
     async def probe(self) -> None:
-        """Fetch everything that a sign-in needs, before a person is sent to the provider."""
+        """Fetch everything before a person is sent to the provider."""
         await self._fetch_keys()
 
     async def sign_in_address(self, *, state: str, nonce: str, verifier: str) -> str:
-        """Return the provider's address to which the browser is sent."""
         address = (await self._described()).authorization
         query = {
             "response_type": "code",
@@ -112,41 +108,36 @@ class IdentityProvider:
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
 
     async def redeem(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
-        """
-        Exchange a code for tokens. Raises GrantRefused for a used or unknown code, and TokenRefused for
-        an invalid token.
-        """
+        """Raises GrantRefused for a used or unknown code, and TokenRefused for an invalid token."""
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
         answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
         claims = await self._id_claims(answer.get("id_token"), nonce=nonce)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")))
 
     async def refresh(self, token: str) -> GrantedTokens:
-        """
-        Exchange a refresh token for new tokens. Raises GrantRefused if the person may no longer be signed in.
-        """
+        """Raises GrantRefused if the person may no longer be signed in."""
         answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": token})
         id_token = answer.get("id_token")
         claims = None if id_token is None else await self._id_claims(id_token, nonce=None)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
 
     async def logout_claims(self, text: str) -> Claims:
-        """Return the claims of a logout token. Raises TokenRefused if this provider did not issue it."""
+        """Raises TokenRefused if this provider did not issue the token."""
         token = read_token(text)
         check_logout_token(token.claims, self._expected())
         return await self._signed(token)
 
     async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
         """
-        Return the claims of an access token. Raises TokenRefused if the token is not for this server or not
-        valid now. The signature is checked last, because that check is the most expensive.
+        Raises TokenRefused if the token is not for this server or not valid now.
+
+        The check of the signature is the most expensive, so it is last.
         """
         token = read_access_token(text)
         check_access_token(token.claims, expected)
         return await self._signed(token)
 
     def knows(self, text: str) -> bool:
-        """Return whether the signature of a token was verified recently."""
         return self._keys.know(text)
 
     async def discovery(self) -> Mapping[str, Any]:
@@ -158,7 +149,7 @@ class IdentityProvider:
         return await self._signed(token)
 
     async def _signed(self, token: SignedToken) -> Claims:
-        """Return the claims of a token that the provider signed. Raises TokenRefused for any other token."""
+        """Raises TokenRefused if the provider has not signed the token."""
         if not await self._keys.have_signed(token):
             raise TokenRefused("no key of the provider has signed it")
         return token.claims
@@ -186,7 +177,6 @@ class IdentityProvider:
     async def _post(
         self, described: _Description, address: str, form: Mapping[str, str]
     ) -> tuple[int, Mapping[str, Any]]:
-        """Send a form as the client of [oidc], and return status and response."""
         headers = {}
         sent = {**form, "client_id": self._settings.client_id}
         if self._secret is not None:
@@ -248,7 +238,7 @@ def _text(value: object) -> str | None:
 
 
 async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
-    """Return why people cannot sign in with the provider now, or "" if its addresses and keys were found."""
+    """Return "" if addresses and keys were found."""
     try:
         provider = IdentityProvider(settings, "", clock)
     except ConfigError as error:
@@ -264,8 +254,9 @@ async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
 
 async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequence[str]:
     """
-    List the features that assistants need and that the provider lacks, one sentence each. Empty if the
-    provider does not respond, because `provider_problem` reports that.
+    Write one sentence each.
+
+    Return nothing if the provider does not respond, because `provider_problem` reports that.
     """
     try:
         provider = IdentityProvider(settings, "", clock)
@@ -296,9 +287,7 @@ def _missing(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 class ProviderClient:
-    """
-    The HTTP client of a provider. It opens connections at the first request and keeps them until `close`.
-    """
+    """Connections are opened at the first request and kept until `close`."""
 
     def __init__(self, settings: OidcSettings) -> None:
         self._settings = settings
@@ -306,7 +295,6 @@ class ProviderClient:
         self._context: ssl.SSLContext | None = None
 
     async def get(self, url: str) -> dict[str, Any]:
-        """Fetch the JSON object at an address."""
         status, document = await self._request("GET", url, None, {})
         if status != 200:
             raise ProviderDown(f"{url} answers {status}")
@@ -315,7 +303,6 @@ class ProviderClient:
     async def post(
         self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, Any]]:
-        """Send a form, and return the status and the JSON object of the response."""
         return await self._request("POST", url, form, headers)
 
     async def close(self) -> None:
@@ -353,9 +340,7 @@ class ProviderClient:
         return self._session
 
     def _tls_of(self, url: str) -> ssl.SSLContext | bool:
-        """
-        Return the TLS context for an address. Reading the certificates takes 25 ms, so plain http skips it.
-        """
+        """Reading the certificates takes 25 ms, so plain http skips it."""
         if url.startswith("http://") and not self._settings.proxy:
             return True
         if self._context is None:
@@ -398,16 +383,16 @@ class SigningKeys:
         self._one_at_a_time = asyncio.Lock()
 
     def know(self, text: str) -> bool:
-        """Return whether a token was verified before with the keys that are trusted now."""
+        """Only keys that are trusted now count."""
         return not self._are_old and _hash_of(text) in self._verified
 
     async def have_signed(self, token: SignedToken) -> bool:
         """
-        Return whether one of the keys signed a token. If no key did, fetch the keys again, because the
-        provider may have a new key without an id.
+        If no key signed the token, fetch the keys again, because the provider may have a new key without an
+        id.
         """
         tried = None
-        # A token with a known key must not wait while the keys are fetched for a token with an unknown key.
+        # A token with a known key must not wait for an unknown one.
         if not self._are_old:
             tried = self._loaded_at
             if self.know(token.text) or await self._verify(token):

@@ -29,23 +29,19 @@ from spool.registry.registry import Registry
 
 _log = logging.getLogger(__name__)
 
-# the path below the console's address to which the provider returns the browser
+# the provider returns the browser to this path below the console's address
 CALLBACK = "api/oidc-callback"
-BEGUN_LIFE_S = 600.0  # seconds for a person to type a password at the provider
+BEGUN_LIFE_S = 600.0  # for a person to type a password at the provider
 MAX_BEGUN = 1000
 MAX_LOGOUT_IDS = 10_000
 LOOK_EVERY_S = 15.0
-# seconds after a session's check is due; if the session's own gateway has not done the check by then, other
-# gateways end the session
+# other gateways end the session if its own gateway has not done a due check by then
 GRACE_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
-    """
-    A sign-in that the provider has not answered yet. `browser` is the secret in the cookie, and `place` is
-    the address where the sign-in started.
-    """
+    """`browser` is the secret in the cookie, and `place` the address where the sign-in started."""
 
     place: str
     browser: str
@@ -56,9 +52,7 @@ class _Begun:
 
 @dataclass(kw_only=True)
 class _Checked:
-    """
-    The next check of a session, with its refresh token. The token is None if the provider returned no new token.
-    """
+    """The token is None if the provider returned no new one."""
 
     token: str | None
     due: float
@@ -111,11 +105,8 @@ class ProviderSignIns:
         return address, browser
 
     async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:
-        """
-        Create a session from the parameters that the browser returns, and return the session's secret. Raises
-        SignInProblem with the reason for a failure.
-        """
-        # each sign-in can be used only once, whatever its result
+        """Return the session's secret. Raises SignInProblem with the reason for a failure."""
+        # whatever its result
         begun = self._begun.pop(answer.get("state", ""), None)
         if begun is None or begun.ends_at <= self._clock.monotonic() or not _is_same(begun.browser, browser):
             raise SignInProblem("state")
@@ -178,7 +169,6 @@ class ProviderSignIns:
         return ended
 
     async def run(self) -> None:
-        """Check at regular intervals whether sessions are due for a check."""
         while True:
             try:
                 await self.check_due()
@@ -206,16 +196,13 @@ class ProviderSignIns:
                 await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """End a session. If another task ends the same session at this moment, nothing fails."""
+        """Another task may end the same session."""
         await self._operators.end_sessions_where(
             lambda other: other.digest == session.digest, actor=self._actor
         )
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
-        """
-        Return whether the provider still knows the person with the same role. If the provider does not
-        respond, return True and repeat the check later.
-        """
+        """Return True if the provider does not respond, and repeat the check later."""
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.take_check(session, until=until):
             return False
@@ -241,7 +228,6 @@ class ProviderSignIns:
         return person.subject == session.subject and has_same_role and has_same_groups
 
     def _check_unused(self, id: str) -> None:
-        """Raise TokenRefused if this logout token was used before."""
         now = self._clock.now()
         while self._logouts and (
             next(iter(self._logouts.values())) <= now or len(self._logouts) >= MAX_LOGOUT_IDS

@@ -17,16 +17,16 @@ import msgspec
 
 from gateway.people.authentication.oidc.problems import TokenRefused
 
-# bits of an RSA key; shorter keys can be broken, and longer keys block the event loop
+# shorter keys can be broken, and longer keys block the event loop
 RSA_BITS = range(2048, 8193)
-# the members of a key that are read; a private key is ignored, even if a provider publishes it
+# a private key is ignored, even if a provider publishes it
 _PUBLIC = ("kty", "crv", "n", "e", "x", "y")
 _LIBRARY = jwt.PyJWS()
 
 MAX_CHARACTERS = 16 * 1024
 _TYPES = ("at+jwt", "application/at+jwt", "jwt")
 _OF_ID_TOKENS = ("at_hash", "c_hash")
-# Claims in which providers state the kind of a token.
+# of tokens, by provider
 _KIND_CLAIMS = ("typ", "token_type", "token_use")
 _ACCESS_KINDS = (*_TYPES, "bearer", "access", "access_token", "urn:ietf:params:oauth:token-type:access_token")
 _MOST_CLIENT = 200
@@ -34,9 +34,7 @@ _MOST_SCOPES = 1000
 
 
 def parts_of(text: str) -> tuple[Mapping[str, Any], bytes]:
-    """
-    Return header and payload without checking the signature. Raises ValueError if it is not a signed token.
-    """
+    """Do not check the signature. Raises ValueError if it is not a signed token."""
     try:
         token = _LIBRARY.decode_complete(text, options={"verify_signature": False})
     except jwt.InvalidTokenError as error:
@@ -45,11 +43,7 @@ def parts_of(text: str) -> tuple[Mapping[str, Any], bytes]:
 
 
 def is_signed(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
-    """
-    Return whether a token is signed with a public key (JWK).
-
-    The algorithm must fit the key's type, so a public key is never used as a shared secret.
-    """
+    """The algorithm must fit the key's type, so a public key is never used as a shared secret."""
     if algorithm == "ES256" and key.get("crv") != "P-256":
         return False
     public = {name: key[name] for name in _PUBLIC if name in key}
@@ -63,7 +57,7 @@ def is_signed(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
     return True
 
 
-Claims = Mapping[str, Any]  # the claims of a token
+Claims = Mapping[str, Any]
 
 ALGORITHMS = ("RS256", "ES256")
 MAX_TOKEN_CHARACTERS = 64 * 1024
@@ -75,7 +69,7 @@ LOGOUT_TOKEN_LIFE_S = 300.0
 
 @dataclass(frozen=True, kw_only=True)
 class SignedToken:
-    """A token as it was sent. Check its signature before trusting its content."""
+    """Check the signature before trusting the content."""
 
     algorithm: str
     kid: str | None
@@ -89,7 +83,7 @@ class SignedToken:
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """The issuer and the client that a token must name, and the time at which it must be valid."""
+    """The token must name issuer and client, and be valid `now`."""
 
     issuer: str
     client_id: str
@@ -98,7 +92,7 @@ class Expected:
 
 
 def read_token(text: object) -> SignedToken:
-    """Parse a token. Raises TokenRefused unless it is a signed token with an accepted algorithm."""
+    """Raises TokenRefused unless it is a signed token with an accepted algorithm."""
     if not isinstance(text, str) or len(text) > MAX_TOKEN_CHARACTERS:
         raise TokenRefused("it is not a token, or longer than 64 KiB")
     try:
@@ -121,8 +115,9 @@ def read_token(text: object) -> SignedToken:
 
 def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> None:
     """
-    Raise TokenRefused unless it is an ID token for this client. `nonce` is None after a refresh, because the
-    new token need not repeat it.
+    A new token need not repeat the nonce after a refresh, so it is None then.
+
+    Raises TokenRefused.
     """
     _check_audience(claims, expected)
     check_subject(claims)
@@ -175,19 +170,19 @@ def _check_audience(claims: Claims, expected: Expected) -> None:
 
 
 def check_subject(claims: Claims) -> None:
-    """Raise TokenRefused unless the token names a person."""
+    """Raises TokenRefused."""
     if not _is_text(claims.get("sub")):
         raise TokenRefused("it names no person (sub)")
 
 
 def check_not_from_later(claims: Claims, latest: float) -> None:
-    """Raise TokenRefused if the token was issued after `latest`, or becomes valid only after it."""
+    """Raises TokenRefused."""
     if time_of(claims, "iat") > latest or ("nbf" in claims and time_of(claims, "nbf") > latest):
         raise TokenRefused("it is from the future; compare the clocks of the provider and of this machine")
 
 
 def time_of(claims: Claims, name: str) -> float:
-    """Return the time in a claim. Raises TokenRefused if the claim has no time."""
+    """Raises TokenRefused if the claim has no time."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         raise TokenRefused(f"it has no time {name}")
@@ -207,10 +202,7 @@ def _claims(payload: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAccess:
-    """
-    The values that an access token must name, and the time at which it must be valid. Without `clients`,
-    every client is accepted.
-    """
+    """Without `clients`, every client is accepted."""
 
     issuer: str
     audiences: Collection[str]
@@ -221,7 +213,7 @@ class ExpectedAccess:
 
 
 def read_access_token(text: str) -> SignedToken:
-    """Parse an access token. Raises TokenRefused if it cannot be a signed access token."""
+    """Raises TokenRefused if it cannot be a signed access token."""
     if len(text) > MAX_CHARACTERS:
         raise TokenRefused("it is longer than 16 KiB")
     token = read_token(text)
@@ -231,10 +223,7 @@ def read_access_token(text: str) -> SignedToken:
 
 
 def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
-    """
-    Raise TokenRefused unless an access token is for this server and valid now. The message names the failed
-    check, but no value of the token.
-    """
+    """Name the failed check in TokenRefused, but no value of the token."""
     if claims.get("iss") != expected.issuer:
         raise TokenRefused("it is from another issuer (iss)")
     stated_audience = claims.get("aud")
@@ -262,13 +251,13 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
 
 
 def client_of(claims: Claims) -> str:
-    """Return the id of the client that requested the token, or "" if the token does not name it."""
+    """Return "" if the token does not name the client."""
     client = claims.get("client_id", claims.get("azp"))
     return client[:_MOST_CLIENT] if isinstance(client, str) and client.isprintable() else ""
 
 
 def lets(claims: Claims, scope: str) -> bool:
-    """Return whether a token has a scope. Providers may put a prefix that ends with `/` before the scope."""
+    """Providers may put a prefix that ends with `/` before the scope."""
     scope_claim = claims.get("scope", claims.get("scp"))
     granted = (
         scope_claim.split()
@@ -281,6 +270,6 @@ def lets(claims: Claims, scope: str) -> bool:
 
 
 def leaves_groups_out(claims: Claims, claim: str) -> bool:
-    """Return whether the token lacks groups because the person is in too many of them."""
+    """The person may be in too many groups for a token."""
     elsewhere = claims.get("_claim_names")
     return claims.get("hasgroups") in (True, "true") or (isinstance(elsewhere, dict) and claim in elsewhere)
