@@ -26,9 +26,9 @@ from spool.sql.schemas import FIRST, schema_digests
 @dataclass(frozen=True, kw_only=True)
 class Migration:
     """
-    A migration to the next version. Its files in schema/ run in order.
+    Files in schema/ run in order.
 
-    `narrows` means that nodes of earlier versions cannot use the schema afterwards.
+    `narrows`: nodes of earlier versions cannot use the schema afterwards.
     """
 
     files: Sequence[str] = ()
@@ -71,7 +71,7 @@ FACTS = """
           autovacuum_vacuum_cost_delay = 0)"""
 READ = "SELECT name, value FROM {schema}.facts WHERE name IN ('version', 'oldest_node', 'digests')"
 
-UNFINISHED = "unfinished copy"  # marks a schema that is being filled from another storage
+UNFINISHED = "unfinished copy"  # a schema that is being filled from another storage
 
 # Check whether a node may begin a session. The lock makes the node wait for a running migration. Otherwise
 # the migration would not see this node.
@@ -83,7 +83,7 @@ MAY_JOIN = f"""
             OR name = '{UNFINISHED}'
            FOR SHARE) AS fitting"""
 
-# Select the nodes that are too old for a migration.
+# too old for a migration
 OLDER_NODES = f"""
     SELECT DISTINCT name, version, schema_version FROM {{schema}}.nodes
      WHERE {LIVE} AND schema_version < %(oldest)s
@@ -94,14 +94,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSchema:
-    """The facts of a schema about its versions. `version` is 0 if the schema does not exist."""
+    """`version` is 0 if the schema does not exist."""
 
     version: int = 0
     oldest_node: int = 0
     digests: Sequence[str] = ()
 
     def check(self, versions: Sequence[Migration] = VERSIONS) -> None:
-        """Raise OtherSchema if a node with these versions cannot use the schema."""
+        """Raises OtherSchema."""
         own, known = FIRST + len(versions) - 1, version_digests(versions)
         common = min(len(known), len(self.digests))
         if self.version and (not common or known[:common] != list(self.digests[:common])):
@@ -126,7 +126,7 @@ def read_script(name: str) -> str:
 
 
 async def found_version(database: Database) -> int:
-    """Return the version of the schema in the database, or 0 if the schema does not exist."""
+    """Return 0 if the schema does not exist."""
     return (await found_schema(database)).version
 
 
@@ -135,7 +135,7 @@ async def found_schema(database: Database) -> FoundSchema:
 
 
 async def usable_schema(database: Database) -> FoundSchema:
-    """Return the facts of the schema. Raises OtherSchema if this build cannot use it."""
+    """Raises OtherSchema if this build cannot use the schema."""
     found = await found_schema(database)
     found.check()
     return found
@@ -158,14 +158,14 @@ async def migrate(
             _log.warning("%s: waiting for it", error, extra={"action": "migration_waits"})
         else:
             return
-        # pause without the lock, so that other processes do not wait for this one
+        # other processes do not wait for this one
         await asyncio.sleep(random.uniform(0.5, 1.5))
 
 
 async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
-    """Upgrade the schema as `migrate` does. If another process blocks it for long, raise BeingMigrated."""
+    """Raise BeingMigrated if another process blocks this one for long."""
     found = await found_schema(database)
     found.check(versions)
     if len(found.digests) >= len(versions):
@@ -179,7 +179,7 @@ async def try_to_migrate(
 
 
 def join_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
-    """Return the parameters of MAY_JOIN: the versions that `FoundSchema.check` accepts."""
+    """`FoundSchema.check` accepts these versions."""
     return {
         "versions": [str(version).encode() for version in range(FIRST, own + 2)],
         "oldest": [str(oldest).encode() for oldest in range(FIRST, own + 1)],
@@ -187,14 +187,12 @@ def join_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
 
 
 def check_joining(database: Database, connection: Connection) -> None:
-    """Raise OtherSchema if the schema was upgraded too far for this release after it was opened."""
+    """The schema may have been upgraded after it was opened. Raises OtherSchema."""
     _stored_schema(database, connection).check()
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
-    """
-    Create the schema and the table of facts, unless they exist. Another process may create them at the same time.
-    """
+    """Another process may create them at the same time."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise NotAllowed(
@@ -202,7 +200,7 @@ def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -
             "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
         )
     _wait_for_others(connection)
-    # Check first, because CREATE SCHEMA IF NOT EXISTS needs a privilege on the database even if the schema exists.
+    # CREATE SCHEMA IF NOT EXISTS needs a privilege on the database even if the schema exists
     if connection.execute("SELECT to_regnamespace(%s)", (database.schema,)).fetchone() == (None,):
         with suppress(*ALREADY_THERE), connection.transaction():
             connection.execute(database.fill_in_names("CREATE SCHEMA {schema}"))
@@ -238,7 +236,7 @@ def _migrate(database: Database, versions: Sequence[Migration], connection: Conn
 
 
 def _check_nodes(database: Database, connection: Connection, oldest: int, target: int) -> None:
-    """Raise NotAllowed while a node runs that is too old for the upgraded schema."""
+    """Raises NotAllowed."""
     parameters = {"oldest": oldest, "now": database.now_parameter()}
     older = connection.execute(database.fill_in_names(OLDER_NODES), parameters).fetchall()
     if older:

@@ -14,7 +14,7 @@ from spool.log.partial_reports import PartialReport, kind_of_key, version_of
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 
-# blocks of the table's file per transaction: some 20,000 rows, which take a fraction of a second
+# some 20,000 rows per transaction, which take a fraction of a second
 STEP_BLOCKS = 256
 
 _BLOCKS = "SELECT pg_relation_size('{{schema}}.{table}') / current_setting('block_size')::bigint"
@@ -91,14 +91,11 @@ class PostgresPartialReports:
     def ask_versions(
         self, connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
-        """
-        Query the versions of waiting reports under these keys, inside an append. Keys without a report are omitted.
-        """
+        """Keys without a report are omitted."""
         cursor = connection.execute(self._database.fill_in_names(_VERSIONS), (list(keys),))
         return lambda: dict(cursor.fetchall())
 
     def write_changes(self, connection: Connection, plan: Plan) -> None:
-        """Write the changes that a commit makes to partial reports, inside an append."""
         deleted_keys = sorted(key for key, report in plan.partial_reports.items() if report is None)
         reports = sorted(report for report in plan.partial_reports.values() if report is not None)
         if deleted_keys:
@@ -161,7 +158,6 @@ class PostgresHeard:
         self._database = database
 
     def write_heard(self, connection: Connection, plan: Plan) -> None:
-        """Write the senders that reported the calls of a commit, inside an append."""
         if plan.heard:
             senders = set[bytes]().union(*plan.heard.values())
             connection.execute(self._database.fill_in_names(_NOTE), (plan.at, sorted(senders)))
@@ -174,12 +170,10 @@ class PostgresHeard:
         )
 
     async def delete_old(self, before: float) -> int:
-        """
-        Delete old senders. This waits for no standby: if a failover restores them, they are deleted again.
-        """
+        """Wait for no standby: if a failover restores old senders, they are deleted again."""
         return await remove_aged(self._database, "heard", "at", before=before)
 
 
 def _end_of_prefix(begin: bytes) -> bytes:
-    """Return a key that sorts directly after all keys with this prefix."""
+    """The key sorts directly after all keys with this prefix."""
     return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

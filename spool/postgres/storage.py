@@ -60,8 +60,6 @@ NO_OTHER_LIMITS = ContainerSettings()
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresSpool:
-    """The log and all tables that belong to it."""
-
     database: Database
     log: PostgresLog
     deliveries: PostgresDeliveries
@@ -74,10 +72,7 @@ class PostgresSpool:
     book: StreamBook
 
     async def close(self) -> None:
-        """
-        Finish the running commits, then close all parts, even if closing one of them fails. The
-        database stays open.
-        """
+        """Close all parts, even if closing one of them fails. The database stays open."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.log.close)
             stack.push_async_callback(self.devices.close)
@@ -97,15 +92,16 @@ async def open_spool(
     durability: str = REPLICATED,
     confirmed: ConfirmedCommits | None = None,
 ) -> PostgresSpool:
-    """Open the spool. The schema must exist in this version."""
+    """The schema must exist in this version."""
 
     reports = PostgresPartialReports(database)
     heard = PostgresHeard(database)
 
     def ask_other_tables(connection: Connection, submissions: Sequence[Submission]) -> Callable[[Plan], None]:
         """
-        Query everything that the commit's other tables need. Return the function that writes them in the
-        transaction of the commit.
+        Query what the commit's other tables need.
+
+        The returned function writes them in the transaction of the commit.
         """
         follow_streams = streams.apply_commit(connection, database, submissions)
 
@@ -119,7 +115,7 @@ async def open_spool(
         return write_other_tables
 
     async def delete_old_totals(now: float) -> bool:
-        """Delete some old totals of streams. Return True if any were found."""
+        """Return True if any were found."""
 
         def find_settled(connection: Connection) -> streams.SettledTotals | None:
             first = lowest_stored(database, connection, UNIT_COST)

@@ -50,17 +50,14 @@ _REMOVE_SETTLED = """
 
 
 class PostgresStreamRows(SqlStreamRows):
-    """The rows of streams. One round trip reads everything that the operations of a commit need."""
+    """One round trip reads everything that the operations of a commit need."""
 
     def __init__(self, connection: Connection, database: Database) -> None:
         self._pipelined = PostgresConnection(connection, database.fill_in_names)
         super().__init__(self._pipelined)
 
     def ask_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
-        """
-        Query the streams and totals of these operations in a pipeline. Call the returned function after
-        the pipeline ends.
-        """
+        """Call the returned function after the pipeline ends."""
         names = sorted({operation.stream for operation in operations})
         rows = self._pipelined.send_query(_NAMED, names=names)
         sums = {
@@ -77,7 +74,7 @@ class PostgresStreamRows(SqlStreamRows):
         return note_rows
 
     def _stored_values(self, total: Total) -> Mapping[str, object]:
-        # PostgreSQL rejects JSON with U+0000, so a list that is filtered by dimension would fail.
+        # PostgreSQL rejects JSON with U+0000.
         dimensions = {
             _replace_nul(name): [_replace_nul(value) for value in values]
             for name, values in total.dimensions.items()
@@ -93,7 +90,7 @@ class PostgresStreams(SqlStreams):
 
     @classmethod
     async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
-        """Open the streams. The first call stores the present time, from which on totals are complete."""
+        """The first call stores the present time, from which on totals are complete."""
         now = repr(clock.now()).encode()
         await database.run(lambda on: facts.add(PostgresConnection(on, database.fill_in_names), SINCE, now))
         return cls(PostgresTransactions(database))
@@ -103,7 +100,7 @@ class PostgresStreams(SqlStreams):
 
 
 def add_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
-    """Extend the version query of a group, so that it also checks the expectations about streams."""
+    """Check also the expectations about streams."""
 
     def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claimed_streams(keys)
@@ -163,13 +160,13 @@ def _unit_cost_operations(records: Iterable[Record]) -> list[UnitCostOperation]:
 
 
 class SettledTotals(NamedTuple):
-    """Totals that may be deleted, one per position, in the state in which they were read."""
+    """One per position, in the state in which they were read."""
 
     streams: list[str]
     keys: list[str]
     updated: list[float]
     sizes: list[int]
-    since: float  # totals that start at or after this time count as complete, if they are not deleted
+    since: float  # later totals count as complete, if they are not deleted
 
 
 def settled_totals(

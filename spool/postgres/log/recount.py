@@ -30,21 +30,21 @@ from spool.postgres.log.finds import BookedMeanwhile, count, read_unbooked, sum_
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
-COMMITS = 2048  # number of commit rows per slice
-NUMBERS = 4096  # record numbers of a topic per slice
+COMMITS = 2048  # rows per slice
+NUMBERS = 4096  # of a topic per slice
 
 TermCounter = Counter[tuple[str, str]]
 
 
 class RouteTerms(Protocol):
-    """Terms of the routes, read in the same snapshot as the accounting."""
+    """Read in the same snapshot as the accounting."""
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
 
 
 @dataclass(kw_only=True)
 class Border:
-    """The state at one moment: the counters to check, and the range of the recount."""
+    """The counters to check at one moment, and the range of the recount."""
 
     counters: TermCounter = field(default_factory=Counter)
     carried: TermCounter = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class Border:
 
     @property
     def kept_counts(self) -> TermCounter:
-        """Return the number of stored records by topic, computed from their numbers."""
+        """Compute it from the numbers."""
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
             if number > 1:
@@ -65,7 +65,7 @@ class Border:
 
 
 def read_border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
-    """Read the state in one snapshot, so that counters, uncounted commits and routes are consistent."""
+    """One snapshot keeps counters, uncounted commits and routes consistent."""
     marks = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     newest = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     assert marks is not None
@@ -83,17 +83,16 @@ def read_border(database: Database, connection: Connection, routes: RouteTerms) 
 
 @dataclass(kw_only=True)
 class Recount:
-    """The result of a recount: terms, one sentence for each problem, and the damage found."""
+    """`wrong` has one sentence for each problem."""
 
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
     damage: list[tuple[str, Damage]] = field(default_factory=list)
-    # commit -> checksum of its row, if the terms are damaged
+    # commits with damaged terms -> checksum of the row
     unread: dict[int, int] = field(default_factory=dict)
 
 
 async def recount_commits(database: Database, found: Border) -> Recount:
-    """Recount from commit rows only."""
     recounted = Recount(sums=Counter(found.carried))
     last = found.first_commit - 1
     while last < found.last_commit:
@@ -104,7 +103,7 @@ async def recount_commits(database: Database, found: Border) -> Recount:
 
 
 async def recount_log(database: Database, found: Border, twice: RepeatedAcceptances) -> Recount:
-    """Recount from commit rows and entries. `twice` gets every entry."""
+    """`twice` gets every entry."""
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
         first = found.kept_from.get(topic, 1)
@@ -127,7 +126,7 @@ async def recount_log(database: Database, found: Border, twice: RepeatedAcceptan
 def _add_commit_terms(
     database: Database, connection: Connection, *, after: int, border: Border, into: Recount
 ) -> int:
-    """Add the terms of one slice of commit rows. Return the last commit of the slice."""
+    """Return the last commit of the slice."""
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []
@@ -163,8 +162,8 @@ def set_aside(
     uncounted: TermCounter,
 ) -> None:
     """
-    Clear the terms of damaged commit rows, and carry forward the counts that they had. Raises BookedMeanwhile
-    if another process has already done so.
+    Carry forward the counts of damaged commit rows. Raises BookedMeanwhile if another process has already
+    done so.
     """
     empty = books.pack_terms([])
     new = {
@@ -190,7 +189,7 @@ def _count_records(
     into: Recount,
     twice: RepeatedAcceptances,
 ) -> None:
-    """Count one slice of record numbers. Every record is decoded."""
+    """Decode every record."""
     damage: list[Damage] = []
     record_count = 0
     wrong = []
@@ -213,7 +212,7 @@ def _count_records(
 # -- verification --------------------------------------------------------------------------------------------
 
 
-RECOUNTS = 5  # maximum number of recounts, because retention may delete records during each
+RECOUNTS = 5  # retention may delete records during each
 
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):
@@ -231,7 +230,6 @@ class Verification:
         self._routes = routes
 
     async def books(self) -> Books:
-        """Read the counters of every topic and route."""
         limits = await self._read_border()
         return books.check_equations(
             books.terms_by_topic({**limits.counters, **limits.kept_counts}), limits.routes
@@ -240,10 +238,7 @@ class Verification:
     async def verify(
         self, twice: Callable[[], RepeatedAcceptances]
     ) -> tuple[Books, Sequence[tuple[str, Damage]], RepeatedAcceptances]:
-        """
-        Recount and compare. Return the accounting with its problems, the damaged entries by topic, and
-        the new `twice`.
-        """
+        """Return the accounting with its problems, the damaged entries by topic, and the new `twice`."""
         for _ in range(RECOUNTS):
             limits = await self._read_border()
             seen = twice()
@@ -259,8 +254,8 @@ class Verification:
 
     async def set_damaged_aside(self) -> None:
         """
-        Exclude damaged commit rows from the accounting before retention deletes them. Their terms are
-        computed from the numbers of the stored records.
+        Compute the terms of damaged commit rows from the numbers of stored records, before retention deletes
+        the rows.
         """
         limits = await self._read_border()
         counted = await recount_commits(self._database, limits)
@@ -268,10 +263,7 @@ class Verification:
         await self._set_terms_aside(limits, counted)
 
     async def _set_terms_aside(self, border: Border, counted: Recount) -> None:
-        """
-        Exclude damaged commit rows, so that they are reported only once. During this call, the caller
-        must prevent retention.
-        """
+        """Report damaged commit rows only once. The caller must prevent retention."""
         if not counted.unread or len(counted.unread) < len(counted.wrong):
             return
         known = books.lost_terms(border.counters, counted.sums, border.routes)

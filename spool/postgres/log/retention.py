@@ -27,18 +27,18 @@ from spool.postgres.log.finds import count
 from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
 
-STEP = 256  # number of entries per transaction
-COMMITS = 2048  # number of commit rows per transaction
-HEARD_ROW_BYTES = 140  # measured bytes per row of a remembered sender, including the index
+STEP = 256  # entries per transaction
+COMMITS = 2048  # commit rows per transaction
+HEARD_ROW_BYTES = 140  # measured, including the index
 PERIOD_BYTES = 50 << 30
 PERIOD_S = 86_400.0
-PERIODS = 10  # minimum number of periods in a full queue
+PERIODS = 10  # in a full queue, at least
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Needs of the routes, read inside the transaction of retention."""
+    """Read inside the transaction of retention."""
 
     def lowest_needed(self, connection: Connection, topic: str) -> int | None: ...
 
@@ -46,9 +46,7 @@ class RouteNeeds(Protocol):
 
 
 class LogPeriod(NamedTuple):
-    """
-    The beginning of a period: its first record numbers, its first commit, and the bytes of the log before it.
-    """
+    """First record numbers, first commit, and the bytes of the log before the period."""
 
     number: int
     at: float
@@ -78,13 +76,13 @@ class PostgresRetention:
         self._routes = routes
         self._set_aside = set_aside
         self._retention_s = retention_s
-        # if more bytes are used, entries are deleted before their retention time has passed
+        # entries are then deleted before their retention time has passed
         self._goal = int(max_bytes * (1 - retention.ROOM))
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]]) -> int:
         """
-        Delete everything that may be deleted. Return the number of deleted entries.
+        Return the number of deleted entries.
 
         Entries are deleted by age. If space is short, whole periods are deleted early, the oldest first.
         """
@@ -110,10 +108,7 @@ class PostgresRetention:
     # -- periods ---------------------------------------------------------------------------------------------
 
     async def begin_period(self, now: float) -> bool:
-        """
-        Begin a new period with partitions of its own if the current one has reached its limit. Return True if
-        a period began.
-        """
+        """Begin a period if the current one has reached its limit. Return whether one began."""
         full = {"at": now, "bytes": self.period_bytes, "seconds": PERIOD_S}
         query = self._database.fill_in_names(queries.FULL_PERIOD)
         row = await self._database.read(lambda connection: connection.execute(query, full).fetchone())
@@ -134,7 +129,7 @@ class PostgresRetention:
                 connection.execute(self._database.fill_in_names(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
-        """Begin a period. The head lock is held for one round trip only."""
+        """Hold the head lock for one round trip only."""
         with transaction.begin_with_statements():
             pass
         with transaction.commit_with_statements():
@@ -151,16 +146,15 @@ class PostgresRetention:
         ]
 
     def freed_bytes(self, connection: Connection) -> int:
-        """Return the bytes of the log before its oldest period."""
         return self._read_periods(connection)[0].size
 
     def sender_bytes(self, connection: Connection) -> int:
-        """Return the estimated bytes of the remembered senders; see `spool.log.heard`."""
+        """Estimate the bytes; see `spool.log.heard`."""
         [rows] = connection.execute(self._database.fill_in_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
 
     def used_bytes(self, connection: Connection) -> int:
-        """Return the bytes of the existing periods and of the remembered senders."""
+        """Include the remembered senders."""
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
         return log + self.sender_bytes(connection)
@@ -173,8 +167,7 @@ class PostgresRetention:
 
     async def _drop_periods(self) -> None:
         """
-        Drop the periods whose numbers are all deleted, whose commit rows are all carried forward, and whose
-        ids are all in runs.
+        Drop periods whose numbers are all deleted, commit rows all carried forward, and ids all in runs.
         """
         for period in await self._database.read(self._finished_periods):
             for table in queries.PARTITIONED:
@@ -205,7 +198,7 @@ class PostgresRetention:
     # -- entries ---------------------------------------------------------------------------------------------
 
     def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
-        """Delete up to STEP entries of a topic that are too old. Return their number."""
+        """Return the number of deleted entries, at most STEP."""
         needed = self._routes.lowest_needed(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
@@ -220,8 +213,8 @@ class PostgresRetention:
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
         """
-        If no reader needs the rest of the oldest period, delete it early, because space is short. Return the
-        number of deleted entries.
+        Delete a period early if space is short and no reader needs the rest. Return the number of deleted
+        entries.
         """
         periods = self._read_periods(connection)
         removed = 0
@@ -248,7 +241,6 @@ class PostgresRetention:
     def _remove(
         self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
     ) -> None:
-        """Mark everything below a number as deleted."""
         first = lowest_stored(self._database, connection, topic)
         mark = {"topic": topic_code(topic), "number": number, "entries": entries, "before": first}
         if connection.execute(self._database.fill_in_names(queries.REMOVED), mark).rowcount != 1:
@@ -257,7 +249,6 @@ class PostgresRetention:
         count(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
     def _skip_undelivered(self, connection: Connection, numbers: Mapping[str, int]) -> None:
-        """Skip the undelivered records of optional routes below a number of their topic."""
         for topic, skipped in self._routes.skip_below(connection, numbers).items():
             if skipped:
                 _log.warning(
@@ -277,10 +268,7 @@ class PostgresRetention:
                 pass
 
     def _carry_commits(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
-        """
-        Carry forward commit rows that are too old. If space is short, also carry forward rows of
-        periods without entries.
-        """
+        """Carry forward old rows, and if space is short, those of periods without entries."""
         marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         if marks is None or newest is None:
@@ -313,7 +301,6 @@ class PostgresRetention:
         return len(rows)
 
     def _first_commit_with_entries(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
-        """Return the first commit of the oldest period that still has entries."""
         emptied = 0
         for period in self._read_periods(connection):
             if all(kept_from[topic] >= first for topic, first in period.firsts.items()):
@@ -321,7 +308,6 @@ class PostgresRetention:
         return emptied
 
     def sum_progress(self, connection: Connection) -> Progress:
-        """Return the progress of the log and its routes, summed over all topics."""
         progress = Progress(0, 0)
         for topic in TOPICS:
             progress = progress.with_topic(
@@ -337,19 +323,12 @@ class RemovedMeanwhile(Exception):
 
 
 class SeriesLeft(NamedTuple):
-    """
-    Two figures: the number of known series, and the number of series that were deleted for lack of space.
-    """
-
     known: int
     pushed_out: int
 
 
 async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
-    """
-    Delete series that were not reported for a long time. If there are still too many, delete those that have
-    not been reported for the longest time.
-    """
+    """Also delete series that have not been reported for the longest time, if there are still too many."""
 
     def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
         return lambda connection: connection.execute(database.fill_in_names(query), values).fetchone()
@@ -362,7 +341,7 @@ async def remove_old_series(database: Database, now: float, *, most: int) -> Ser
     # A time in the future was written before the clock was set back. It would make every new series look known.
     since = min(before, now)
     fact = {"name": KNOWN_SINCE, "text": repr(since).encode(), "since": since}
-    # Written before the rows are deleted. So a commit in between finds either the row or the time.
+    # A commit in between finds either the row or the time.
     keep = database.fill_in_names(queries.KEEP_LATER)
     await database.transaction(lambda connection: connection.execute(keep, fact))
     pushed_out = await remove_aged(database, "series", "seen_at", before=before)
@@ -383,11 +362,10 @@ class LogRoom:
         self._clock = clock
         self._max_bytes = max_bytes
         self._drain = DrainRate()
-        # bytes of the log before its oldest period, minus the bytes of data that are stored outside the log
+        # bytes before the oldest period, minus the bytes of data outside the log
         self._freed = 0
 
     async def read_freed(self) -> None:
-        """Read the number of bytes that were freed so far."""
         await self._database.read(self._read)
 
     def _read(self, connection: Connection) -> None:
@@ -395,17 +373,18 @@ class LogRoom:
 
     def check(self, connection: Connection, size: int) -> None:
         """
-        Raise SpoolFull if a log of this total size would have too little space left. Runs on
-        the connection's thread.
+        `size` is that of the whole log. Runs on the connection's thread.
+
+        Raises SpoolFull.
         """
         if size - self._freed >= self._max_bytes:
-            # read the freed bytes again, because another node may have dropped a period
+            # another node may have dropped a period
             self._read(connection)
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full()
 
     async def note_removal(self) -> None:
-        """Measure, after a run of retention, how fast the log drains."""
+        """Measure how fast the log drains."""
         await self.read_freed()
         self._drain.add_sample(
             self._clock.monotonic(), await self._database.snapshot(self._retention.sum_progress)

@@ -39,30 +39,28 @@ from spool.record import Record
 from spool.settings import SpoolSettings
 from spool.sql import facts
 
-ROW_BYTES = 160  # approximate bytes of a commit row, or of an entry without its body, including index entries
+ROW_BYTES = 160  # of a commit row, or of an entry without its body, including index entries
 AMENDMENT_BYTES = 60
-AT_ONCE = 2048  # number of commit rows per read
-# number of followed commit rows per read; fewer, because each may have the ids of many thousand records
+AT_ONCE = 2048  # rows per read
+# fewer, because each row may have the ids of many thousand records
 FOLLOWED_AT_ONCE = 256
 
 _log = logging.getLogger(__name__)
 
 
 class Head(NamedTuple):
-    """The data that an append reads while it holds the head lock."""
+    """An append reads it while it holds the head lock."""
 
     period: int
-    rows: Sequence[CommitRow]  # commit rows from the last known row on; that row is included
+    rows: Sequence[CommitRow]  # from the last known row on, which is included
     now: float
     series: dict[bytes, SeriesState]
     series_known_since: float
-    is_all: bool  # True if no further rows exist
+    is_all: bool  # no further rows exist
 
 
 class PostgresPlanReader(KeptRecords):
-    """
-    The stored data that a plan reads. Counters and waiting reports have been read before, in one round trip.
-    """
+    """Counters and waiting reports were read before, in one round trip."""
 
     def __init__(
         self,
@@ -99,9 +97,9 @@ def ask_head(
     wait: bool = True,
 ) -> Callable[[], Head | None]:
     """
-    Take the head lock, and query the commits since `last`. Call the returned function after the pipeline ends.
+    Take the head lock, and call the returned function after the pipeline ends.
 
-    The returned function returns None if `wait` is False and another process holds the lock.
+    It returns None if `wait` is False and another process holds the lock.
     """
     head = connection.execute(database.fill_in_names(queries.LOCK_HEAD if wait else queries.TRY_HEAD))
     read_since = ask_since(database, connection, last)
@@ -109,7 +107,7 @@ def ask_head(
     known_since: Iterable[tuple[Any, ...]] = ()
     if series:
         known = connection.execute(database.fill_in_names(queries.SERIES), {"ids": list(series)})
-        # Read after the series. So any series that is missing was deleted before this time was read.
+        # Any missing series was deleted before this time was read.
         known_since = PostgresConnection(connection, database.fill_in_names).send_query(
             facts.FACT, name=KNOWN_SINCE
         )
@@ -149,8 +147,6 @@ def write(
     copies: bool,
 ) -> CommitRow:
     """
-    Write the rows of a commit in a pipeline, and return its commit row. Other tables are not written here.
-
     If `closed` is None, all records are closed at once. With `copies`, the plan's entries have copies of the
     records for the cache.
     """
@@ -225,10 +221,7 @@ def _entry_rows(
 
 
 def _amendment_rows(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
-    """
-    Pack the added fields of records, including fields that earlier reports added. The plan has read these
-    with the records.
-    """
+    """The plan has read fields that earlier reports added, which are packed as well."""
     rows = []
     for (topic, number), fields in plan.amendments.items():
         packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
@@ -256,21 +249,21 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 
 
 def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
-    """Return the time and terms of a commit, or None if it was carried forward."""
+    """Return None if the commit was carried forward."""
     row = connection.execute(database.fill_in_names(queries.COMMIT), {"id": commit}, binary=True).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
 
 class Since(NamedTuple):
-    """The commit rows from a given row on. The given row is included."""
+    """The given row is included."""
 
     rows: Sequence[CommitRow]
     now: float
-    is_all: bool  # True if no further rows exist
+    is_all: bool  # no further rows exist
 
 
 def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
-    """Query the commits since a row. Call the returned function after the pipeline ends."""
+    """Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now_parameter()}
     cursor = connection.execute(database.fill_in_names(queries.FOLLOW), where, binary=True)
@@ -291,8 +284,6 @@ def write_fold(
     database: Database, connection: Connection, fold: Fold, *, commit: int, through: ByTopic, seq: int
 ) -> bool:
     """
-    Write new runs, delete the runs that they replace, and store how far ids are in runs.
-
     All ids up to `commit`, and up to the numbers in `through`, are then in runs. Returns False if another
     process has written runs.
     """
@@ -320,19 +311,19 @@ def write_fold(
 
 
 class Loaded(NamedTuple):
-    """State of a log, with the number of its stored runs."""
+    """`seq` is the number of the stored runs."""
 
     following: Following
     seq: int
     now: float
-    # the missing commits, if retention deleted commits whose ids had moved to runs that this process has not read
+    # missing commits, whose ids had moved to runs that this process has not read
     gap: str
 
 
 def load(
     database: Database, connection: Connection, index: DuplicateIndex, *, settings: SpoolSettings
 ) -> Loaded:
-    """Load the known ids from one snapshot: first the stored runs, then newer ids from commit rows."""
+    """Read the stored runs first, then newer ids from commit rows, in one snapshot."""
     state = connection.execute(database.fill_in_names(queries.FOLD)).fetchone()
     moment = connection.execute(
         database.fill_in_names(queries.MOMENT), {"now": database.now_parameter()}
@@ -364,9 +355,9 @@ def _follow_all(
     database: Database, connection: Connection, following: Following, commit: int, first: ByTopic
 ) -> str:
     """
-    Follow the commits after `commit`. `first` has, by topic, the first numbers whose ids are not in runs.
+    `first` has, by topic, the first numbers whose ids are not in runs.
 
-    Returns the missing commits whose ids are in no run either, or "" if none is missing.
+    Returns the missing commits whose ids are in no run either, or "".
     """
     newest = connection.execute(
         database.fill_in_names(queries.ROWS_BEFORE), {"id": 2**62, "limit": 1}, binary=True

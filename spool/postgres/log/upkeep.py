@@ -22,10 +22,10 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.record import AI_TELEMETRY, TOPICS
 
-FOLLOW_S = 0.1  # seconds between reads of the commits of other nodes
-BOOK_S = 2.0  # approximate seconds between two updates of the running counters from commit rows
-WRITE_S = 1.0  # seconds between writes of the confirmed commits to their file
-# seconds after a record was due to close; if no node commits within them, an empty commit closes the record
+FOLLOW_S = 0.1  # between reads of the commits of other nodes
+BOOK_S = 2.0  # between two updates of the running counters, approximately
+WRITE_S = 1.0  # between writes of the confirmed commits to their file
+# an empty commit closes a record if no node commits in this time after it was due
 TICK_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,6 @@ class LogFollower:
         self._task = asyncio.create_task(self._run(), name="follow other nodes")
 
     async def close(self) -> None:
-        """Finish the running work, then stop."""
         self._closing.set()
         await asyncio.wait([self._task])
 
@@ -68,8 +67,8 @@ class LogFollower:
             try:
                 await self._memory.catch_up()
                 now = time.monotonic()
-                # The sender may have given up the failed group. So only an empty commit shows that
-                # commits work again.
+                # The sender may have given up the failed group, so only an empty commit shows that commits
+                # work again.
                 has_failed = self._commits.last_error is not None
                 if not (has_failed or self._horizon.is_overdue()):
                     overdue_since = None
@@ -99,7 +98,6 @@ Trim = Callable[[float], Awaitable[bool]]
 
 
 async def nothing_to_trim(now: float) -> bool:
-    """Return False, because there is nothing to trim in a log without other tables."""
     return False
 
 
@@ -140,14 +138,13 @@ class Upkeep:
         self._readers = readers
         self._trim = trim
         self._no_room_at = float("-inf")
-        self._period_bytes = 0  # bytes of the log at the beginning of the current period
-        self.series = 0  # number of known series
-        self.series_pushed_out = 0  # number of series that were deleted for lack of space
-        # lock of retention and recounts, so that no entry is deleted while it is counted
+        self._period_bytes = 0  # at the beginning of the current period
+        self.series = 0  # known series
+        self.series_pushed_out = 0  # deleted for lack of space
+        # of retention and recounts, so that no entry is deleted while it is counted
         self.lock = asyncio.Lock()
 
     async def begin_period_if_full(self) -> None:
-        """Start the next partition if the current one is full."""
         size = self._memory.following.last.size
         if size - self._period_bytes >= self._retention.period_bytes:
             self._period_bytes = size
@@ -160,8 +157,8 @@ class Upkeep:
 
     async def make_room(self) -> bool:
         """
-        Delete entries early if no reader needs them. Return False if no entry was deleted, by this call or
-        within the last second.
+        Delete entries that no reader needs. Return False if this call and others within a second deleted
+        none.
         """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self.lock.locked():
@@ -176,10 +173,7 @@ class Upkeep:
         return removed > 0
 
     async def retain(self) -> int:
-        """
-        Run retention. Database errors are only logged, because the next run repeats the work and
-        readiness reports them.
-        """
+        """Log database errors only, because the next run repeats the work and readiness reports them."""
         async with self.lock:
             try:
                 return await self._run_retention()
@@ -200,7 +194,7 @@ class Upkeep:
         return removed
 
     async def _remove(self) -> int:
-        """Delete data by age and for lack of space. The caller holds the lock."""
+        """The caller holds the lock."""
         await self._memory.catch_up()
         await self._commits.close_what_is_due()
         await book_all(self._database)
@@ -221,8 +215,6 @@ class Upkeep:
         return removed
 
     def _removal_limits(self) -> dict[str, int]:
-        """
-        Return, for each topic, the lowest number that must stay because its record is open or a reader needs it.
-        """
+        """Open records, and those that a reader needs, must stay."""
         closed = self._memory.closed_numbers
         return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}

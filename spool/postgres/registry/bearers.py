@@ -36,7 +36,7 @@ _DEVICES = """
 _TOKENS = """
     SELECT t.id FROM {schema}.documents t
      WHERE t.kind = 'enrolment_token' AND t.id = ANY(%(tokens)s) AND t.body::json ->> 'revoked_at' IS NULL"""
-# FOR KEY SHARE prevents changes of a key, but not updates of the time of its last use.
+# Updates of the time of the last use remain possible.
 _HOLD = """
     SELECT id FROM {schema}.keys
      WHERE id = ANY(%(numbers)s::bigint[])
@@ -46,7 +46,7 @@ _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
 def add_bearers(database: Database, versions: Versions) -> Versions:
-    """Extend the version query of a group, so that it also returns which keys are valid."""
+    """Query also which keys are valid."""
 
     def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         good = _ask_good(connection, database.fill_in_names, keys, now=database.now_parameter())
@@ -60,7 +60,7 @@ def add_bearers(database: Database, versions: Versions) -> Versions:
 def check_bearers(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> None:
-    """Raise KeyEnded if one of the keys has ended. The transaction must hold the registry's head lock."""
+    """The transaction must hold the registry's head lock. Raises KeyEnded."""
     if ended_bearers(connection, sql, expects, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
 
@@ -68,7 +68,6 @@ def check_bearers(
 def ended_bearers(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> Collection[Expectation]:
-    """Return the expectations with keys that have ended."""
     if not expects:
         return ()
     good = _ask_good(connection, sql, [expectation.key for expectation in expects], now=now)()
@@ -76,9 +75,7 @@ def ended_bearers(
 
 
 def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
-    """
-    Prevent the keys from ending before this transaction ends. For a transaction without the registry's head lock.
-    """
+    """Keep keys from ending before this transaction, which has no head lock of the registry."""
     keys = [expectation.key for expectation in expects]
     lock_values = {"digests": bearers.key_digests(keys), "numbers": bearers.key_numbers(keys)}
     if any(lock_values.values()):
@@ -86,7 +83,6 @@ def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collec
 
 
 async def outlast_commits(database: Database) -> None:
-    """Wait until every commit has finished that was planned before a key ended."""
     for attempt in range(1, WAITS + 1):
         try:
             await database.transaction(lambda connection: connection.execute(database.fill_in_names(_HEAD)))
@@ -100,7 +96,7 @@ async def outlast_commits(database: Database) -> None:
 def _ask_good(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
-    """Query which keys are valid. The returned function reads the results."""
+    """The returned function reads the results."""
     digests = bearers.key_digests(keys)
     numbers = bearers.key_numbers(keys)
     devices = bearers.device_generations(keys)

@@ -19,8 +19,8 @@ from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
 from spool.streams import StreamBook
 
-LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/log.md
-STREAMS_EVERY = 10  # the stream definitions are read once per this number of checks for changes
+LOOK_S = 0.1  # between checks for changes; see docs/decisions/log.md
+STREAMS_EVERY = 10  # checks per read of the stream definitions
 # Data that change constantly, such as the last use of devices and keys, are read once per this number of
 # reads of the stream definitions.
 REST_EVERY = 5
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedRows:
-    """The tables in memory whose rows several processes write."""
+    """Several processes write these tables."""
 
     registry: Registry
     devices: DeviceTable
@@ -53,11 +53,11 @@ class Follower:
         self._shared = shared
         self._look_s = look_s
         self._rests = 0
-        # Changes that this process has not read yet. At the start, anything may have changed since it was loaded.
-        self._devices: set[str] | None = None  # None means that any device may have changed
+        # Anything may have changed between the load and the start.
+        self._devices: set[str] | None = None  # None means any device
         self._clusters = True
         self._is_owed = asyncio.Event()
-        self._failed: set[str] = set()  # names of reads that failed last time
+        self._failed: set[str] = set()  # reads that failed last time
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -70,7 +70,7 @@ class Follower:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def read_changes(self) -> None:
-        """Read the changes of other processes once. Raises SpoolError if that fails."""
+        """Raises SpoolError."""
         changes = await self._shared.registry.catch_up()
         devices = changes.changed_ids(DEVICES)
         owed = self._devices
@@ -80,12 +80,12 @@ class Follower:
             self._is_owed.set()
 
     async def read_changed(self) -> None:
-        """Read the changed devices and clusters. If SpoolError is raised, they are read again later."""
+        """Read them again later if SpoolError is raised."""
         self._is_owed.clear()
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
         try:
-            # read the rows that were written since the last read, and check which known rows were deleted
+            # rows that were written since, then known rows that were deleted
             if devices is None:
                 await self._shared.devices.catch_up(None)
                 await self._shared.devices.catch_up([device.id for device in self._shared.devices.all()])
@@ -101,8 +101,9 @@ class Follower:
 
     async def read_rest(self) -> None:
         """
-        Read the data that have no notices of changes. Tries all reads, then raises SpoolError if one
-        of them failed.
+        These data have no notices of changes.
+
+        Tries all reads, then raises SpoolError if one of them failed.
         """
         shared = self._shared
         steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]
@@ -146,9 +147,7 @@ class Follower:
             await self._try_read("streams and the last use of devices and keys", self.read_rest)
 
     async def _try_read(self, what: str, read: Callable[[], Awaitable[None]]) -> bool:
-        """
-        Run one read, and return True if it succeeded. The same error is logged once, and no error ends the task.
-        """
+        """Return True after success. Log the same error once, and let no error end the task."""
         try:
             await read()
         except Exception as error:  # noqa: BLE001 - the boundary of a task

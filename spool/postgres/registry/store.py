@@ -32,9 +32,7 @@ class Barrier:
         self._next: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """
-        Wait until all commits before this call are confirmed. Raises the error of the wait if they are not.
-        """
+        """Raises the error of the wait if commits before this call are not confirmed."""
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running), name="barrier")
             self._next.add_done_callback(_retrieve_exception)
@@ -48,7 +46,7 @@ class Barrier:
 
 
 def _retrieve_exception(done: asyncio.Task[None]) -> None:
-    """Retrieve the exception; otherwise asyncio logs it as a defect if the caller was cancelled."""
+    """Otherwise asyncio logs the exception as a defect if the caller was cancelled."""
     if not done.cancelled():
         done.exception()
 
@@ -86,7 +84,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.changed.add((kind, id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """Prevent other transactions from using the key, and wait for transactions that use it now."""
+        """Wait for transactions that use the key now, and prevent others."""
         self._run(_LOCK_KEY, id=id)
         self.ends_keys = True
         self.shuts_key = self.shuts_key or shuts
@@ -142,13 +140,13 @@ class PostgresRegistry:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.ends_keys = False
-        self._own: set[int] = set()  # numbers of this process's changes, which are already in its memory
-        self._told_at: float | None = None  # time of the newest change that this process has read
+        self._own: set[int] = set()  # already in memory
+        self._told_at: float | None = None  # of the newest change that this process has read
         self._barrier = Barrier(
             lambda: database.pool.wait_until_confirmed(needs_standby=database.needs_standby)
         )
         self._outlasting = asyncio.Lock()
-        # number of waits that were begun, and number of the newest finished wait
+        # begun waits, and number of the newest finished one
         self._waits = self._outlasted = 0
 
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
@@ -160,8 +158,7 @@ class PostgresRegistry:
                 connection.execute(LONG_PAUSE)
             rows = PostgresRegistryRows(connection, database.fill_in_names, now=database.now_parameter())
             result = work(rows)
-            # unaudited changes need no standby, because a lost session does no harm and a lost finding
-            # is found again
+            # a lost session does no harm, and a lost finding is found again
             is_answered = bool(rows.changed) and rows.is_audited
             # Disabling a key must work without a standby, but the caller then gets no confirmation.
             if is_answered and not rows.shuts_key:
@@ -176,7 +173,7 @@ class PostgresRegistry:
         )
         try:
             changed = await self._translate_damage(changing, RowDamaged)
-        # these rows may exist on only one machine
+        # the rows may exist on only one machine
         except (
             NotThere,
             NotAllowed,
@@ -189,17 +186,14 @@ class PostgresRegistry:
         return changed.result
 
     async def overwrite(self) -> str:
-        """Return "": the storage says what a database keeps."""
+        """The storage says what a database keeps."""
         return ""
 
     async def wait_until_durable(self) -> None:
         await self._barrier.wait()
 
     async def outlast_commits(self) -> None:
-        """
-        Wait for running commits, on one connection for all callers. A wait serves all callers that asked
-        before it began.
-        """
+        """A wait serves all callers that asked before it began."""
         target_wait = self._waits + 1
         async with self._outlasting:
             if self._outlasted < target_wait:
@@ -233,8 +227,8 @@ class PostgresRegistry:
         self, connection: Connection, since: int | None
     ) -> tuple[RegistryNews, set[int], float | None]:
         """
-        Return the changes of other processes, the numbers of this process's own changes since then, and the
-        time of the newest change.
+        Return changes of other processes, numbers of this process's own changes, and the time of the newest
+        change.
         """
         sql = self._database.fill_in_names
         [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
@@ -245,7 +239,7 @@ class PostgresRegistry:
             return RegistryNews(seq=seq), set(), at
         changes = connection.execute(sql(_SINCE), (since, seq)).fetchall()
         numbers = {number for number, _, _ in changes}
-        # Some changes since the known position are no longer stored, or another copy replaced the database.
+        # changes are no longer stored, or another copy replaced the database
         if len(numbers) != seq - since or not is_as_before:
             return RegistryNews(seq=seq, changed=None), numbers, at
         changed = {(kind, id) for number, kind, id in changes if number not in self._own}
@@ -260,14 +254,15 @@ class PostgresRegistry:
 
 
 def lock_head(connection: Connection, database: Database) -> None:
-    """Take the head lock. Call this before any change of rows."""
+    """Call this before any change of rows."""
     connection.execute(database.fill_in_names(_LOCK_HEAD))
 
 
 def note_changes(connection: Connection, database: Database, changed: Collection[tuple[str, str]]) -> int:
     """
-    Announce changes to other nodes, in the transaction that makes them and holds the head lock. Return the
-    position in the order of changes.
+    Announce changes in the transaction that makes them and holds the head lock.
+
+    Return the position in the order of changes.
     """
     [[seq]] = connection.execute(database.fill_in_names(_ADVANCE)).fetchall()
     kinds, ids = zip(*sorted(changed), strict=True)

@@ -41,8 +41,7 @@ from spool.transfer.tables import (
     row_bytes,
 )
 
-# Tables that describe running nodes, and tables that each copy creates itself. A new schema already has rows
-# in some of them.
+# running nodes, and tables that each copy creates itself; a new schema already has rows in some
 OF_NODES = frozenset(
     {
         "nodes",
@@ -55,7 +54,7 @@ OF_NODES = frozenset(
         "registry_changes",
     }
 )
-# Tables that are copied together with another table, such as the contents of container files.
+# copied with another table, such as the contents of container files
 WITH_OTHERS = frozenset(
     {
         "damaged",
@@ -66,7 +65,7 @@ WITH_OTHERS = frozenset(
         "ledger_billed_rollups",
     }
 )
-# name of a table -> its name in the portable form, if the names differ
+# name of a table -> its name in the portable form
 KEPT_NAMES = {"partial_reports": "pending"}
 
 _TABLES = """
@@ -82,30 +81,27 @@ _NUMBERED = """
 
 
 def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
-    """
-    Return every table that a copy needs, by its portable name. Partitions are read through their parent table.
-    """
+    """Read partitions through their parent table."""
     names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
     return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
 
 
 def column_types(database: Database, connection: Connection, table: str) -> dict[str, str]:
-    """Return the type of each column."""
     return dict(connection.execute(_COLUMNS, (database.name, table)).fetchall())
 
 
 def numbered_tables(database: Database, connection: Connection) -> list[str]:
-    """Return the tables with an `id` that the server assigns."""
+    """The server assigns an `id` in these tables."""
     return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]
 
 
 # -- the tables of a schema in portable form -----------------------------------------------------------------
 
 
-FIRST_AT_ONCE = 8  # rows per step, until the size of rows is known
+FIRST_AT_ONCE = 8  # until the size of rows is known
 
 _KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
-# Statements for tables that are converted.
+# of tables that are converted
 _STATEMENTS: Mapping[str, str] = {
     "entries": f"""
         SELECT topic, first, count, at AS committed_at, version, checksum, body,
@@ -140,7 +136,7 @@ _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class PostgresTables:
-    """The tables of a schema in one snapshot, read through one connection."""
+    """One snapshot is read through one connection."""
 
     def __init__(self, database: Database, connection: Connection, secret: bytes, stack: ExitStack) -> None:
         self.secret = secret
@@ -163,14 +159,14 @@ class PostgresTables:
         columns, rows = self._read_in_steps(statement)
         if name == "conflicts":
             return KeptTable(columns=(*columns, "count"), rows=map(partial(_add_count, columns), rows))
-        if name == "heard":  # in the portable form, a row may have several senders
+        if name == "heard":  # a row may have several senders in the portable form
             packed = (
                 (id, at, "", 1, pack_senders([sender])) for id, (sender, at) in enumerate(rows, start=1)
             )
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days", "ledger_work"):
             return _split_money(columns, rows)
-        if name in ("entries", "amendments"):  # the first column has the number of the topic
+        if name in ("entries", "amendments"):  # the number of the topic
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
 
@@ -180,10 +176,10 @@ class PostgresTables:
             yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
 
     def _read_in_steps(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Return the columns of a statement, and an iterator that reads its rows one step at a time."""
+        """The iterator reads one step at a time."""
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
-        self._stack.callback(cursor.close)  # the cursor is closed even if the rows are not read to the end
+        self._stack.callback(cursor.close)  # even if the rows are not read to the end
         cursor.execute(self._database.fill_in_names(statement), values or None)
         return [column.name for column in cursor.description or ()], fetch_in_steps(cursor)
 
@@ -200,8 +196,9 @@ class PostgresTables:
 
     def _names_apart(self, folded: int) -> Iterator[tuple[str, bytes]]:
         """
-        Yield further names of records from earlier commits, as far as they are not in runs. All other names
-        are stored with their records.
+        Yield names from earlier commits that are not in runs.
+
+        All other names are stored with their records.
         """
         before: dict[str, int] = {}
         _, rows = self._read_in_steps(_IDS_SINCE, folded)
@@ -251,7 +248,7 @@ def _check_unused(database: Database, connection: Connection) -> None:
 
 
 def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield rows in steps that fit in memory, based on the largest row so far."""
+    """Fit the steps in memory, based on the largest row so far."""
     at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
         while rows := cursor.fetchmany(at_once):
@@ -261,12 +258,12 @@ def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _add_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Add the number of conflicts to a row. The stored row has it only inside the packed sums."""
+    """The stored row has the number of conflicts only inside the packed sums."""
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
 
 def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
-    """Convert each amount of money into three limbs of nine decimals."""
+    """Use limbs of nine decimals."""
     other_columns = [column for column in columns if column not in MONEY]
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 
@@ -282,6 +279,6 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
 
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:
-    """Return True if the place is before these numbers, or if the numbers are unknown."""
+    """Unknown numbers count as later."""
     topic, number = decode_place(place)
     return not numbers or number < numbers[topic]
