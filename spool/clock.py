@@ -225,5 +225,5 @@ def clock_doubts(clock: Clock) -> tuple[float, float]:
 
 
 def settled_now(clock: Clock) -> float:
-    """The time for deletion, by any clock."""
+    """Return the time for deletion, by any clock."""
     return clock.settled_now() if isinstance(clock, SteadyClock) else clock.now()

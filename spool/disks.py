@@ -110,7 +110,7 @@ def nearest_existing_path(path: Path) -> Path:
 
 
 def _parse_mount(line: str) -> Mount | None:
-    """Such as `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`."""
+    """Parse a line such as `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`."""
     before, _, after = line.partition(" - ")
     fields = before.split()
     kinds = after.split()
@@ -182,7 +182,7 @@ def flush_file(path: Path) -> None:
 
 def flush_directory(directory: Path) -> None:
     """
-    So that created, renamed and deleted files survive a power cut. Windows cannot open directories, and logs
+    Let created, renamed and deleted files survive a power cut. Windows cannot open directories, and logs
     these changes itself.
     """
     if sys.platform != "win32":

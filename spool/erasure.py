@@ -97,7 +97,7 @@ def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
 
 
 def rename_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
-    """The person's address, and any other."""
+    """Rename the person's address, and any other."""
     return {
         name: renamed(value) if name == USER_EMAIL or may_be_second(value) else value
         for name, value in tags.items()

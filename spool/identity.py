@@ -115,7 +115,7 @@ class Identity(NamedTuple):
 
     @property
     def names(self) -> tuple[bytes, ...]:
-        """Remembered, besides the id."""
+        """Return the remembered names besides the id."""
         return tuple(dict.fromkeys((*self.also, *[own for own, _ in self.links], *self.joins)))
 
 
@@ -127,7 +127,7 @@ class RequestNames(NamedTuple):
 
 
 def hash_parts(rule: int, *parts: object) -> bytes:
-    """Joined by NUL."""
+    """Join the parts by NUL."""
     text = (
         "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
     )
@@ -236,12 +236,12 @@ def add_span_above(identity: Identity, span: str) -> Identity:
 
 
 def no_identity() -> Identity:
-    """Random: never a duplicate."""
+    """A random id is never a duplicate."""
     return Identity(os.urandom(16), certain=False)
 
 
 def response_call_id(response_id: str) -> bytes:
-    """Rule 2."""
+    """Apply rule 2."""
     return _hash_text(2, response_id)
 
 
@@ -386,7 +386,7 @@ def build_relay(
 
 
 def relayed_name(side: str, key: str, step: int, ordinal: int, *, names_request: bool) -> bytes:
-    """The report with this ordinal among those of a side and key in a step of STEP_NS."""
+    """Name the report with this ordinal among those of a side and key in a step of STEP_NS."""
     return hash_parts(3, side, key, step, ordinal, names_request)
 
 
@@ -441,12 +441,12 @@ def possible_inputs(record: Inference) -> list[int]:
 
 
 def nested_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
-    """The report with this ordinal among those of a key in a step of STEP_NS."""
+    """Name the report with this ordinal among those of a key in a step of STEP_NS."""
     return hash_parts(3, key, _INNER if is_inner else _OUTER, step, ordinal)
 
 
 def times_name(nesting: Nesting) -> bytes:
-    """Times in microseconds."""
+    """Use times in microseconds."""
     start, duration = nesting.start // 1000, (nesting.end - nesting.start) // 1000
     return _TIMES[nesting.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
@@ -472,7 +472,7 @@ def _links_by_end(call: str, end_time: int, own: str, other: str) -> tuple[tuple
 
 
 def span_call_id(trace_id: str, span_id: str) -> bytes:
-    """Rule 4."""
+    """Apply rule 4."""
     return _hash_text(4, f"{trace_id}\0{span_id}")
 
 
@@ -545,17 +545,17 @@ def _count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
 
 
 def point_id(series: bytes, start_time: int, time: int) -> bytes:
-    """Rule 7."""
+    """Apply rule 7."""
     return hash_parts(7, series.hex(), start_time, time)
 
 
 def cloud_event_id(source: str, event_id: str) -> bytes:
-    """Rule 7."""
+    """Apply rule 7."""
     return hash_parts(7, source, event_id)
 
 
 def derived_id(record_id: bytes, purpose: str) -> bytes:
-    """The same for the same arguments."""
+    """Return the same for the same arguments."""
     return hash_parts(8, record_id.hex(), purpose)
 
 
@@ -587,7 +587,7 @@ def request_item_id(request: RequestNames, place: int) -> bytes:
 
 def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
     """
-    Trace id (16 bytes) and span id (8 bytes) for a record sent as a span.
+    Return a trace id (16 bytes) and span id (8 bytes) for a record sent as a span.
 
     A receiver that knows the record's id can tell them from the source's.
     """

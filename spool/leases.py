@@ -78,7 +78,7 @@ class Leases(Protocol):
         ...
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
-        """Within seconds, as a digest of each."""
+        """Publish a digest of each, within seconds."""
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:

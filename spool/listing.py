@@ -56,7 +56,7 @@ def text_rank(text: str) -> tuple[str, str]:
 
 
 def sort_rank(value: SortValue) -> tuple[Any, ...]:
-    """Null, numbers, text."""
+    """Order null before numbers, and numbers before text."""
     if value is None:
         return 0, value
     return (2, *text_rank(value)) if isinstance(value, str) else (1, value)
@@ -184,7 +184,7 @@ def page_bounds(
     from_end: bool,
 ) -> tuple[int, int]:
     """
-    Within ascending rows. `from_end`: before the position, else after it.
+    Find a page in ascending rows. `from_end`: before the position, else after it.
 
     `key`: rank of the sort value, with the identity.
     """

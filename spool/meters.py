@@ -136,7 +136,7 @@ def quantity_in_millionths(quantity: Quantity) -> int:
 
 
 def quantity_from_millionths(units: int) -> Quantity:
-    """An integer, or decimal text for a remainder."""
+    """Return an integer, or decimal text for a remainder."""
     whole, rest = divmod(units, SCALE)
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 

@@ -160,7 +160,7 @@ class People:
         return _erasure_key(self.secret)
 
     def erasure_digest(self, name: str, key: bytes = b"") -> str:
-        """The same for all spellings. `key`: of another Tollhouse's erasure."""
+        """It is the same for all spellings. `key`: of another Tollhouse's erasure."""
         return _erasure_digest(fold_address(name), key or self.erasure_key)
 
     def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:
@@ -177,7 +177,7 @@ class People:
 
     def recorded_form(self, text: str, at: int | None = None) -> str | None:
         """
-        An address in lower case, its hash, or None if dropped.
+        Return an address in lower case, its hash, or None if dropped.
 
         Other text is unchanged. Only with a call's time `at`, in nanoseconds, may hashes be linked.
         """

@@ -110,13 +110,13 @@ def find(written: str) -> Provider | None:
 
 @lru_cache(maxsize=2048)
 def canonical_name(written: str) -> str:
-    """OpenTelemetry's, or the reported one in lower case."""
+    """Return OpenTelemetry's name, or the reported one in lower case."""
     provider = find(written)
     return provider.name if provider is not None and provider.standard else written.lower()
 
 
 def card_name(written: str) -> str:
-    """An unknown one with `-` between words."""
+    """Write an unknown name with `-` between words."""
     provider = find(written)
     return _fold_name(written.lower()) if provider is None else provider.card
 
@@ -129,7 +129,7 @@ def display_name(written: str) -> str:
 
 @lru_cache(maxsize=2048)
 def company_name(written: str) -> str:
-    """Who sells a model: Google for Vertex AI and for the Gemini API."""
+    """Name the seller of a model: Google for Vertex AI and for the Gemini API."""
     card = card_name(written)
     return _FAMILIES.get(card, card)
 

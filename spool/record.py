@@ -237,7 +237,7 @@ _decoder = msgspec.msgpack.Decoder(list[Record])
 
 
 def pack(records: Iterable[Record]) -> bytes:
-    """Uncompressed."""
+    """Do not compress."""
     return _encoder.encode(list(records))
 
 
@@ -257,7 +257,7 @@ def request_names(record: Record) -> Iterable[bytes]:
 
 
 def decimal_text(amount: Decimal) -> str:
-    """All digits, without exponent or trailing zeros."""
+    """Write all digits, without exponent or trailing zeros."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -278,7 +278,7 @@ def moment(at: None) -> None: ...
 @overload
 def moment(at: float | None) -> str | None: ...
 def moment(at: float | None) -> str | None:
-    """Always three decimals."""
+    """Write three decimals always."""
     if at is None:
         return None
     seconds, milliseconds = divmod(round(at * 1000), 1000)

@@ -103,7 +103,7 @@ class Holdings(Mapping[Owner, int]):
         raise KeyError("there are no owners")
 
     def fullest_first(self) -> Iterator[Owner]:
-        """Descending. The n-th step takes log n."""
+        """Yield in descending order. The n-th step takes log n."""
         heap = self._build_heap()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []

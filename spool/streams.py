@@ -176,7 +176,7 @@ def operation_key(operation: UnitCostOperation) -> str:
 
 
 def period_start(time_ns: int, granularity: str | None) -> int:
-    """UTC hour, day or month. Metrics are daily."""
+    """Round down to the UTC hour, day or month. Metrics are daily."""
     moment = datetime.fromtimestamp(time_ns // NS, UTC)
     start = moment.replace(minute=0, second=0, microsecond=0)
     if granularity != HOURLY:
@@ -240,7 +240,7 @@ class StreamBook:
         self._kept = names
 
     def learn_streams(self, operations: Iterable[UnitCostOperation]) -> None:
-        """Committed without a claim."""
+        """They were committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merge_streams(known, described_stream(operation))
@@ -255,7 +255,7 @@ def merge_streams(known: Stream | None, described: Stream) -> Stream:
 
 
 def is_same_stream(known: Stream | None, described: Stream) -> bool:
-    """No contradiction."""
+    """Return whether they do not contradict each other."""
     if known is None:
         return True
     if known.type != described.type:
@@ -296,7 +296,7 @@ def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, s
 
 
 def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
-    """Totals of the period with the element and dimensions."""
+    """Delete totals of the period with the element and dimensions."""
     known = rows.find_stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)
@@ -362,7 +362,7 @@ class TotalsInHand:
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
-        """Totals to store, and growth by stream, both sorted."""
+        """Return totals to store, and growth by stream, both sorted."""
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
         ]

@@ -92,7 +92,7 @@ class ClickHouseServer:
         return await self._request(self._format_query("engine"), {})
 
     async def fetch_bounds(self) -> tuple[int, int, int]:
-        """First and last number and number of rows, 0 if empty."""
+        """Return the first and last number and the number of rows, 0 if empty."""
         answer = await self._request(self._format_query("ends"), {"select_sequential_consistency": "1"})
         return _decode_lines(answer, tuple[int, int, int])[0]
 

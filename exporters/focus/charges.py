@@ -134,7 +134,7 @@ def row_lines(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str] = COL
 
 
 def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
-    """One per price line."""
+    """Return one row per price line."""
     row = charge_row(charge, account=account)
     return list(split_by_lines(row, charge.lines)) if charge.lines else [row]
 

@@ -82,7 +82,7 @@ def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | Non
 
 
 def rejected_by_receipt(answer: HttpAnswer) -> int:
-    """0 without a receipt."""
+    """Return 0 without a receipt."""
     match = _REJECTED.search(answer.headers.get(RECEIPT, ""))
     return int(match[1]) if match else 0
 
@@ -103,7 +103,7 @@ def server_message(answer: HttpAnswer) -> str:
 
 
 def retry_after_s(value: str | None, *, now: float) -> float | None:
-    """Seconds or a date, as seconds from now."""
+    """Return seconds or a date as seconds from now."""
     if value is None:
         return None
     value = value.strip()

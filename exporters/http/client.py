@@ -223,7 +223,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
 
 
 def is_refused_certificate(error: BaseException | None) -> bool:
-    """The server's by this client, or the client's by a TLS alert."""
+    """This client refused the server's, or a TLS alert refused the client's."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True

@@ -77,7 +77,7 @@ _SERVICE: Final = "kafka-cluster"
 
 
 def client_options(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Addresses and the current identity."""
+    """Return addresses and the current identity."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),
@@ -425,7 +425,7 @@ def _is_encrypted_or_loopback(url: str) -> bool:
 
 def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float) -> str:
     """
-    A signed address in base64, for Amazon MSK.
+    Return a signed address in base64, for Amazon MSK.
 
     Signature Version 4 in the query. `session`: token of temporary keys, or "".
     """

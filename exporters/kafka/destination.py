@@ -64,7 +64,7 @@ def watch_task(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Under a separate id. No message is sent."""
+    """Connect under a separate id. Send no message."""
     from exporters.errors import SendError
     from exporters.probe import REFUSED, Probe, probe_of_error
 

@@ -37,7 +37,7 @@ class TopicProgress(msgspec.Struct, frozen=True):
 
 
 def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage]:
-    """Readable records, in order."""
+    """Return a message per readable record, in order."""
     shared = [
         ("tollhouse-route", route.encode()),
         ("tollhouse-edition", edition.encode()),
@@ -51,7 +51,7 @@ def encode_entry(entry: Entry, *, route: str, edition: str) -> list[TopicMessage
 
 
 def ids_digest(messages: Iterable[TopicMessage]) -> str:
-    """SHA-256 over the ids in order."""
+    """Return the SHA-256 of the ids in order."""
     proof = sha256()
     for message in messages:
         proof.update(message.key)

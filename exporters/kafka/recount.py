@@ -118,7 +118,7 @@ class TopicContents:
         return sum(self.has(number) for number in range(end))
 
     def missing_ranges(self, end: int) -> Iterator[tuple[int, int]]:
-        """First number, and the one after the last."""
+        """Yield the first number and the one after the last."""
         if self.is_cut:
             first = max(
                 self.first_number_by_partition.get(partition, end) for partition in self.cut_partitions

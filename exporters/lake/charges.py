@@ -115,7 +115,7 @@ def _parse_value(type: str, text: str) -> Any:
 
 
 def _sum_charges(charges: Iterable[Charge]) -> FileSums:
-    """`spend` only in dollars."""
+    """`spend` counts only dollars."""
     sums = FileSums()
     for charge in charges:
         at = int(charge.start.timestamp()) * 1_000_000

@@ -219,7 +219,7 @@ AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:
-    """That a correction repeats."""
+    """Fill in what a correction repeats."""
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _microseconds(call.end_time)

@@ -141,7 +141,7 @@ async def probe(
 
 
 def is_focus(settings: DestinationSettings) -> bool:
-    """Charges instead of records."""
+    """Return whether it gets charges instead of records."""
     return settings.format.startswith("focus")
 
 

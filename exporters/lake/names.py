@@ -33,7 +33,7 @@ class DeliveryRange(NamedTuple):
 
 
 def date_of(day: int) -> str:
-    """Days since 1970."""
+    """`day` counts days since 1970."""
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
@@ -88,7 +88,7 @@ def without_repair_number(name: str) -> str:
 
 
 def repair_number_in(name: str) -> int:
-    """0 for the delivery's own."""
+    """Return 0 for the delivery's own."""
     match = _MANIFEST.fullmatch(name)
     return int(match[4] or 0) if match else 0
 

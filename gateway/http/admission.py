@@ -111,7 +111,7 @@ SINGLE = frozenset(
 
 
 def check_single(headers: Iterable[tuple[str, object]]) -> None:
-    """Any letter case, and equal values. Raises Refusal 400."""
+    """Letter case does not matter, and equal values count too. Raises Refusal 400."""
     lower = [name.lower() for name, _ in headers]
     if len(set(lower)) == len(lower):
         return

@@ -230,7 +230,7 @@ def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
 
 
 def with_retry_after(response: web.Response, error: Refusal) -> web.Response:
-    """Whole seconds, at least 1. Omitted if a retry cannot help."""
+    """Add whole seconds, at least 1, unless a retry cannot help."""
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
     return response
@@ -265,7 +265,7 @@ def status_details(error: Refusal, code: int) -> bytes:
 
 
 def _message(number: int, text: str) -> bytes:
-    """Integer in field 1 and text in field 2, as in Status and every Export*PartialSuccess."""
+    """Encode the integer in field 1 and the text in field 2, as in Status and every Export*PartialSuccess."""
     return b"\x08" + _varint(number) + b"\x12" + _sized(text.encode())
 
 

@@ -47,7 +47,7 @@ class Inflater(Protocol):
     """One content coding."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Pieces of at most PIECE. Raises BadPayload for another coding."""
+        """Yield pieces of at most PIECE. Raises BadPayload for another coding."""
         ...
 
     def finish(self) -> None: ...
@@ -290,7 +290,7 @@ class _Pace:
         self._slack_s = SLACK_S
 
     def deadline(self, now: float, n: int, *, is_large: bool) -> float:
-        """After `n` bytes at `now`."""
+        """Return until when to wait after `n` bytes at `now`."""
         wait_s = IDLE_S
         if is_large and self._min_rate:
             self._slack_s = min(SLACK_S, self._slack_s - (now - self._last) + n / self._min_rate)

@@ -27,7 +27,7 @@ class Pool:
         return self.by_key.get(key, 0)
 
     def count(self, key: str, n: int) -> None:
-        """Negative `n` releases."""
+        """A negative `n` releases bytes."""
         self.held += n
         key_bytes = self.by_key.get(key, 0) + n
         if key_bytes:

@@ -65,12 +65,12 @@ class AdmittedRequest(Generic[Body]):
 
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:
-    """The first type argument."""
+    """Return the first type argument."""
     return _named(handler)[0]
 
 
 def named_body(handler: Callable[..., object]) -> type[Any] | None:
-    """The second type argument, None without a body."""
+    """Return the second type argument, None without a body."""
     body = _named(handler)[1]
     return None if body is NoneType else body
 

@@ -240,7 +240,7 @@ class Questions:
 
     async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
         """
-        One at a time.
+        Run one at a time.
 
         It may take minutes, so it does not use the query turn of `who` or a place, and answers.max_time
         limits only its wait.

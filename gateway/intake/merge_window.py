@@ -418,5 +418,5 @@ def _size(report: PartialReport) -> int:
 
 
 def _load(merger: Merger, stored_reports: _Found) -> int:
-    """Oldest first. Return the number of unreadable reports."""
+    """Load the oldest first. Return the number of unreadable reports."""
     return merger.load(sorted(stored_reports.values(), key=lambda report: report.at))

@@ -227,7 +227,7 @@ class PriceBook:
         return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
 
     def is_constant(self, total: TokenSum) -> bool:
-        """Before `until`."""
+        """Return whether the price stays constant before `until`."""
         first = quote = self._quote_of_sum(total)
         while quote.high < total.until:
             quote = self._quote_of_sum(replace(total, time=quote.high))
@@ -273,7 +273,7 @@ class PriceBook:
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
     def followers(self, model: str) -> list[str]:
-        """Newer models of the same maker, family and rank, the newest first."""
+        """Return newer models of the same maker, family and rank, the newest first."""
         for spelling in names.spellings(model):
             position = names.place_of(spelling)
             maker = self._providers.get(names.maker(spelling) or "")

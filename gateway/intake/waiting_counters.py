@@ -500,7 +500,7 @@ class WaitingCounters:
 
 
 def _parts(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
-    """One part per commit."""
+    """Yield one part per commit."""
     part: list[bytes] = []
     items = 0
     for key, group in groups.items():

@@ -67,7 +67,7 @@ class ContainerRows(Protocol):
         identity: ClusterIdentity | None = None,
         key: str = "",
     ) -> Sequence[ContainerFile]:
-        """Oldest first."""
+        """Return the oldest first."""
         ...
 
     async def wait_until_durable(self) -> None:
@@ -187,11 +187,11 @@ class ContainerUsage(Protocol):
         ...
 
     async def store_documents(self, documents: Sequence[UsageDocument]) -> None:
-        """All or none. Replace the same clusters' days."""
+        """Store all or none. Replace the same clusters' days."""
         ...
 
     async def delete_old_days(self, before: int) -> None:
-        """Before `before` (epoch seconds)."""
+        """Delete days before `before` (epoch seconds)."""
         ...
 
 

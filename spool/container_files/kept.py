@@ -138,7 +138,7 @@ class ContainerSums:
 
     @property
     def size(self) -> int:
-        """Stored and arriving bytes."""
+        """Count stored and arriving bytes."""
         return self._bytes.total() + self.arriving.total()
 
     @property
@@ -146,7 +146,7 @@ class ContainerSums:
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
     def sum_term(self, term: str, *kinds: str) -> int:
-        """Over some kinds."""
+        """Sum over some kinds."""
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:

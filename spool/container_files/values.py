@@ -177,7 +177,7 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 def encode_head(file: ContainerFile) -> bytes:
-    """One line of JSON."""
+    """Write one line of JSON."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 

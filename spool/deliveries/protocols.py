@@ -172,7 +172,7 @@ class Deliveries(Protocol):
         ...
 
     async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        """Oldest first, including those of deleted routes."""
+        """Return the oldest first, including those of deleted routes."""
         ...
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:

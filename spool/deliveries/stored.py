@@ -73,7 +73,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
     @property
     def next(self) -> int:
-        """Lowest number in no delivery."""
+        """Return the lowest number in no delivery."""
         return self.counts["next"]
 
     @property

@@ -79,7 +79,7 @@ class Device:
 
     @property
     def quiet_since(self) -> float:
-        """Last report, or admission."""
+        """Return the time of the last report, or of the admission."""
         return self.last_seen or self.enrolled_at
 
     def with_changes(self, *, facts: bool = False, **changes: Any) -> Device:
@@ -218,7 +218,7 @@ class DeviceRows(Protocol):
         ...
 
     async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
-        """Rows that others wrote, None if deleted. `ids` have changed, or any."""
+        """Return rows that others wrote, None if deleted. `ids` have changed, or any."""
         ...
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:

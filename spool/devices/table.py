@@ -261,7 +261,7 @@ class DeviceTable:
         await self.update(device.id, lambda known: device, change)
 
     async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
-        """Invisible at once, durable at the return, and undone with SpoolUnavailable."""
+        """The rows are invisible at once, deleted durably at the return, and back after SpoolUnavailable."""
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
         for id in ids:

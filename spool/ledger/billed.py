@@ -80,7 +80,7 @@ class BilledDay:
 
     @property
     def corrects(self) -> str:
-        """The corrected day, such as 2026-10-12, or empty."""
+        """Return the corrected day, such as 2026-10-12, or empty."""
         return self.provider.partition(CORRECTS)[2]
 
     @property
@@ -90,7 +90,7 @@ class BilledDay:
 
     @property
     def connection(self) -> str:
-        """The billing connection of these rows. Empty for a bill."""
+        """Return the billing connection of these rows, empty for a bill."""
         return self.provider.partition(CONNECTION)[2].rpartition(":")[0]
 
     @property

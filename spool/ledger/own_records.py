@@ -86,7 +86,7 @@ class OwnRecords:
 
 
 async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
-    """Newest first."""
+    """Return the newest first."""
     own_records = [
         OwnRecord(number, entry.committed_at, pack([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)

@@ -248,7 +248,7 @@ class CostQuery:
 
     @cached_property
     def unit_place(self) -> int | None:
-        """The position of the unit of work in `group_by`."""
+        """Return the position of the unit of work in `group_by`."""
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
     @cached_property

@@ -105,7 +105,7 @@ class UnitLinks:
 
     @cached_property
     def mark(self) -> int:
-        """The same for the same links and kept units, 0 without any."""
+        """Return the same for the same links and kept units, 0 without any."""
         if not self._by_place and not self.kept:
             return 0
         text = repr((sorted(self.links), sorted(self.kept)))

@@ -108,7 +108,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
 
     @property
     def known_and_new_records(self) -> int:
-        """The number in the response to the sender."""
+        """The response to the sender has this number."""
         return self.accepted + self.duplicates
 
     def build_receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:

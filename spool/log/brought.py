@@ -20,7 +20,7 @@ _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def note_key(*of: str) -> bytes:
-    """Key of the note with the imported record numbers of one file."""
+    """Return the key of the note with the imported record numbers of one file."""
     return RECOVERED + "/".join(of).encode()
 
 

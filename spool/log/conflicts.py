@@ -80,7 +80,7 @@ class Conflicts(dict[Pair, Conflict]):
         self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
     def rows(self) -> list[dict[str, Any]]:
-        """Most frequent first."""
+        """Return the most frequent first."""
         sorted_rows = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
         return [
             {

@@ -63,7 +63,7 @@ class PartialReports(Protocol):
     is_shared: bool
 
     async def load(self) -> Sequence[PartialReport]:
-        """Oldest first."""
+        """Return the oldest first."""
         ...
 
     async def find(
@@ -123,7 +123,7 @@ def version_of(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """Sorted, for `stale_submissions`."""
+    """Sort them, for `stale_submissions`."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 

@@ -89,7 +89,7 @@ def _slice(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
 
 
 def pack_ids(ids: array[int]) -> tuple[bytes, int]:
-    """Little endian on every machine. Return bytes and checksum."""
+    """Return bytes, little endian on every machine, and their checksum."""
     data = _little_endian(ids).tobytes()
     return data, zlib.crc32(data)
 

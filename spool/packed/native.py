@@ -82,12 +82,12 @@ class ItemMemory(Protocol):
     """`tollhouse_native.Memory`."""
 
     def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
-        """Each group's scope and the number of items. None as in `groups`."""
+        """Return each group's scope and the number of items, None as in `groups`."""
         ...
 
     def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
         """
-        Position of the resource, resource, scope and items.
+        Return each position of the resource, resource, scope and items.
 
         None for an unusual layout, or beyond `most` resources, scopes and items.
         """
@@ -131,7 +131,7 @@ class ItemMemory(Protocol):
     def clear(self) -> None: ...
 
     def size(self) -> tuple[int, int]:
-        """Kinds, and bytes."""
+        """Return the number of kinds, and bytes."""
         ...
 
     def sweep(self) -> Sequence[int]:

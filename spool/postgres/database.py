@@ -89,7 +89,7 @@ class Database:
         return self._reachability.pause.failures
 
     def fill_in_names(self, text: str) -> bytes:
-        """Cached. `{now}` uses the parameter `now`."""
+        """Results are cached. `{now}` uses the parameter `now`."""
         statement = self._texts.get(text)
         if statement is None:
             statement = self._texts[text] = (

@@ -44,7 +44,7 @@ class Changes:
         self._looked = asyncio.Condition()
         self.version = 0  # grows with every change
         self._changed = asyncio.Event()
-        self._must_load = False  # True if memory lacks the newest commit of `together`
+        self._must_load = False  # True if memory lacks the newest commit of `change_any_table`
         self.news: RegistryNews | None = None  # while tables load these changes, and not everything
 
     def derive_secret(self, use: str) -> bytes:

@@ -93,7 +93,7 @@ def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
 
 
 def maker_of_each(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    """ "" for people."""
+    """Yield "" for people."""
     maker_of = maker_by_id(rows, limit)
     return (maker_of.get(id, "") for id in there)
 
@@ -120,7 +120,7 @@ class NamedDocument(ManagedDocument, Protocol):
 class MemoryTable(Protocol):
     @property
     def about(self) -> tuple[Subject, ...]:
-        """Subjects of other processes' announcements about this table's rows."""
+        """Return subjects of other processes' announcements about this table's rows."""
         ...
 
     async def load(self) -> None: ...

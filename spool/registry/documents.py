@@ -45,7 +45,7 @@ class DocumentRows(Protocol):
     """What an engine provides within a transaction."""
 
     def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        """Ordered by id."""
+        """Order by id."""
         ...
 
     def each_document(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -75,7 +75,7 @@ class DocumentKind(Generic[Row]):
         return (DOCUMENTS, self.name)
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:
-        """Ordered by id."""
+        """Order by id."""
         return {id: self.restore(body) for id, body in rows.documents(self.name).items()}
 
     def find(self, rows: DocumentRows, id: str) -> Row | None:

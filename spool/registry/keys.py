@@ -105,7 +105,7 @@ class Key:
 
     @property
     def overlap_ends_at(self) -> float | None:
-        """Until when older secrets work, or None."""
+        """Return until when older secrets work, or None."""
         ends = [secret.ends_at for secret in self.secrets[:-1] if secret.ends_at is not None]
         return max(ends, default=None)
 

@@ -47,7 +47,7 @@ def restore_context(body: Mapping[str, Any]) -> OrgContext:
 
 
 def check_context(text: str) -> str:
-    """Empty for no notes."""
+    """An empty text means no notes."""
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise Invalid(f"text must have at most {MAX_TEXT} characters, but this has {len(text)}: shorten it")

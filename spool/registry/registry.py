@@ -212,7 +212,7 @@ class Registry:
         return declared_table
 
     def fixed_bounds(self) -> Mapping[str, int]:
-        """Limits without a setting."""
+        """Return limits without a setting."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:

@@ -35,7 +35,7 @@ class RegistryRows(DocumentRows, Protocol):
     """Within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
 
     def all(self, kind: type[T]) -> Sequence[T]:
-        """Ordered by id."""
+        """Order by id."""
         ...
 
     def find(self, kind: type[T], id: str | bytes) -> T | None: ...
@@ -56,7 +56,7 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def keys(self) -> Sequence[Key]:
-        """Ordered by id, secrets in the order of creation."""
+        """Order keys by id, secrets by creation."""
         ...
 
     def key(self, name: str) -> Key | None: ...
@@ -98,7 +98,7 @@ class RegistryRows(DocumentRows, Protocol):
     def count_insights(self) -> int: ...
 
     def findings(self) -> Sequence[Insight]:
-        """Those of detectors."""
+        """Return the insights of detectors."""
         ...
 
     def open_insights(self) -> Sequence[Insight]: ...
@@ -112,7 +112,7 @@ class RegistryRows(DocumentRows, Protocol):
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
 
     def comments(self, insight: str) -> Sequence[Comment]:
-        """Ordered by id."""
+        """Order by id."""
         ...
 
     def add_comment(self, comment: Comment) -> Comment:

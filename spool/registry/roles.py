@@ -117,7 +117,7 @@ class LedgerSlice:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Sorted."""
+        """Sort them."""
         return tuple(sorted({role_filter.dimension for part in self.parts for role_filter in part}))
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
@@ -261,7 +261,7 @@ class Rights:
 
     @property
     def cost_types(self) -> tuple[str, ...]:
-        """Those with something visible."""
+        """Return those with something visible."""
         return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
 
     @property

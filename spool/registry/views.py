@@ -115,7 +115,7 @@ class View(ViewDraft):
 
     @property
     def unit(self) -> str | None:
-        """A unit of work in the filter."""
+        """Return a unit of work in the filter."""
         return next((name for name in (*self.include, *self.exclude) if name in UNITS), None)
 
     @property

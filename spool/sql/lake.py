@@ -80,12 +80,12 @@ class SqlLandings:
 
 
 def new_edition() -> str:
-    """Eight hex digits."""
+    """Return eight hex digits."""
     return secrets.token_hex(4)
 
 
 def _begin_edition(connection: SqlConnection, route: str) -> list[str]:
-    """The log's newest, from the first number on."""
+    """Begin the log's newest one, from the first number on."""
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
     edition, _ = connection.first_row(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)

@@ -352,7 +352,7 @@ class SqlRegistryRows:
         """Called before each write, for shared engines."""
 
     def _new_id(self, kind: str) -> int | None:
-        """ "key" or "comment". None if the table assigns it."""
+        """`kind` is "key" or "comment". Return None if the table assigns the id."""
         return None
 
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:

@@ -164,7 +164,7 @@ class SqlStreams:
         return await self._transactions.read(read_sizes)
 
     async def set_owner(self, stream: str, key: str) -> None:
-        """Charged with the size. No wait for a standby: a loss sends or deletes nothing."""
+        """Charge the size to `key`. Do not wait for a standby: a loss sends or deletes nothing."""
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
@@ -214,6 +214,6 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
 
 
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
-    """Before a time, without operations in the log."""
+    """Return those before a time, without operations in the log."""
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read(row) for row in rows]

@@ -84,7 +84,7 @@ class SqlWorkRows(ABC):
 
     @abstractmethod
     def numbers_having(self, dimension: Derived) -> Sequence[int]:
-        """Sets of dimensions with a value in a derived dimension."""
+        """Return sets of dimensions with a value in a derived dimension."""
 
     @abstractmethod
     def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
@@ -367,7 +367,8 @@ class SqlWorkRows(ABC):
 
     def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
         """
-        Sessions that links place below. Of runs, all linked ones, which may be below a run only by reports.
+        Return sessions that links place below. Of runs, return all linked ones, which may be below a run only
+        by reports.
         """
         parents = self._linked_parents(unit)
         if unit == RUN:
@@ -482,7 +483,7 @@ class SqlWorkRows(ABC):
         self._move_sums(changed)
 
     def _sets_having(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
-        """Above REST."""
+        """Exclude REST."""
         statement = (
             f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE {column} > {REST} AND {column} IN :numbers"
         )
@@ -511,7 +512,7 @@ class SqlWorkRows(ABC):
             self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
 
     def _hours_to_days(self, before: int) -> None:
-        """Before a midnight."""
+        """Combine the hours before a midnight."""
         hours = f"FROM {self._table(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
         self._add_selected(
             f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns('w.')} {hours}", before=before
@@ -566,7 +567,7 @@ class SqlWorkRows(ABC):
         self._tables.run(f"DELETE FROM {names} WHERE id IN ({unused})")
 
     def _filtered_sums(self, query: CostQuery, sums: str = "") -> str:
-        """A table and the beginning of a condition. `sums` replaces it, with sets that can pass."""
+        """Return a table and the beginning of a condition. `sums` replaces it, with sets that can pass."""
         of_tree = query.unit if query.aggregated else None  # it filters aggregated costs
         # A term of both tables is checked for each visible sum: no index finds hidden units' sets.
         visible = " + 0 * units" if query.is_limited else ""

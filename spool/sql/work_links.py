@@ -54,7 +54,8 @@ def join_links(
     pairs: int, table: str, columns: Mapping[str, str], named: Container[str]
 ) -> tuple[Mapping[str, str], str]:
     """
-    Expressions of linked units, and SQL that joins to sums `w` and units `p`. Only named kinds need a join.
+    Return expressions of linked units, and SQL that joins to sums `w` and units `p`. Only named kinds need a
+    join.
 
     At most one link of a kind fits a sum, so none is counted twice.
     """

@@ -160,7 +160,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
 
 
 def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
-    """Columns, then parts of rows."""
+    """Yield columns, then parts of rows."""
     yield list(table.columns)
     row_count = 0
     for part in split_rows(table.rows):
@@ -220,6 +220,6 @@ class ArchiveTables:
 
 @contextmanager
 def _open_archive(archive: Path) -> Iterator[ArchiveTables]:
-    """After `check_archive`."""
+    """Call `check_archive` first."""
     with zipfile.ZipFile(archive) as opened:
         yield ArchiveTables(opened)

@@ -111,7 +111,7 @@ def check(backup: Path) -> Manifest:
 
 def unpack(backup: Path, manifest: Manifest, directory: Path) -> Path:
     """
-    Into a temporary directory, which `put_in_place` renames.
+    Unpack into a temporary directory, which `put_in_place` renames.
 
     Raises NotAllowed if `directory` is not empty.
     """

@@ -55,7 +55,7 @@ def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]
 
 
 def row_bytes(row: Iterable[Any]) -> int:
-    """Bytes and texts."""
+    """Count bytes and texts."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
@@ -98,7 +98,7 @@ def check_known(tables: KeptTables, known: Collection[str]) -> None:
 
 
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
-    """Ever assigned."""
+    """Return the newest numbers ever assigned."""
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")

@@ -297,7 +297,7 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """Charged to `lighter`."""
+        """Charge the rest to `lighter`."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0
@@ -313,7 +313,7 @@ class FairTurns:
         return remaining_s
 
     def _find_lighter(self, party: Party) -> Party | None:
-        """A far lighter party whose request worked a moment ago."""
+        """Find a far lighter party whose request worked a moment ago."""
         if party.is_little:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS

@@ -102,7 +102,7 @@ def placeholder_values(dialect: Dialect, settings: DestinationSettings) -> Mappi
 
 
 def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
-    """Quoted for SQL."""
+    """Quote it for SQL."""
     scheme = dialect.stores[settings.type]
     path = str(settings.path) if settings.type == "file" else settings.url.partition("://")[2]
     start = f"{scheme}://" if scheme else ""

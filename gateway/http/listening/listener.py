@@ -234,7 +234,7 @@ class Listener:
             await close_server(self._server)
 
     async def stop(self) -> None:
-        """Idle ones at once, others after their request or STOP_S."""
+        """Close idle connections at once, others after their request or STOP_S."""
         await self.close_socket()
         await self._runner.cleanup()
 

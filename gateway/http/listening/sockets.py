@@ -60,7 +60,7 @@ class ListeningSockets:
         )
 
     def find(self, name: str) -> socket.socket | None:
-        """A duplicate."""
+        """Return a duplicate."""
         inherited = self._sockets.get(name)
         return None if inherited is None else inherited.dup()
 

@@ -83,7 +83,7 @@ def named(card: Card, newer: Card) -> Card:
 
 
 def stored_lists(data_dir: Path) -> list[Path]:
-    """The newest last."""
+    """Return the newest last."""
     files = (data_dir / DIRECTORY).glob("*.json")
     return sorted(file for file in files if file.stem.isdigit())
 

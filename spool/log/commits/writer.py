@@ -142,7 +142,7 @@ class GroupWriter:
 
     @property
     def running_s(self) -> float:
-        """Seconds of the running group or upkeep, 0 between groups."""
+        """Return the seconds of the running group or upkeep, 0 between groups."""
         return 0.0 if self._began is None else self._loop.time() - self._began
 
     async def append(self, submission: Submission) -> Receipt:

@@ -77,7 +77,7 @@ class EnforcerTable:
         self._changes = changes
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:
-        """Oldest first."""
+        """Return the oldest first."""
         bodies = await self._changes.read(lambda rows: _read_bodies(rows, name))
         return await asyncio.to_thread(_unpack_readings, bodies)
 
@@ -131,7 +131,7 @@ def _add_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> t
 
 
 def _newest_readings(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
-    """Within both maxima, but at least the last one."""
+    """Keep within both maxima, but at least the last one."""
     kept = tuple(stored[-MAX_READINGS:])
     while len(kept) > 1 and sum(each.limits for each in kept) > MAX_STORED_LIMITS:
         kept = kept[1:]

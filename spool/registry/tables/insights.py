@@ -97,7 +97,7 @@ class InsightTable:
         return self._counts
 
     async def comments(self, id: str) -> Sequence[Comment]:
-        """Oldest first. Raises NotThere without the insight."""
+        """Return the oldest first. Raises NotThere without the insight."""
 
         def read_comments(rows: RegistryRows) -> Sequence[Comment]:
             _read(rows, id)
@@ -306,7 +306,7 @@ def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Acto
 
 
 def _draft_id(draft: Draft) -> str:
-    """The same for the same texts."""
+    """Return the same for the same texts."""
     texts = msgspec.json.encode([draft.title, draft.category, draft.description])
     return blake2b(texts, digest_size=16, person=b"logged insight").hexdigest()
 

@@ -37,7 +37,7 @@ class Machine(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Serial number, else hostname."""
+        """Return the serial number, else the hostname."""
         serial = self.serial.casefold()
         return (serial, "") if serial else ("", self.hostname.casefold())
 

@@ -115,7 +115,7 @@ def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> Non
 
 
 def _id(*parts: str) -> str:
-    """Short, for values of any length."""
+    """Keep it short for values of any length."""
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 

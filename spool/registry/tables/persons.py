@@ -356,7 +356,7 @@ def _audited_names(names: Sequence[str]) -> Mapping[str, object]:
 
 
 def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
-    """Oldest first."""
+    """Return the oldest first."""
     erasures = [erasure_from_json(**body) for body in rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 

@@ -153,7 +153,7 @@ class RecommendationTable:
         return await self._changes.change(change_each)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
-        """Oldest first. Raises NotThere without the recommendation."""
+        """Return the oldest first. Raises NotThere without the recommendation."""
         return await self._changes.read(lambda rows: _read_thread(rows, id).comments)
 
     async def add_comments(

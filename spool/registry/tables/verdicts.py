@@ -31,7 +31,7 @@ class VerdictTable:
         self.bundle_seed = changes.derive_secret("budget verdict bundles")
 
     async def version(self, name: str) -> int:
-        """0 without a table."""
+        """Return 0 without a table."""
         stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, name))
         return 0 if stored is None else int(stored[VERSION])
 

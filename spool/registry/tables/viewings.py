@@ -25,7 +25,7 @@ class ViewingTable:
         self._stored: set[Viewing] = set()
 
     def configure(self, *, kept_s: float, most: int) -> None:
-        """`most` people with rows for a viewer and day. 0 s stores none."""
+        """`most` limits people with rows for a viewer and day. 0 s stores none."""
         self._kept_s, self._most = kept_s, most
 
     def forget_stored(self) -> None:
