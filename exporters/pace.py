@@ -1,9 +1,7 @@
 """
-Timing of requests and deliveries: backoff after failures, rate limits, order, and the workers of a route.
+Timing of requests and deliveries: backoff, rate limits, order, and the workers of a route.
 
-A throttle decides which workers may send. A linger decides how long the newest records wait for further
-records. New records wake resting workers. Timers are monotonic, so a change of the wall clock does not
-change a wait.
+Timers are monotonic, so a change of the wall clock does not change a wait.
 """
 
 from __future__ import annotations
@@ -26,12 +24,12 @@ from spool.turns.fair_turns import TokenBucket
 # seconds; the longest accepted Retry-After, because a later date comes from a wrong clock
 LONGEST_HINT_S = 86_400.0
 
-# While a destination rejects every record, the route tries up to this number of single records, and one more
-# every ten minutes. So a run of bad records cannot hide that the destination accepts other records.
+# While a destination rejects every record, the route tries up to this number of single records and more
+# later. So a run of bad records cannot hide that the destination accepts other records.
 MAX_SUSPECTS = 16
 ANOTHER_SUSPECT_S = 600.0
 CHECK_INTERVAL_S = 0.05  # seconds between two checks for a full delivery
-FOLLOW_S = 2.0  # seconds after `hurry` in which this process may still learn of commits of other gateways
+FOLLOW_S = 2.0  # seconds after `release_committed` in which commits of other gateways may become known
 DAY_S = 86400.0
 DAY_ENDS_S = 600.0  # seconds after midnight UTC until the files of the previous day are written
 
@@ -47,10 +45,8 @@ class Backoff:
 
     def delay_s(self, failures: int, hint_s: float | None = None, *, chance: float | None = None) -> float:
         """
-        Return the wait in seconds after `failures` failures in a row (at least 1).
-
-        The wait is at least `hint_s`, the wait that the destination requested, but at most a day. `chance`,
-        from 0 to 1, places the wait between half of the step and the whole step. It is random by default.
+        Wait at least `hint_s`, which the destination requested, but at most a day. `chance`, from 0 to 1,
+        places the wait between half of the step and the whole step.
         """
         step = min(self.most_s, self.first_s * 2.0 ** min(max(failures, 1), 32))
         drawn = random.random() if chance is None else chance
@@ -66,7 +62,7 @@ class Pace:
         self._turn = asyncio.Lock()
 
     async def wait_and_take(self, n: int) -> None:
-        """Wait until `n` units may be sent. Callers are served in order."""
+        """Serve callers in order."""
         async with self._turn:
             amount = min(n, self._bucket.burst)
             while wait_s := self._bucket.wait_s(amount):  # noqa: ASYNC110 - it waits for time alone
@@ -79,9 +75,7 @@ class Pace:
 
 
 class DeliveryOrder:
-    """
-    The order of deliveries in a sequence: while one delivery waits, deliveries with higher numbers wait as well.
-    """
+    """The order in a sequence: while one delivery waits, those with higher numbers wait as well."""
 
     def __init__(self) -> None:
         # first record numbers of waiting deliveries, by sequence of deliveries
@@ -90,10 +84,8 @@ class DeliveryOrder:
     @contextmanager
     def hold_turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
         """
-        Hold the turn of a delivery while it is sent.
-
-        Raises Retryable, before anything is sent, while an earlier delivery of the sequence waits. Replays
-        do not wait.
+        Raises Retryable, before anything is sent, while an earlier delivery of the sequence waits. Replays do
+        not wait.
         """
         waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
@@ -116,7 +108,7 @@ class RouteThrottle:
 
     def __init__(self, clock: Clock, backoff: Backoff) -> None:
         self.state = RUNNING
-        # number of the present round; requests that began in the same round count as one failure
+        # requests that began in the same round count as one failure
         self.round = 0
         self._clock = clock
         self._backoff = backoff
@@ -132,16 +124,11 @@ class RouteThrottle:
         self._suspects: Counter[int] = Counter()  # number of errors per delivery id since the last success
 
     def now(self) -> float:
-        """
-        Return the wall-clock time at start plus the monotonic time since then, in seconds since the epoch.
-        """
+        """Return the wall-clock time at start plus the monotonic time since then (epoch seconds)."""
         return self._epoch + self._clock.monotonic()
 
     def rest_s(self, worker: int) -> float:
-        """
-        Return how many seconds a worker, given by its number, must wait. 0 means that it may send, and inf
-        that another worker must succeed first.
-        """
+        """Return 0 if the worker may send, and inf if another worker must succeed first."""
         if worker > 0 and self._is_narrow():
             return inf
         return max(0.0, max(self._waits_until, self._requested_wait_until) - self._clock.monotonic())
@@ -150,13 +137,11 @@ class RouteThrottle:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
     def end_waits(self) -> None:
-        """End every wait. The state does not change."""
+        """The state does not change."""
         self._waits_until = self._requested_wait_until = 0.0
 
     def note_success(self) -> bool:
-        """
-        Note that a record was accepted. Return True if the route was not running or showed a failure before.
-        """
+        """Return True if the route was not running or showed a failure before."""
         recovered = self.state != RUNNING or self._shown is not None
         self.state = RUNNING
         self._failures = self._refusals = 0
@@ -171,26 +156,19 @@ class RouteThrottle:
 
     def is_suspect(self, delivery: Delivery) -> bool:
         """
-        Return whether a delivery has failed often enough to be tried in halves, even if no other delivery
-        has succeeded meanwhile.
+        Return whether to try a delivery in halves, even if no other delivery has succeeded meanwhile.
 
-        On a quiet route there may be no other delivery. If the destination is at fault, halving costs little:
-        one request is sent at a time, and each half must fail equally often. If another record was accepted
-        meanwhile, one error is enough.
+        On a quiet route there may be no other. If the destination is at fault, halving costs little: one
+        request is sent at a time, and each half must fail equally often.
         """
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 
     def note_batch_rejection(self) -> None:
-        """
-        Note that a batch was rejected. Until a delivery is accepted, one request at a time searches for the
-        record at fault.
-        """
+        """Until a delivery is accepted, one request at a time searches for the record at fault."""
         self._refusals += 1
 
     def note_record_rejection(self) -> None:
-        """
-        Note that a single record was rejected, and that nothing proves that the destination accepts other records.
-        """
+        """Nothing proves that the destination accepts other records."""
         if self.state != REFUSING:
             self.state = REFUSING
             self._refusing_since = self._clock.monotonic()
@@ -231,10 +209,10 @@ class RouteThrottle:
 
 class Linger:
     """
-    The time for which the newest records wait for further records, because a request costs more than its records.
+    The time for which the newest records wait for more, because a request costs more than its records.
 
-    Deliveries may contain record numbers lower than `sendable_below`. Records that are already closed at the start do
-    not wait. Timers of the event loop measure the wait, so a change of the wall clock does not change it.
+    Deliveries may contain record numbers lower than `sendable_below`. Records that are already closed at the
+    start do not wait.
     """
 
     def __init__(self, log: Log, topic: str, *, seconds: float, max_records: int) -> None:
@@ -249,16 +227,12 @@ class Linger:
         return self._below if self._seconds else self._log.closed_below(self._topic)
 
     async def changes(self) -> AsyncIterator[int]:
-        """
-        Yield `sendable_below` whenever it grows, because the oldest record has waited long enough or a
-        delivery is full.
-        """
+        """Yield `sendable_below` when the oldest record has waited long enough or a delivery is full."""
         async for closed in self._log.changes(self._topic):
             if not self._seconds or closed <= self._below:
                 self._below = max(closed, self._below)
                 yield self._below
-            # A full delivery is sent at once. The log reports no further change for the remaining records, so
-            # the loop checks them again.
+            # The log reports no further change for the remaining records.
             while closed > self._below:
                 self._below = max(await self._wait_for_more(), self._below)
                 yield self._below
@@ -318,12 +292,11 @@ class CommitLinger:
                 yield self.sendable_below
 
     def release_committed(self) -> None:
-        """Release every record that is committed now as soon as it is closed, without a further wait."""
+        """Release every record that is committed now as soon as it is closed."""
         self._hurried_below = self._log.next_number(self._topic)
         self._hurried_at = self._clock.monotonic()
 
     async def _wait_for_more(self, committed_at: float) -> None:
-        """Wait until the record at `sendable_below` is due, or until a delivery is full."""
         while self._waiting_count() < self._max_records and not await self._check_due(committed_at):  # noqa: ASYNC110
             await asyncio.sleep(CHECK_INTERVAL_S)
 
@@ -331,7 +304,7 @@ class CommitLinger:
         return self._log.closed_below(self._topic) - self.sendable_below
 
     async def _committed_at(self) -> float:
-        """Return when the record at `sendable_below` was committed, or 0 if it is damaged."""
+        """Return 0 if the record at `sendable_below` is damaged."""
         entries = await self._log.read(self._topic, self.sendable_below, self.sendable_below)
         return entries[0].committed_at if entries else 0.0
 
@@ -345,7 +318,7 @@ class CommitLinger:
         )
 
     def release_all(self) -> bool:
-        """Do nothing and return False, because waiting records are safe on disk."""
+        """Waiting records are safe on disk."""
         return False
 
 
@@ -363,10 +336,7 @@ class RestingWorkers:
         self.missed_wakeups = 0
 
     def wake_one(self) -> None:
-        """
-        Wake one resting worker that may send. If no such worker rests, workers that are looking for work
-        look once more.
-        """
+        """If no worker that may send rests, those that are looking for work look once more."""
         for worker in self._resting:
             if self._may_work(worker):
                 self._resting.pop(worker).set()
@@ -380,7 +350,7 @@ class RestingWorkers:
         self._resting.clear()
 
     async def rest(self, worker: int, seconds: float, *, missed_wakeups: int) -> None:
-        """Wait until woken, or for `seconds`. Return at once if a wake-up happened since `missed_wakeups` was read."""
+        """Return at once if a wake-up happened since `missed_wakeups` was read."""
         if missed_wakeups != self.missed_wakeups:
             return
         woken = self._resting[worker] = asyncio.Event()

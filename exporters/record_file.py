@@ -1,9 +1,10 @@
 """
-A file of lines, which are appended and flushed before their delivery is settled. All file destinations use it.
+A file of lines, which are appended and flushed before their delivery is settled. All file destinations use
+it.
 
 Before a delivery is written, its mark stores the file's identity and size. A repeated delivery searches for
-its lines after that position, even if a rotation renamed the file within the directory. Then it writes the
-missing lines. So no line is written twice, and the lines of other deliveries in between are never changed.
+its lines after that position, even if a rotation renamed the file within the directory. So it writes only the
+missing lines: no line is written twice, and the lines of other deliveries in between are never changed.
 """
 
 from __future__ import annotations
@@ -36,8 +37,7 @@ _log = logging.getLogger(__name__)
 
 FILE_MODE = 0o640
 _STEP = 64 * 1024  # bytes per step of the backward search for the last line
-# These errors mean that the disk is full or a quota is used up, so a retry may succeed. Other errors, such as
-# missing permissions, must be fixed by the operator.
+# A retry may succeed after these. Other errors, such as missing permissions, must be fixed by the operator.
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _TEMPORARY = {*_FULL, errno.EIO, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE}
 
@@ -138,10 +138,7 @@ class _RecordFile:
         self._mount: Path | None = None  # mount point of the file, known after it was first opened
 
     def begin_delivery(self, before: Mark | None) -> Mark:
-        """
-        Return the position after which the delivery's lines are. If the file of its first attempt is found,
-        it is the position of that attempt.
-        """
+        """Return where the delivery's lines begin: the position of its first attempt, if that file is found."""
         with self._lock:
             if before is not None:
                 descriptor = self._open_marked_file(before)
@@ -165,7 +162,7 @@ class _RecordFile:
 
     def append(self, lines: Sequence[bytes], mark: Mark | None, ending: bytes = b"") -> None:
         """
-        Write the missing lines and flush. On return, every line is on disk exactly once after the mark.
+        On return, every line is on disk exactly once after the mark.
 
         Other lines with this ending are replaced with blanks.
         """
@@ -230,9 +227,7 @@ class _RecordFile:
         return None
 
     def _open_current(self) -> int:
-        """
-        Return the descriptor of the file at the path. If a rotation moved the previous file, open the path again.
-        """
+        """If a rotation moved the previous file, open the path again."""
         if self._descriptor is not None and _is_at(self._descriptor, self.path):
             return self._descriptor
         self.close()
@@ -268,7 +263,6 @@ def _has_other_head(descriptor: int, head: bytes) -> bool:
 
 
 def _free_name(path: Path) -> Path:
-    """Return `NAME.1`, or the next numbered name that does not exist."""
     names = (path.with_name(f"{path.name}.{number}") for number in count(1))
     return next(name for name in names if not name.exists())
 

@@ -109,8 +109,7 @@ class RouteLoop:
 
     async def run(self, state: str = RUNNING) -> None:
         """
-        Run until cancelled. `state` is the state in which the last process left the route. A paused route
-        tries to send at once.
+        `state` is the state in which the last process left the route. A paused route tries to send at once.
         """
         self._throttle.state = state
         self._is_handed_over = False
@@ -159,12 +158,10 @@ class RouteLoop:
         """
         Begin or resume one delivery, send it and settle it.
 
-        Return False if no delivery was due, or if this worker may not send. A cancelled delivery stays open
-        and is sent again with the same bytes.
+        Return False if no delivery was due, or if this worker may not send.
         """
         async with self._choosing:
-            # The waiting time is checked again after the wait for the lock. If the worker that held the lock
-            # failed, this worker must wait as well.
+            # If the worker that held the lock failed, this worker must wait as well.
             rests = worker is not None and self._throttle.rest_s(worker) > 0
             delivery = None if rests else await self._take_due_delivery()
         if delivery is None:
@@ -175,15 +172,13 @@ class RouteLoop:
         # The outcome could not be stored, so the delivery must not stay marked as being sent.
         except Exception as error:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
-            # The delivery becomes due again after the wait. It is ambiguous, because the destination may
-            # have accepted it.
+            # It is ambiguous, because the destination may have accepted it.
             with suppress(SpoolError):
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
         return True
 
     async def _forward(self, delivery: Delivery) -> None:
-        """Send a delivery and store the outcome."""
         began = self._throttle.round
         try:
             settlement = await self._send(delivery)
@@ -192,7 +187,6 @@ class RouteLoop:
         except SplitRequired as error:
             await self._deliveries.split(delivery, reason=str(error), at=error.at)
         except (Rejected, DeliveryTooLarge) as error:
-            # The delivery was rejected, so the record at fault is searched for.
             await self._handle_rejection(delivery, error, began)
         except Misconfigured as error:  # the data is not at fault, so the delivery is stored and waits
             await self._park(delivery, error)
@@ -250,9 +244,7 @@ class RouteLoop:
         return await exporter.land(delivery, self._read_step_by_step(delivery), keep_mark)
 
     async def _read_step_by_step(self, delivery: Delivery) -> AsyncIterator[Entry]:
-        """
-        Yield the entries of a delivery step by step, because the whole delivery may not fit into memory.
-        """
+        """The whole delivery may not fit into memory."""
         for first in range(delivery.first, delivery.last + 1, READ_AT_ONCE):
             last = min(first + READ_AT_ONCE - 1, delivery.last)
             for entry in await self._read(replace(delivery, first=first, last=last)):
@@ -271,10 +263,7 @@ class RouteLoop:
         return next(state.progress for state in await self._deliveries.routes() if state.name == self.name)
 
     async def _read(self, delivery: Delivery) -> Sequence[Entry]:
-        """
-        Read the entries of a delivery. A damaged page pauses the route, because a restart can salvage the
-        records on it.
-        """
+        """A damaged page pauses the route, because a restart can salvage the records on it."""
         try:
             return await self._log.read(self._topic, delivery.first, delivery.last, packed=self._packed)
         except SpoolDamaged as error:
@@ -313,10 +302,6 @@ class RouteLoop:
             await self._retry_rejected(delivery, error)
 
     async def _set_aside(self, delivery: Delivery, error: SendError) -> None:
-        """
-        Store the record as a rejected record. If the maximum number of rejected records is reached, pause
-        the route instead.
-        """
         dead = next(state.dead for state in await self._deliveries.routes() if state.name == self.name)
         if dead >= self._max_dead_letters:
             full = (
@@ -331,10 +316,7 @@ class RouteLoop:
         await self._note_success()
 
     async def _retry_rejected(self, delivery: Delivery, error: SendError) -> None:
-        """
-        Retry a single rejected record later. Unless another record has been accepted since, send one record
-        at a time until then.
-        """
+        """Unless another record has been accepted since, send one record at a time until then."""
         await self._deliveries.retry(
             delivery,
             reason=str(error),
@@ -348,7 +330,6 @@ class RouteLoop:
             await self._deliveries.set_state(self.name, REFUSING, str(error))
 
     async def _handle_fault(self, delivery: Delivery, error: Exception, began: int) -> None:
-        """Retry after an internal error. Pause the route after FAULTS errors without a success."""
         self._faults += 1
         reason = f"fault: {type(error).__name__}"
         if self._faults < FAULTS:
@@ -410,7 +391,7 @@ class RouteLoop:
                     rest_s = await self._seconds_until_due()
                     self._waits = ""
                 except SpoolUnavailable as error:
-                    # Nothing was settled or lost. The error states what the queue on disk needs.
+                    # Nothing was settled or lost.
                     self._log_waiting(str(error))
                     rest_s = AFTER_A_FAULT_S
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost

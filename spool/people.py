@@ -108,7 +108,6 @@ class Persons:
         return bool(self.links or self.names_of_erased)
 
     def put(self, links: LinkedNames, names_of_erased: Mapping[str, tuple[str, ...]]) -> None:
-        """Replace all links."""
         was_empty = not self
         self.links, self.names_of_erased = links, names_of_erased
         if self or not was_empty:
@@ -120,7 +119,6 @@ class Persons:
             changed()
 
     def change(self, removed: Collection[Sequence[str]], added: Collection[Sequence[str]]) -> None:
-        """Replace some people by others."""
         if removed or added:
             self.links = self.links.with_changes(removed, added)
             self.note_change()
@@ -207,7 +205,6 @@ class People:
         return self._hash_of(text) or text
 
     def _hash_of(self, text: str) -> str | None:
-        """Return the hash of an address, and None for any other text."""
         return _hashes_under(self.secret)[text] if "@" in text else None
 
     def recorded_forms(self, name: str) -> tuple[str, ...]:
@@ -335,7 +332,6 @@ def _erasure_digest(name: str, secret: bytes) -> str:
 
 
 def _address_of(text: str) -> str | None:
-    """Return the address in lower case, or None for other text."""
     return _read_address(text) if "@" in text else None
 
 
