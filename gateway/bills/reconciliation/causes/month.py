@@ -43,8 +43,8 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     - A day that only one side has must not be next to a day with the opposite difference.
     - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
       reason for them. A price of some days may be a price that changed within a bucket of several days, or while rows
-      were posted late. The standard price of a tier may be its discount that was not given, and the base price a
-      premium that was not charged.
+      were posted late, and most days need the usual price. The standard price of a tier may be its discount that was
+      not given, and the base price a premium that was not charged.
     - Rounding must not explain half of a claim about amounts.
     - A claim of nothing must not leave an amount at the same places, and a claim about tokens not the opposite amount.
     """
@@ -64,7 +64,14 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     silent = _days_beside_silence(claims, case)
     rest = _rest_by_model(case)
     renamed = _models_under_other_names(claims, case)
+    unusual = _models_without_usual_price(claims, case)
     results = [_tested(claim, case, by_kind, exchanged, silent, rest, renamed) for claim in claims]
+    results = [
+        replace(claim, sure=WEAK)
+        if claim.cause == "price_on_days" and not unusual.isdisjoint(claim.models)
+        else claim
+        for claim in results
+    ]
     left = _models_left(case)
     for _ in range(2):  # a doubtful price makes those of other models doubtful
         doubtful = left | {
@@ -79,6 +86,15 @@ def _models_under_other_names(claims: Iterable[Claim], case: Case) -> set[str]:
     snapshots = {family(cell.model) for cell, _ in case.split.extra if cell.model in _counted_models(case)}
     moved = {model for claim in claims if claim.cause == "other_model" for model in claim.models}
     return moved | {cell.model for cell in case.split.billed if family(cell.model) in snapshots}
+
+
+def _models_without_usual_price(claims: Iterable[Claim], case: Case) -> set[str]:
+    """Return the models with prices of days on most days, as if the price changed every day."""
+    days: dict[str, set[int]] = defaultdict(set)
+    for claim in claims:
+        for model in claim.models if claim.cause == "price_on_days" else ():
+            days[model].update(claim.days)
+    return {model for model, of_model in days.items() if 2 * len(of_model) > len(case.days)}
 
 
 def _counted_models(case: Case) -> set[str]:

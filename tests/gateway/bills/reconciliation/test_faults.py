@@ -153,6 +153,8 @@ ONCE_WRONG = (
     (70030, OPENAI, "contract's capacity ignored", "snapshot"),
     # the bill's day of calls around midnight is outside of the month
     (70015, "anthropic", "drifting", "local hours"),
+    # one of many rates of the month, next to a fee, was mistaken for the price of its day
+    (81002, "anthropic", "drifting", "fee"),
 )
 
 
