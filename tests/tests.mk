@@ -120,7 +120,7 @@ soak: $(VENV)/test.stamp $(VENV)/postgres.stamp $(VENV)/chromium.stamp  ## MINUT
 	tests/integration/order/test_relayed_calls.py tests/integration/order/test_captured_agents.py \
 	tests/integration/order/test_runs_over_requests.py tests/integration/order/test_spans_beside.py \
 	tests/integration/operations/bills/plans/test_paid_costs.py tests/releases/test_wheel.py \
-	tests/browser/test_one_number.py --timeout 3600
+	tests/browser/test_one_number.py tests/browser/test_pages.py --timeout 3600
 	TOLLHOUSE_FAULTS=full $(BIN)/python -m pytest -q tests/gateway tests/exporters tests/spool tests/deploy/test_native_wheels.py --timeout 3600
 	TOLLHOUSE_POOLER=transaction $(BIN)/python -m pytest -q tests/spool/contract tests/spool/postgres \
 	-k "postgres and not pgbouncer" --timeout 600

@@ -14,9 +14,11 @@ from tests.acceptance.conftest import Tollhouse
 from tests.acceptance.payloads import post, request, span
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import Console, followed
+from tests.rounds import IS_LONG
 
 WIDTHS = (1440, 1240, 1024, 901, 768, 701, 600, 390)
-EACH_LAYOUT = (1440, 901, 701, 390)  # for pages without rows: wide windows, tablets and phones
+EACH_LAYOUT = (1440, 901, 701, 390)  # wide windows, tablets and phones
+BETWEEN = tuple(width for width in WIDTHS if width not in EACH_LAYOUT)
 # Neighbouring texts of different elements on one line without a gap, of which one ends and the other begins
 # with a letter, a digit or a sign that stands beside a word.
 GLUED = r"""() => {
@@ -82,6 +84,14 @@ CLIPPED = """() => {
   return found;
 }"""
 HEAD_TOP = "document.querySelector('main thead th').getBoundingClientRect().top"
+
+
+def widths_of(number: int) -> Sequence[int]:
+    """
+    Return the widths for a page with rows. Only long runs try each width on each page, because a change of the window
+    takes 40 ms of processor time; else a page has one of the widths between layouts.
+    """
+    return WIDTHS if IS_LONG else (*EACH_LAYOUT, BETWEEN[number % len(BETWEEN)])
 
 
 def badly_laid_out(console: Console, widths: Sequence[int] = WIDTHS) -> list[str]:

@@ -13,7 +13,7 @@ from tests.acceptance.conftest import Tollhouse
 from tests.bench.server.page_weights import table, weights
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import NARROW, WIDE, Console, followed
-from tests.browser.test_layout import EACH_LAYOUT, badly_laid_out
+from tests.browser.test_layout import EACH_LAYOUT, badly_laid_out, widths_of
 
 TABBABLE = "a[href], button:not(:disabled), input, select, textarea, [tabindex='0']"
 MOST_BYTES = 200_000
@@ -49,7 +49,7 @@ ALL_ROWS = "document.querySelectorAll('tr[inert]').forEach((row) => { row.inert 
 def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> None:
     """
     No serious axe finding and no overflow, wide and on a phone, dark and light, also with a row open. Tab
-    reaches each control. No page and no response is too large. At eight widths nothing is clipped, and words
+    reaches each control. No page and no response is too large. In each layout nothing is clipped, and words
     and headings are in order. A screenshot is taken of each wide page.
 
     Colours depend only on the theme and the layout only on the width, so two looks cover both.
@@ -59,14 +59,14 @@ def test_every_page_with_data(month: Tollhouse, open_console: OpenConsole) -> No
     found = {}
     wrong = {}
     frames: set[str] = set()
-    for name, weight in weights(console):
+    for number, (name, weight) in enumerate(weights(console)):
         found[name] = weight
         frame = console.page.evaluate(FRAME)
         is_new = frame not in frames
         frames.add(frame)
         assert [] == unreached(console, is_framed=is_new), name
         look(console, name, is_framed=is_new)
-        wrong[name] = badly_laid_out(console)
+        wrong[name] = badly_laid_out(console, widths_of(number))
         first = console.page.locator("main tbody a").first
         if first.count():
             first.click()
