@@ -42,10 +42,10 @@ builds:
 	@$(MAKE) --no-print-directory kubernetes-tools >/dev/null 2>&1 || true
 
 # The parts of `make test`: the linters, and together all of tests/. Those that wait for processes and disks most of the
-# time stand among those that do not, and long ones begin before short ones, so that no lane is left alone at the end.
+# time begin beside the two longest, and then long ones begin before short ones, so that no lane is left alone at the end.
 # Each ends with the tests that took longest.
-PARTS := test-faults test-gateways test-browser test-code test-spool test-integration test-program test-api test-lake \
-	lint test-native test-deploy
+PARTS := test-browser test-faults test-gateways test-spool test-api test-integration test-program test-code test-lake \
+	test-deploy test-native lint
 PYTEST := $(BIN)/python -m pytest -q -rfEs --durations=25 --durations-min=3
 # A plugin of one test in test-api, which takes a second to load.
 WITHOUT := -p no:schemathesis
