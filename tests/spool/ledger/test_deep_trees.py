@@ -26,7 +26,7 @@ from tests.spool.ledger.test_delegation import rows_of
 from tests.spool.ledger.test_parent_links import aggregated, by_hand, link
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
-RUNS = 10_000 if IS_LONG else 2_000
+RUNS = 10_000 if IS_LONG else 1_000
 SHAPES: Mapping[str, Callable[[int], int | None]] = {
     "chain": lambda number: number - 1 if number else None,
     "fan": lambda number: 0 if number else None,
