@@ -50,7 +50,7 @@ function costs(by, found, {from, to: until}, row) {
 }
 
 const first = (by) => ({title: by[0].toUpperCase() + by.slice(1), value: (row) => row.title ?? row.name ?? "unknown"});
-const state = {title: "State", wide: 2, value: (row) => (row.state ? html`<${State} word=${row.state} kind=${KINDS[row.state]} />` : "")};
+const state = {title: "State", wide: 2, onPhone: "fact", value: (row) => (row.state ? html`<${State} word=${row.state} kind=${KINDS[row.state]} />` : "")};
 
 /** Add up rows into one with the title and state. */
 function added(rows, title, state) {
@@ -154,7 +154,7 @@ function Rows({found, asked, places}) {
   const money = (title, name, wide) => ({title, kind: "number", wide, value: (row) => fixed(row.shown[name] ?? row[name], places), exact: (row) => `$${row[name]}`});
   const parts = ({causes, shown}) => Object.keys(causes).map((name, place) => [name, fixed(shown.amounts[place], places)])
     .filter(([, each]) => Number(each.replace(/[$,]/g, ""))).map(([name, each]) => `${spaced(name)} ${each}`).join(", ");
-  const columns = [first(by), ...(by === "day" ? [state] : []), money("Billed", "billed"), money("Counted", "counted", 1), money("Difference", "difference"),
+  const columns = [first(by), ...(by === "day" ? [state] : []), money("Billed", "billed"), money("Counted", "counted", 1), {...money("Difference", "difference"), onPhone: "fact"},
     {title: "Causes", kind: "words", wide: 2, value: (row) => (row.name === "total" ? fixed(row.shown.explained, places) : parts(row) || "–")},
     money("Unexplained", "unexplained"), tokens("Tokens billed", "billed_tokens"), tokens("Tokens counted", "counted_tokens"),
     {title: "Costs", wide: 3, value: (row) => isOurs(by, row) && html`<a href=${costs(by, found, asked, row)} aria-label=${`Costs of ${found.provider}, ${row.name}`}>costs</a>`}];
