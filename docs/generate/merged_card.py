@@ -23,9 +23,28 @@ from msgspec.structs import replace
 
 from docs.generate import price_sources
 from docs.generate.price_sources import LITELLM, MODELS_DEV, MODELS_DEV_SELLERS
-from gateway.intake.price_updates import FILL, KEEP, NEWER, REPLACE, Listed, MergeDecision, has_hours, merged
+from gateway.intake.price_updates import (
+    FILL,
+    KEEP,
+    NEWER,
+    REPLACE,
+    Listed,
+    MergeDecision,
+    has_hours,
+    merge_cards,
+)
 from gateway.intake.rate_cards import litellm, names
-from gateway.intake.rate_cards.card import FORMAT, Card, Clause, Model, Price, Seller, Tier, read, write
+from gateway.intake.rate_cards.card import (
+    FORMAT,
+    Card,
+    Clause,
+    Model,
+    Price,
+    Seller,
+    Tier,
+    encode_card,
+    read_card,
+)
 from gateway.intake.rates import row_in_force
 from spool import providers
 from spool.processing import STANDARD
@@ -74,7 +93,7 @@ class PriceSources:
         row = row_in_force(listed.found, self.noon_ns, STANDARD)
         ours = None if row is None else _price(row)
         is_borrowed = row is not None and not listed.is_own
-        if is_borrowed and names.maker(name.rpartition("/")[2]) not in _CLOSED:
+        if is_borrowed and names.card_maker(name.rpartition("/")[2]) not in _CLOSED:
             return MergeDecision(REPLACE, self.day)
         if ours == theirs:
             return MergeDecision(FILL, self.day)
@@ -132,16 +151,16 @@ def _price(row: Price) -> tuple[Decimal, Decimal]:
 
 def made(card: Card) -> Card:
     source = price_sources.read(LITELLM)
-    newer = litellm.card_of(source["models"], day=card.source["date"], version="")
+    newer = litellm.convert_list(source["models"], day=card.source["date"], version="")
     sources = PriceSources(card.source["date"])
-    full = merged(merged(card, newer, sources.decide), models_dev_card(sources.day), sources.fill)
+    full = merge_cards(merge_cards(card, newer, sources.decide), models_dev_card(sources.day), sources.fill)
     third: Mapping[str, Any] = price_sources.read(MODELS_DEV)
     return replace(full, source={**card.source, "also": f"{source['package']}, {third['package']}"})
 
 
 def main() -> None:
     path = Path(sys.argv[1])
-    path.write_bytes(write(made(read(path))))
+    path.write_bytes(encode_card(made(read_card(path))))
 
 
 if __name__ == "__main__":

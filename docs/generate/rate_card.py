@@ -27,8 +27,8 @@ from gateway.intake.rate_cards.card import (
     Seller,
     Tier,
     directions_apart,
+    encode_card,
     is_sound,
-    write,
 )
 from spool.meters import METERS, MODALITIES
 from spool.processing import MODES
@@ -275,7 +275,7 @@ def main() -> None:
     directory = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(rate_cards.__file__).parent
     day = datetime.now(UTC).date().isoformat()
     path = directory / f"{day}.json"
-    path.write_bytes(write(card(day)))
+    path.write_bytes(encode_card(card(day)))
     sys.stdout.write(f"{path}\n")
 
 

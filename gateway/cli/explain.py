@@ -27,7 +27,7 @@ from gateway.core.errors import BadPayload, Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
-from gateway.intake.reasons import price_lines, reasons
+from gateway.intake.reasons import field_reasons, price_lines
 from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
@@ -212,7 +212,7 @@ def _add_reasons(
         # the first report.
         reasons_by_id.setdefault(record.id, why)
     for row, stored_record in zip(result["records"], records, strict=True):
-        row["why"] = {**reasons(stored_record, book), **reasons_by_id.get(stored_record.id, {})}
+        row["why"] = {**field_reasons(stored_record, book), **reasons_by_id.get(stored_record.id, {})}
         lines = price_lines(stored_record, book)
         if lines:
             row["price_lines"] = lines

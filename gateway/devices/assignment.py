@@ -202,7 +202,7 @@ def _usable(name: str | None) -> str | None:
 def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
     """Copy the tags, because several records may share them."""
     tagged = dict(tags)
-    tag_rules.put(tagged, CLAIMED, name)
+    tag_rules.put_tag(tagged, CLAIMED, name)
     return tagged
 
 

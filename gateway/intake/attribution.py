@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from gateway.configuration.sections import AttributionRule, Config
 from gateway.devices.fleet.facts import assistant_of
-from gateway.normalise.reading.repositories import NAMED, one_name_each
+from gateway.normalise.reading.repositories import NAMED, unify_work_tags
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
 from spool.erasure import NEVER, rename_person
@@ -50,12 +50,12 @@ class Attribution:
         if record.user == _NOBODY and assistant_of(record.source, record.tags.get("service")) == _OPENCODE:
             record.user = None
         if labels:
-            _fill(record, labels)
+            _fill_missing(record, labels)
         if device_labels:
-            _fill(record, device_labels)
+            _fill_missing(record, device_labels)
         for rule in self._rules:
             if rule.matches(record):
-                _fill(record, rule.set)
+                _fill_missing(record, rule.set)
         if record.source in self._shadows:
             record.shadow = True
         self.protect(record)
@@ -63,19 +63,22 @@ class Attribution:
     def protect(self, record: AiRecord) -> None:
         """Applying the settings again changes nothing."""
         if not NAMED.isdisjoint(record.tags):
-            record.tags = one_name_each(record.tags)
+            record.tags = unify_work_tags(record.tags)
         if isinstance(record, Inference) and (record.run is not None or record.parent_run is not None):
-            record.run, record.parent_run = _one_word(record.run), _one_word(record.parent_run)
+            record.run, record.parent_run = (
+                _name_if_one_word(record.run),
+                _name_if_one_word(record.parent_run),
+            )
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
         if self._persons.erased.keys:  # a late report does not bring the name of an erased person back
             rename_person(record, self._people.pseudonym, unknown=NEVER)
 
-    def steps_of(self, steps: list[SpanStep]) -> list[SpanStep]:
+    def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
         """The labels of keys and devices are not applied."""
         attributed = {
-            given: self._attributed(given) for given in {step[4] for step in steps} if given is not None
+            given: self._attribute_values(given) for given in {step[4] for step in steps} if given is not None
         }
         if not attributed:
             return steps
@@ -84,7 +87,7 @@ class Attribution:
             for trace, span, above, kind, given in steps
         ]
 
-    def _attributed(self, given: GivenValues) -> GivenValues:
+    def _attribute_values(self, given: GivenValues) -> GivenValues:
         user, team, session, api_key, tags = given
         record = Inference(
             id=b"", source="", user=user, team=team, session=session, api_key=api_key, tags=dict(tags)
@@ -165,10 +168,12 @@ class _Rule:
     def __init__(self, rule: AttributionRule, people: People) -> None:
         match = rule.match
         patterns = {"api_key": match.api_key, "device": match.device}
-        self._fields = [(name, _test(value, people)) for name, value in patterns.items() if value]
-        self._user = _test(match.user, people, people.linked_names(match.user)) if match.user else None
-        self._model = _test(match.model, people) if match.model else None
-        self._tags = [(name, _test(value, people)) for name, value in match.tag.items()]
+        self._fields = [(name, _pattern_test(value, people)) for name, value in patterns.items() if value]
+        self._user = (
+            _pattern_test(match.user, people, people.linked_names(match.user)) if match.user else None
+        )
+        self._model = _pattern_test(match.model, people) if match.model else None
+        self._tags = [(name, _pattern_test(value, people)) for name, value in match.tag.items()]
         self.set: Mapping[str, str] = dict(rule.set.tags)
         if rule.set.team:
             self.set = {**self.set, "team": rule.set.team}
@@ -179,15 +184,15 @@ class _Rule:
         if not all(_passes(test, getattr(record, name)) for name, test in self._fields):
             return False
         user = self._user
-        if user is not None and not any(_passes(user, name) for name in _people(record)):
+        if user is not None and not any(_passes(user, name) for name in _person_names(record)):
             return False
         model = self._model
-        if model is not None and not any(_passes(model, name) for name in _models(record)):
+        if model is not None and not any(_passes(model, name) for name in _model_names(record)):
             return False
         return all(_passes(test, record.tags.get(name)) for name, test in self._tags)
 
 
-def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
+def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
     """Labels other than `team` and `user` become tags unless the record already has such a tag."""
     missing = {}
     for name, value in labels.items():
@@ -204,7 +209,7 @@ def _fill(record: AiRecord, labels: Mapping[str, str]) -> None:
         record.tags = tags
 
 
-def _test(pattern: str, people: People, linked: Collection[str] = ()) -> Callable[[str], bool]:
+def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) -> Callable[[str], bool]:
     """
     Any form of an address matches any other, unless the pattern ends with `*`. If the pattern is one of
     several `linked` names of a person, each of them matches.
@@ -229,14 +234,14 @@ def _start_time_ns(record: AiRecord | UsageEvent) -> int:
     return NEVER if record.start_time is None else record.start_time
 
 
-def _one_word(name: str | None) -> str | None:
+def _name_if_one_word(name: str | None) -> str | None:
     """A text of several words may be content."""
     return name if name is not None and len(name.split()) == 1 else None
 
 
-def _people(record: AiRecord) -> tuple[str | None, ...]:
+def _person_names(record: AiRecord) -> tuple[str | None, ...]:
     return record.user, record.tags.get(USER_EMAIL)
 
 
-def _models(record: AiRecord) -> tuple[str | None, ...]:
+def _model_names(record: AiRecord) -> tuple[str | None, ...]:
     return (record.response_model, record.request_model) if isinstance(record, Inference) else (record.model,)

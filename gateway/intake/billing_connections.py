@@ -82,7 +82,7 @@ class BillingConnections:
         self._configured = configured
         self.validate = validate
 
-    async def establish(self) -> None:
+    async def create_configured_and_clean_up(self) -> None:
         """Create the configured connection, and delete rows whose connection no longer exists."""
         if self._registry is None:
             return
@@ -96,7 +96,7 @@ class BillingConnections:
         existing_ids = await self.table.current_ids()
         for id in with_rows:
             if id not in existing_ids:
-                async with self._turn(id):
+                async with self._hold_lock(id):
                     await self.drops.delete_connection(id)
 
     def of(self, registry: Registry) -> BillingConnections:
@@ -124,7 +124,9 @@ class BillingConnections:
     async def shown(self, *connections: BillingConnection) -> list[ShownConnection]:
         newest = await self.drops.last_drop_by_connection()
         return [
-            ShownConnection(connection, _state(connection, newest), self.is_in_costs(connection.id))
+            ShownConnection(
+                connection, _connection_state(connection, newest), self.is_in_costs(connection.id)
+            )
             for connection in connections
         ]
 
@@ -159,11 +161,11 @@ class BillingConnections:
 
     async def delete(self, id: str, *, actor: Actor) -> None:
         """Delete a connection and its rows. Files that wait for delivery are still sent upstream."""
-        async with self._turn(id):
-            await self.leave(id, actor=actor)
+        async with self._hold_lock(id):
+            await self.delete_but_keep_rows(id, actor=actor)
             await self.drops.delete_connection(id)
 
-    async def leave(self, id: str, *, actor: Actor) -> None:
+    async def delete_but_keep_rows(self, id: str, *, actor: Actor) -> None:
         """Delete a connection without its rows."""
         self.table.get(id)
         if id == self._configured:
@@ -177,11 +179,11 @@ class BillingConnections:
         await self.table.delete(id, actor=actor)
 
     @asynccontextmanager
-    async def taking(self, id: str) -> AsyncIterator[BillingConnection]:
+    async def hold_for_file(self, id: str) -> AsyncIterator[BillingConnection]:
         """Raises Refusal 404 or 409 if the connection accepts no files."""
-        self._open(id)
-        async with self._turn(id):
-            yield self._open(id)
+        self._require_open(id)
+        async with self._hold_lock(id):
+            yield self._require_open(id)
 
     async def check_room(self, drop: BillingDrop) -> None:
         """Raises Refusal 409 for a limit of the month, 429 for that of all months together."""
@@ -210,7 +212,7 @@ class BillingConnections:
         )
         raise Refusal(409, "month_full", message)
 
-    async def trim(self) -> None:
+    async def delete_old_months(self) -> None:
         """A disk error is logged, and the next call tries again."""
         oldest_kept = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
@@ -226,7 +228,7 @@ class BillingConnections:
                 extra={"action": "billing_months_removed", "months": deleted_months},
             )
 
-    def _open(self, id: str) -> BillingConnection:
+    def _require_open(self, id: str) -> BillingConnection:
         connection = self.table.find(id)
         if connection is None:
             raise Refusal(
@@ -248,7 +250,7 @@ class BillingConnections:
         return rows <= self._settings.max_month_rows and size <= self._settings.max_month_bytes
 
     @asynccontextmanager
-    async def _turn(self, id: str) -> AsyncIterator[None]:
+    async def _hold_lock(self, id: str) -> AsyncIterator[None]:
         """The lock is deleted when no caller holds it or waits for it."""
         self._waiting[id] += 1
         try:
@@ -260,7 +262,7 @@ class BillingConnections:
                 del self._waiting[id], self._turns[id]
 
 
-def _state(connection: BillingConnection, newest: Mapping[str, float]) -> str:
+def _connection_state(connection: BillingConnection, newest: Mapping[str, float]) -> str:
     if not connection.is_enabled:
         return DISABLED
     return RECEIVING if connection.id in newest else PENDING

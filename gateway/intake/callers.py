@@ -36,7 +36,7 @@ KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towa
 Kind: TypeAlias = bytes
 
 
-def facts_of(kind: Kind) -> Iterator[bytes]:
+def split_facts(kind: Kind) -> Iterator[bytes]:
     for begin in range(0, len(kind), NAME_BYTES):
         yield kind[begin : begin + NAME_BYTES]
 
@@ -56,11 +56,11 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
     earlier: dict[Kind, float]  # the last calls of kinds that were not queued since then
     others: dict[str, ReportedCalls] | None = None  # entries of other keys for the same caller
 
-    def last(self, fact: bytes) -> float:
+    def last_reported_at(self, fact: bytes) -> float:
         """Return when calls with a fact were last reported, or -inf if none were."""
         if self.kind is not None:
             return self.at if fact in self.kind else -inf
-        return max(_last(self.times or {}, fact), _last(self.earlier, fact))
+        return max(_last_time_of(self.times or {}, fact), _last_time_of(self.earlier, fact))
 
     @property
     def places(self) -> int:
@@ -71,7 +71,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
 _NO_TIMES: dict[Kind, float] = {}  # never changed
 
 
-def _last(times: Mapping[Kind, float], fact: bytes) -> float:
+def _last_time_of(times: Mapping[Kind, float], fact: bytes) -> float:
     return max((at for kind, at in times.items() if fact in kind), default=-inf)
 
 
@@ -94,27 +94,27 @@ class Callers:
     def last(self, caller: str, fact: bytes) -> float:
         """Any key may have reported them. -inf if none did."""
         newest = -inf
-        for name in (caller, _own_name(caller, fact)):
+        for name in (caller, _fact_entry_name(caller, fact)):
             entry = self.entries.get(name)
             if entry is not None:
-                newest = max(newest, entry.last(fact))
+                newest = max(newest, entry.last_reported_at(fact))
                 if entry.others is not None:
-                    newest = max(newest, *(other.last(fact) for other in entry.others.values()))
+                    newest = max(newest, *(other.last_reported_at(fact) for other in entry.others.values()))
         return newest
 
-    def hear(self, caller: str, reported: Mapping[Kind, float], key: str) -> Collection[Kind]:
+    def note_calls(self, caller: str, reported: Mapping[Kind, float], key: str) -> Collection[Kind]:
         """
         Return the kinds that are due for storage, because they were not queued in the last `KEEP_EVERY_S`.
         """
         when = next(iter(reported.values()))
         entry = self.entries.get(caller)
         if entry is None or entry.key != key:
-            entry = self._find(caller, key)
+            entry = self._find_of_key(caller, key)
             if entry is None:
-                self._add(caller, reported, when, key)
+                self._add_entry(caller, reported, when, key)
                 return reported
         if when >= entry.due_at:
-            self._begin(entry, when)
+            self._move_and_reset_due(entry, when)
         times = entry.times
         if times is not None and entry.at <= when and reported.keys() <= times.keys():
             times.update(reported)
@@ -122,14 +122,14 @@ class Callers:
             return ()
         return self._hear_each(entry, reported, when)
 
-    def _find(self, name: str, key: str) -> ReportedCalls | None:
+    def _find_of_key(self, name: str, key: str) -> ReportedCalls | None:
         entry = self.entries.get(name)
         if entry is not None and entry.key != key:
             return None if entry.others is None else entry.others.get(key)
         return entry
 
-    def _begin(self, entry: ReportedCalls, when: float) -> None:
-        self._renew(entry, when)
+    def _move_and_reset_due(self, entry: ReportedCalls, when: float) -> None:
+        self._move_to_end(entry, when)
         if when - entry.kept_at >= KEEP_EVERY_S:
             entry.kept_at = when
             if entry.times is not None:
@@ -139,7 +139,7 @@ class Callers:
                 self._queue.add_places(entry.key, entry.places - places)
         entry.due_at = min(when + PLACED_S, entry.kept_at + KEEP_EVERY_S)
 
-    def _renew(self, entry: ReportedCalls, when: float) -> None:
+    def _move_to_end(self, entry: ReportedCalls, when: float) -> None:
         self._queue.renew(entry.name, entry.key)
         entry.placed_at = when
 
@@ -177,20 +177,20 @@ class Callers:
     def _hear_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
         """Each fact has a name of its own. Return whether one is due for storage."""
         is_due = False
-        for fact in facts_of(kind):
-            name = _own_name(caller, fact)
-            entry = self._find(name, key)
+        for fact in split_facts(kind):
+            name = _fact_entry_name(caller, fact)
+            entry = self._find_of_key(name, key)
             if entry is None:
-                self._add(name, {fact: when}, when, key)
+                self._add_entry(name, {fact: when}, when, key)
                 is_due = True
                 continue
             if when >= entry.due_at:
-                self._begin(entry, when)
+                self._move_and_reset_due(entry, when)
             is_due |= entry.at < entry.kept_at
             entry.at = max(entry.at, when)
         return is_due
 
-    def _add(self, name: str, reported: Mapping[Kind, float], when: float, key: str) -> None:
+    def _add_entry(self, name: str, reported: Mapping[Kind, float], when: float, key: str) -> None:
         places = 1
         if len(reported) == 1:
             [kind] = reported
@@ -213,27 +213,27 @@ class Callers:
     def _make_room(self) -> None:
         chances = SECOND_CHANCES
         while (surplus := self._queue.name_to_remove()) is not None:
-            entry = self._find(*surplus)
+            entry = self._find_of_key(*surplus)
             assert entry is not None
             if chances and entry.at > entry.placed_at:
                 chances -= 1
-                self._renew(entry, entry.at)
+                self._move_to_end(entry, entry.at)
             else:
-                self._remove(entry)
+                self._remove_entry(entry)
                 self.pushed_out += 1
 
     def forget(self, before: float, most: int) -> int:
         forgotten = 0
         for key in list(self._queue.held):
             while forgotten < most and (name := self._queue.oldest_name(key)) is not None:
-                entry = self._find(name, key)
+                entry = self._find_of_key(name, key)
                 if entry is None or entry.at >= before:
                     break
-                self._remove(entry)
+                self._remove_entry(entry)
                 forgotten += 1
         return forgotten
 
-    def _remove(self, entry: ReportedCalls) -> None:
+    def _remove_entry(self, entry: ReportedCalls) -> None:
         first = self.entries[entry.name]
         others = first.others
         if first is not entry:
@@ -249,6 +249,6 @@ class Callers:
         self._queue.remove(entry.name, entry.key, entry.places)
 
 
-def _own_name(caller: str, fact: bytes) -> str:
+def _fact_entry_name(caller: str, fact: bytes) -> str:
     """No caller has such a name."""
     return f"\0{fact.hex()}{caller}"

@@ -60,7 +60,7 @@ class Deposits:
             amount_of=self._amount_of,
             request=request,
         )
-        return await self._append(submission)
+        return await self._append_submission(submission)
 
     async def operations(
         self,
@@ -75,8 +75,8 @@ class Deposits:
         """
         Store operations. Without a `bearer`, they come from Tollhouse itself. Raises Stale if an expectation fails.
         """
-        expected = [*_expected(bearer), *expects]
-        return await self._keep(
+        expected = [*_bearer_expectations(bearer), *expects]
+        return await self._store_records(
             UNIT_COST, records, identities, expected, request=request, is_repeat=is_repeat
         )
 
@@ -93,12 +93,12 @@ class Deposits:
         Store an hourly file. `is_repeat` means that the same request was stored before. Then Stale is raised
         if the request is no longer known.
         """
-        expected = _expected(bearer)
-        return await self._keep(
+        expected = _bearer_expectations(bearer)
+        return await self._store_records(
             BILLING_DATA, [record], [identity], expected, request=request, is_repeat=is_repeat
         )
 
-    async def _keep(
+    async def _store_records(
         self,
         topic: str,
         records: Sequence[UnitCostOperation | BillingDrop],
@@ -108,7 +108,7 @@ class Deposits:
         request: RequestNames | None,
         is_repeat: bool,
     ) -> Receipt:
-        return await self._append(
+        return await self._append_submission(
             Submission(
                 topic=topic,
                 received=len(records),
@@ -120,7 +120,7 @@ class Deposits:
             )
         )
 
-    async def _append(self, submission: Submission) -> Receipt:
+    async def _append_submission(self, submission: Submission) -> Receipt:
         try:
             return await self._log.append(submission)
         except KeyEnded as error:
@@ -137,5 +137,5 @@ def _key_reused() -> Refusal:
     return Refusal(422, "idempotency_key_reused", message)
 
 
-def _expected(bearer: Bearer | None) -> Sequence[Expectation]:
+def _bearer_expectations(bearer: Bearer | None) -> Sequence[Expectation]:
     return () if bearer is None else bearer.expects

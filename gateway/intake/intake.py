@@ -88,7 +88,7 @@ class Intake:
         """
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= SHARED_POINTS:
             # A small payload is stored as one part, even if other requests wait.
-            return self._keep(outcome, bearer, pending, ())
+            return self._store_part(outcome, bearer, pending, ())
         return self._keep_parts(outcome, bearer, pending)
 
     async def _keep_parts(self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None) -> Receipt:
@@ -97,13 +97,13 @@ class Intake:
         if work is not None and work.turns.commits_are_shared:
             part_size = SHARED_POINTS if outcome.points else SHARED_PART
         if not outcome.packed and max(len(outcome.records), len(outcome.points)) <= part_size:
-            return await self._keep(outcome, bearer, pending, ())
+            return await self._store_part(outcome, bearer, pending, ())
         receipts: list[Receipt] = []
         late_rejects: list[Reject] = []
-        for part in outcome.parts(part_size):
+        for part in outcome.yield_parts(part_size):
             earlier_receipts = [receipt.id for receipt in receipts] if part.is_last else []
             change = pending if part.is_last else None
-            receipts.append(await self._keep(part, bearer, change, earlier_receipts))
+            receipts.append(await self._store_part(part, bearer, change, earlier_receipts))
             if not part.is_last:
                 late_rejects += part.rejects  # items of devices whose enrolment was revoked
         outcome.rejects += late_rejects
@@ -115,11 +115,11 @@ class Intake:
             durability=receipts[-1].durability,
         )
 
-    async def _keep(
+    async def _store_part(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, earlier_receipts: Sequence[str]
     ) -> Receipt:
         """The order of the steps matters."""
-        arrived_at = self._arrival(outcome)
+        arrived_at = self._read_arrival_time(outcome)
         if self._devices is not None:
             await self._devices.assign(outcome, bearer)
         default_users = await self._attribute(outcome, bearer)
@@ -131,7 +131,7 @@ class Intake:
             await self._look_up_reporters(outcome, repeaters, bearer)
         unkept = self._shadows.take_unkept(bearer.name)
         try:
-            receipt = await self._submit(outcome, bearer, pending, earlier_receipts, unkept, repeaters)
+            receipt = await self._append_part(outcome, bearer, pending, earlier_receipts, unkept, repeaters)
         except BaseException as error:
             self._shadows.put_back(unkept, bearer.name)
             if isinstance(error, KeyEnded):
@@ -147,7 +147,7 @@ class Intake:
             self._note_test(bearer)
         return receipt
 
-    def _arrival(self, outcome: Outcome) -> float:
+    def _read_arrival_time(self, outcome: Outcome) -> float:
         """The time is read once per payload. The clock learns when the newest call began."""
         if self._clock is None:
             return self._shadows.now()
@@ -171,7 +171,7 @@ class Intake:
             attribution.apply(record, key_labels, labels)
             is_given = gives_users or labels
             default_users.append(attribution.default_user(record, key_labels, labels) if is_given else None)
-        outcome.steps = attribution.steps_of(outcome.steps)
+        outcome.steps = attribution.attribute_steps(outcome.steps)
         for number, point in enumerate(outcome.points, start=1):
             if number % TURN == 0:
                 await pause_when_due()
@@ -234,7 +234,7 @@ class Intake:
         reporters = (reporter for record in records for reporter in reporters_of(record))
         await self._shadows.look_up(reporters, key=bearer.name)
 
-    def _submit(
+    def _append_part(
         self,
         outcome: Outcome,
         bearer: Bearer,

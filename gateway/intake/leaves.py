@@ -43,21 +43,21 @@ class Unit(NamedTuple):
     is_tokens: bool = False
 
 
-def _tokens(name: str, direction: str, **more: str) -> Unit:
+def _token_unit(name: str, direction: str, **more: str) -> Unit:
     dimensions = {"family": "tokens", "direction": direction, **more}
     return Unit(name, frozenset(dimensions.items()), 10**6, "million", direction, True)
 
 
-def _inputs() -> Iterator[tuple[str, Unit]]:
+def _input_units() -> Iterator[tuple[str, Unit]]:
     for kind in MODALITIES:
-        yield f"input_{kind}_tokens", _tokens(f"input {kind}", "input", modality=kind)
-        cached = _tokens(f"cache {kind} read", "input", modality=kind, type="cache_read")
+        yield f"input_{kind}_tokens", _token_unit(f"input {kind}", "input", modality=kind)
+        cached = _token_unit(f"cache {kind} read", "input", modality=kind, type="cache_read")
         yield f"cache_{kind}_read_tokens", cached
 
 
-def _outputs() -> Iterator[tuple[str, Unit]]:
+def _output_units() -> Iterator[tuple[str, Unit]]:
     for kind in MODALITIES:
-        yield f"output_{kind}_tokens", _tokens(f"output {kind}", "output", modality=kind)
+        yield f"output_{kind}_tokens", _token_unit(f"output {kind}", "output", modality=kind)
 
 
 _PER: Final = {
@@ -73,7 +73,7 @@ _PER: Final = {
 }
 
 
-def _beside() -> Iterator[tuple[str, Unit]]:
+def _other_units() -> Iterator[tuple[str, Unit]]:
     for name, meter in METERS.items():
         if not meter.is_part:
             per, description = _PER[meter.unit]
@@ -83,18 +83,20 @@ def _beside() -> Iterator[tuple[str, Unit]]:
 
 # All units, in display order. Reasoning counts as text.
 UNITS: Final[Mapping[str, Unit]] = {
-    "input_tokens": _tokens("input", "input"),
-    "cache_read_tokens": _tokens("cache read", "input", type="cache_read"),
-    "cache_write_tokens": _tokens("cache write", "input", type="cache_write"),
-    "cache_write_1h_tokens": _tokens("cache write for an hour", "input", type="cache_write", life="1h"),
-    "cache_write_12h_tokens": _tokens("cache write for 12 hours", "input", type="cache_write", life="12h"),
-    "input_tool_tokens": _tokens("tool results", "input", type="tool"),
-    **dict(_inputs()),
-    "output_tokens": _tokens("output", "output"),
-    "reasoning_tokens": _tokens("reasoning", "output", type="reasoning", modality="text"),
-    "output_citation_tokens": _tokens("citations", "output", type="citation", modality="text"),
-    **dict(_outputs()),
-    **dict(_beside()),
+    "input_tokens": _token_unit("input", "input"),
+    "cache_read_tokens": _token_unit("cache read", "input", type="cache_read"),
+    "cache_write_tokens": _token_unit("cache write", "input", type="cache_write"),
+    "cache_write_1h_tokens": _token_unit("cache write for an hour", "input", type="cache_write", life="1h"),
+    "cache_write_12h_tokens": _token_unit(
+        "cache write for 12 hours", "input", type="cache_write", life="12h"
+    ),
+    "input_tool_tokens": _token_unit("tool results", "input", type="tool"),
+    **dict(_input_units()),
+    "output_tokens": _token_unit("output", "output"),
+    "reasoning_tokens": _token_unit("reasoning", "output", type="reasoning", modality="text"),
+    "output_citation_tokens": _token_unit("citations", "output", type="citation", modality="text"),
+    **dict(_output_units()),
+    **dict(_other_units()),
 }
 _BY_DIMENSIONS: Final = {unit.dimensions: name for name, unit in UNITS.items()}
 _FIELDS: Final = (
@@ -154,17 +156,25 @@ class Unpriced(NamedTuple):
     unit: str = ""
 
 
-def rate_of(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
+def part_rate_from_amounts(amounts: Amounts, *, apart: tuple[str, ...], charges_writes: bool) -> PartRate:
     stated: dict[str, Decimal | None] = {
         unit: amount for unit, field in AMOUNTS.items() if (amount := getattr(amounts, field)) is not None
     }
     stated |= {name: amount for name, amount in amounts.meters.items() if name in UNITS}
     unit_prices = {
-        name: None if amount is None else _each(amount, UNITS[name].per) for name, amount in stated.items()
+        name: None if amount is None else _price_per_unit(amount, UNITS[name].per)
+        for name, amount in stated.items()
     }
     per_request = amounts.per_request or Decimal(0)
     digits = max(
-        [0, *(_decimals(amount) for amount in (per_request, *unit_prices.values()) if amount is not None)]
+        [
+            0,
+            *(
+                _decimal_places(amount)
+                for amount in (per_request, *unit_prices.values())
+                if amount is not None
+            ),
+        ]
     )
     return PartRate(
         prices={
@@ -200,10 +210,10 @@ def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     return quantities | {name: quantity for name, quantity in total.meters.items() if name in UNITS}
 
 
-def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
+def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
     """List the charged quantities in the order of UNITS, or the reason why the price is unknown."""
-    quantities = _with_wholes(reported)
-    problem = _missing(rate, quantities, reported)
+    quantities = _add_missing_wholes(reported)
+    problem = _missing_count_or_price(rate, quantities, reported)
     if problem is not None:
         return problem
     units = (
@@ -213,7 +223,7 @@ def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
         if _may_overlap(rate, quantities, first_unit, second_unit):
-            return Unpriced(OVERLAP_UNKNOWN, _joined(first_unit, second_unit) or first_unit)
+            return Unpriced(OVERLAP_UNKNOWN, _overlap_of_units(first_unit, second_unit) or first_unit)
     rest: dict[str, int] = {}
     for name in sorted(units, key=lambda name: -len(UNITS[name].dimensions)):
         inner = [
@@ -236,21 +246,21 @@ def leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unpriced:
     return charged
 
 
-def amount_of(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
+def total_amount(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
     """Return dollars."""
     total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
-    return _text(total, rate.digits + DECIMALS)
+    return _decimal_text(total, rate.digits + DECIMALS)
 
 
 def shown_amount(rate: PartRate, leaf: Leaf) -> str:
-    return _text(leaf.amount, rate.digits + DECIMALS)
+    return _decimal_text(leaf.amount, rate.digits + DECIMALS)
 
 
 def shown_quantity(leaf: Leaf) -> int | str:
     return quantity_from_millionths(leaf.quantity)
 
 
-def words_of(problem: Unpriced) -> str:
+def unpriced_reason(problem: Unpriced) -> str:
     unit = UNITS[problem.unit].words if problem.unit in UNITS else problem.unit
     reasons = {
         OVERLAP_UNKNOWN: (
@@ -264,7 +274,7 @@ def words_of(problem: Unpriced) -> str:
     return f"unknown ({problem.cause}): {reasons[problem.cause]}"
 
 
-def _missing(rate: PartRate, quantities: Quantities, reported: Quantities) -> Unpriced | None:
+def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Quantities) -> Unpriced | None:
     for side in ("input_tokens", "output_tokens"):
         if quantities.get(side) is None and rate.prices.get(side) is not None:
             return Unpriced(COUNT_UNKNOWN, side)
@@ -316,7 +326,7 @@ def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
     )
 
 
-def _with_wholes(reported: Quantities) -> Quantities:
+def _add_missing_wholes(reported: Quantities) -> Quantities:
     """Add missing totals of non-token units."""
     quantities = dict(reported)
     for name in reported:
@@ -337,28 +347,28 @@ def _may_overlap(rate: PartRate, quantities: Quantities, first_unit: str, second
     keys = dict(first.dimensions)
     if any(keys.get(key, value) != value for key, value in second.dimensions):
         return False
-    joint = _joined(first_unit, second_unit)
+    joint = _overlap_of_units(first_unit, second_unit)
     if joint is None or quantities.get(joint) is None:
         return True
     return bool(quantities[joint]) and joint not in rate.prices
 
 
-def _joined(first_unit: str, second_unit: str) -> str | None:
+def _overlap_of_units(first_unit: str, second_unit: str) -> str | None:
     return _BY_DIMENSIONS.get(UNITS[first_unit].dimensions | UNITS[second_unit].dimensions)
 
 
-def _each(amount: Decimal, per: int) -> Decimal:
+def _price_per_unit(amount: Decimal, per: int) -> Decimal:
     if per == 3600:
         return (amount / per).quantize(_SECOND_PRICE_STEP, rounding=ROUND_HALF_EVEN)
     return amount.scaleb(1 - len(str(per)))
 
 
-def _decimals(amount: Decimal) -> int:
+def _decimal_places(amount: Decimal) -> int:
     exponent = amount.as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def _text(units: int, digits: int) -> str:
+def _decimal_text(units: int, digits: int) -> str:
     if not units:
         return "0"
     text = str(units)

@@ -94,11 +94,15 @@ class MergeWindow:
         After an error, the sender repeats the payload. With PostgreSQL, a commit that was not confirmed in
         time may have been stored. Its repetition counts once.
         """
-        return self._merge(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
+        return (
+            self._merge_and_store(outcome, bearer, reports) if reports else self._intake.take(outcome, bearer)
+        )
 
-    async def _merge(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]) -> Receipt:
+    async def _merge_and_store(
+        self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]
+    ) -> Receipt:
         sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)
-        async with self._turns.of(merge_keys(reports, sender)):
+        async with self._turns.hold_keys(merge_keys(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
                 for _ in self._merger.apply(merge):
@@ -114,7 +118,7 @@ class MergeWindow:
     async def release(self) -> int:
         count = 0
         while released := self._merger.release(now=self._clock.now(), busy=self._turns.taken):
-            async with self._turns.of({key for call in released for key in call.reports}):
+            async with self._turns.hold_keys({key for call in released for key in call.reports}):
                 await self._put_on_record(released)
             count += sum(len(call.reports) for call in released)
         return count
@@ -161,7 +165,7 @@ class Turns:
         return self._last.keys()
 
     @asynccontextmanager
-    async def of(self, keys: Set[bytes]) -> AsyncIterator[None]:
+    async def hold_keys(self, keys: Set[bytes]) -> AsyncIterator[None]:
         """Queue for all keys at once, so that requests cannot deadlock and cannot overtake each other."""
         earlier_turns = {self._last[key] for key in keys if key in self._last}
         turn: _Turn = asyncio.get_running_loop().create_future()
@@ -171,16 +175,18 @@ class Turns:
                 await asyncio.wait(earlier_turns)
             yield
         finally:
-            self._end(turn, keys, [turn_before for turn_before in earlier_turns if not turn_before.done()])
+            self._end_turn(
+                turn, keys, [turn_before for turn_before in earlier_turns if not turn_before.done()]
+            )
 
-    def _end(self, turn: _Turn, keys: Set[bytes], earlier_turns: Sequence[_Turn]) -> None:
+    def _end_turn(self, turn: _Turn, keys: Set[bytes], earlier_turns: Sequence[_Turn]) -> None:
         """
         End a turn. If a turn is cancelled while it waits, it ends only after the earlier turns, because later
         turns wait for it.
         """
         if earlier_turns:
             first, *other_turns = earlier_turns
-            first.add_done_callback(lambda _: self._end(turn, keys, other_turns))
+            first.add_done_callback(lambda _: self._end_turn(turn, keys, other_turns))
             return
         for key in keys:
             if self._last.get(key) is turn:
@@ -234,11 +240,11 @@ class SharedMergeWindow:
         if not reports:
             return await self._intake.take(outcome, bearer)
         sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)
-        async with self._turns.of(merge_keys(reports, sender)):
+        async with self._turns.hold_keys(merge_keys(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):
                 merged = copy.deepcopy(outcome)
                 try:
-                    receipt = await self._merge(merged, bearer, reports, sender)
+                    receipt = await self._merge_and_store(merged, bearer, reports, sender)
                 except Stale:
                     if attempt == ATTEMPTS:
                         raise
@@ -248,7 +254,7 @@ class SharedMergeWindow:
             setattr(outcome, name, getattr(merged, name))
         return receipt
 
-    async def _merge(
+    async def _merge_and_store(
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport], sender: Sender
     ) -> Receipt:
         keys, under = keys_to_load(reports, sender)
@@ -257,7 +263,7 @@ class SharedMergeWindow:
         if more_keys:
             stored_reports |= await self._stored.find(more_keys)
         merger = self._merger(window_s=self._window_s)
-        _load(merger, stored_reports)
+        _load_in_order(merger, stored_reports)
         merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
         for _ in merger.apply(merge):
             await pause()
@@ -269,17 +275,17 @@ class SharedMergeWindow:
         count = 0
         now = self._clock.now()
         while due_reports := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
-            count += (released := await self._release(due_reports, window_s=self._window_s))
+            count += (released := await self._release_due(due_reports, window_s=self._window_s))
             if released < len(due_reports):  # other processes changed the remaining reports in the meantime
                 break
         self.waiting, size = await self._stored.count(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
-            due_reports = await self._over(
+            due_reports = await self._excess_reports(
                 await self._stored.oldest(PARTS, before=now, most=2 * self._max_reports)
             )
             released = 0
             for start in range(0, len(due_reports), AT_ONCE):
-                released += await self._release(due_reports[start : start + AT_ONCE], window_s=0.0)
+                released += await self._release_due(due_reports[start : start + AT_ONCE], window_s=0.0)
             if not released:
                 break
             count += released
@@ -288,7 +294,7 @@ class SharedMergeWindow:
             self.waiting >= NEARLY_FULL * self._max_reports or size >= NEARLY_FULL * self._max_bytes
         )
         self.held = await self._held_by_key(now) if is_nearly_full else HeldByKey()
-        await self._forget(now - self._window_s)
+        await self._delete_old_marks(now - self._window_s)
         return count
 
     async def _held_by_key(self, now: float) -> HeldByKey:
@@ -300,10 +306,10 @@ class SharedMergeWindow:
                 await pause()
             key = key_that_sent(report)
             items[key] += 1
-            sizes[key] += _size(report)
+            sizes[key] += _report_bytes(report)
         return HeldByKey(items, sizes)
 
-    async def _over(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
+    async def _excess_reports(self, waiting: Sequence[PartialReport]) -> list[PartialReport]:
         """
         Return the reports that exceed the limit: the oldest reports of the key with the most waiting reports.
 
@@ -317,19 +323,19 @@ class SharedMergeWindow:
             queues.setdefault(key_that_sent(report), []).append(report.key)
         by_number = len(reports) > self._max_reports
         over = len(reports) - self._max_reports
-        over_bytes = sum(map(_size, waiting)) - self._max_bytes
+        over_bytes = sum(map(_report_bytes, waiting)) - self._max_bytes
 
-        def size(key: bytes) -> int:
-            return 1 if by_number else _size(reports[key])
+        def counted_size(key: bytes) -> int:
+            return 1 if by_number else _report_bytes(reports[key])
 
-        holdings = Holdings({name: sum(map(size, queue)) for name, queue in queues.items()})
+        holdings = Holdings({name: sum(map(counted_size, queue)) for name, queue in queues.items()})
         due_reports: list[PartialReport] = []
-        for key in fullest_first(holdings, queues.__getitem__, size):
+        for key in fullest_first(holdings, queues.__getitem__, counted_size):
             if over <= 0 and over_bytes <= 0:
                 break
             due_reports.append(reports[key])
             over -= 1
-            over_bytes -= _size(reports[key])
+            over_bytes -= _report_bytes(reports[key])
         return due_reports
 
     async def run(self) -> None:
@@ -343,14 +349,14 @@ class SharedMergeWindow:
                     "partial reports must wait longer: %s", error, extra={"action": "release_put_off"}
                 )
 
-    async def _release(self, due: Sequence[PartialReport], *, window_s: float) -> int:
+    async def _release_due(self, due: Sequence[PartialReport], *, window_s: float) -> int:
         stored = {report.key: report for report in due}
         more_keys = next_keys_to_load(due) - stored.keys()
         if more_keys:
             stored |= await self._stored.find(more_keys)
         merger = self._merger(window_s=window_s)
         now = self._clock.now()
-        unreadable = _load(merger, stored)
+        unreadable = _load_in_order(merger, stored)
         released = 0
         for call in merger.release(now=now):
             if await self._put_on_record(call, stored):
@@ -360,7 +366,7 @@ class SharedMergeWindow:
             _log.error(
                 "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}
             )
-            released += await self._drop(damaged)
+            released += await self._delete_reports(damaged)
         return released
 
     async def _put_on_record(self, released: Released, stored_reports: _Found) -> bool:
@@ -373,21 +379,21 @@ class SharedMergeWindow:
             return False
         return True
 
-    async def _forget(self, before: float) -> None:
+    async def _delete_old_marks(self, before: float) -> None:
         """
         Delete the marks of generations for which no further report is expected, and the oldest if there are
         too many.
         """
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
-                await self._drop(old)
+                await self._delete_reports(old)
             number, _ = await self._stored.count(kind)
             while (excess := number - self._max_reports) > 0:
-                number -= await self._drop(
+                number -= await self._delete_reports(
                     await self._stored.oldest(kind, before=self._clock.now(), most=min(AT_ONCE, excess))
                 )
 
-    async def _drop(self, reports: Collection[PartialReport]) -> int:
+    async def _delete_reports(self, reports: Collection[PartialReport]) -> int:
         if reports:
             forget = [report.key for report in reports]
             await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=forget))
@@ -413,10 +419,10 @@ def _bearer_of(sender: Sender) -> Bearer:
     )
 
 
-def _size(report: PartialReport) -> int:
+def _report_bytes(report: PartialReport) -> int:
     return len(report.body)
 
 
-def _load(merger: Merger, stored_reports: _Found) -> int:
+def _load_in_order(merger: Merger, stored_reports: _Found) -> int:
     """Load the oldest first. Return the number of unreadable reports."""
     return merger.load(sorted(stored_reports.values(), key=lambda report: report.at))

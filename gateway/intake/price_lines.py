@@ -29,7 +29,7 @@ class PriceLine(NamedTuple):
     per: str = "million"
 
 
-def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
+def itemise_estimate(book: PriceBook, record: Inference) -> list[PriceLine] | None:
     if book.estimate(record) is None:
         return None
     quote = book.quote(record)
@@ -37,15 +37,15 @@ def itemise(book: PriceBook, record: Inference) -> list[PriceLine] | None:
     if record.meters:
         return _part_lines(rate_for(quote.parts, input_tokens), record)
     rate = next((dearer for above, dearer in quote.tiers if input_tokens > above), quote.rate)
-    return [] if rate is None else list(_lines(rate, record))
+    return [] if rate is None else list(_token_lines(rate, record))
 
 
-def problem(book: PriceBook, record: Inference) -> str | None:
+def unpriced_reason(book: PriceBook, record: Inference) -> str | None:
     rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.leaves(rate, leaves.quantities_of(record))
-    return leaves.words_of(charged) if isinstance(charged, Unpriced) else None
+    charged = leaves.charged_leaves(rate, leaves.quantities_of(record))
+    return leaves.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
 
 
 def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
@@ -53,7 +53,7 @@ def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
     rate = book.part_rate(total)
     if rate is None:
         return []
-    charged = leaves.leaves(rate, leaves.quantities_of_sum(total))
+    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
     if isinstance(charged, Unpriced):
         return []
     lines = []
@@ -61,13 +61,13 @@ def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
         amount = money.units(leaves.shown_amount(rate, leaf))
         lines.append(SumLine(leaf.unit, leaf.quantity, amount))
     if rate.per_request and total.calls:
-        fee = money.units(leaves.amount_of(rate, [], calls=total.calls))
+        fee = money.units(leaves.total_amount(rate, [], calls=total.calls))
         lines.append(SumLine(REQUESTS, total.calls * SCALE, fee))
     return lines
 
 
 def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
-    charged = None if rate is None else leaves.leaves(rate, leaves.quantities_of(record))
+    charged = None if rate is None else leaves.charged_leaves(rate, leaves.quantities_of(record))
     if rate is None or charged is None or isinstance(charged, Unpriced):
         return []
     lines = [
@@ -83,7 +83,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
     return [*lines, *_request_line(rate.per_request, rate.digits)]
 
 
-def _lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
+def _token_lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
     """Yield the charged parts, with the same rules as `amount_of_tokens`. No token is in two parts."""
     read = record.cache_read_tokens or 0
     written = record.cache_write_tokens or 0

@@ -105,7 +105,7 @@ class CallTerms(NamedTuple):
         return ", ".join(dict.fromkeys(term.contract for term in used if term is not None))
 
 
-def covering(
+def covering_terms(
     terms: Sequence[PriceTerm], provider: str | None, models: Sequence[str], mode: str
 ) -> list[PriceTerm]:
     """
@@ -121,11 +121,13 @@ def covering(
     return found
 
 
-def in_force(terms: Sequence[PriceTerm], time: int) -> CallTerms:
+def terms_in_force(terms: Sequence[PriceTerm], time: int) -> CallTerms:
     return CallTerms(**{term.kind: term for term in terms if term.low <= time < term.high})
 
 
-def applied(terms: CallTerms, row: Price | None, standard: Price | None, *, is_own: bool) -> Price | None:
+def price_under_terms(
+    terms: CallTerms, row: Price | None, standard: Price | None, *, is_own: bool
+) -> Price | None:
     """
     Return the prices of calls under a contract. `row` are their prices without it, and `standard` those of the
     standard tier. Prices that an operator has set (`is_own`) are final; only prepaid terms take precedence.
@@ -135,30 +137,30 @@ def applied(terms: CallTerms, row: Price | None, standard: Price | None, *, is_o
     if is_own:
         return row
     if terms.tier_price is not None:
-        row = _of_tier(terms.tier_price, standard)
+        row = _price_of_tier_term(terms.tier_price, standard)
     if terms.discount is None or row is None or (terms.tier_price is not None and terms.tier_price.amounts):
         return row
-    return scaled(row, terms.discount.factor)
+    return scale_price(row, terms.discount.factor)
 
 
-def _of_tier(term: PriceTerm, standard: Price | None) -> Price | None:
+def _price_of_tier_term(term: PriceTerm, standard: Price | None) -> Price | None:
     if term.amounts is None:
-        return None if standard is None else scaled(standard, term.factor)
+        return None if standard is None else scale_price(standard, term.factor)
     stated = {name: price for name in TOKEN_PRICES if (price := getattr(term.amounts, name)) is not None}
     base = replace(standard or Price(), tiers=())
     return replace(base, **({"reasoning": None} if "output" in stated else {}), **stated)
 
 
-def scaled(row: Price, factor: Decimal | None) -> Price:
+def scale_price(row: Price, factor: Decimal | None) -> Price:
     if factor is None:
         return row
-    tiers = tuple(replace(tier, **_scaled(tier, factor)) for tier in row.tiers)
-    return replace(row, tiers=tiers, **_scaled(row, factor))
+    tiers = tuple(replace(tier, **_scale_amounts(tier, factor)) for tier in row.tiers)
+    return replace(row, tiers=tiers, **_scale_amounts(row, factor))
 
 
-def _scaled(amounts: Amounts, factor: Decimal) -> dict[str, object]:
-    def times(price: Decimal | None) -> Decimal | None:
+def _scale_amounts(amounts: Amounts, factor: Decimal) -> dict[str, object]:
+    def multiply(price: Decimal | None) -> Decimal | None:
         return None if price is None else price * factor
 
-    prices = {name: times(getattr(amounts, name)) for name in TOKEN_PRICES}
-    return {**prices, "meters": {name: times(price) for name, price in amounts.meters.items()}}
+    prices = {name: multiply(getattr(amounts, name)) for name in TOKEN_PRICES}
+    return {**prices, "meters": {name: multiply(price) for name, price in amounts.meters.items()}}

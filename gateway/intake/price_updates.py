@@ -76,7 +76,7 @@ class Change(NamedTuple):
     after: Decimal | None
 
 
-def merged(card: Card, newer: Card, decide: Decide) -> Card:
+def merge_cards(card: Card, newer: Card, decide: Decide) -> Card:
     """The name and the source of `card` stay."""
     book = PriceBook(card)
     sellers = dict(card.providers)
@@ -104,7 +104,7 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
         found = book.listed(seller, model.id)
         is_own = id(found) in positions
         decision = decide(Listed(seller=seller, name=model.id, found=found, is_own=is_own, newer=model))
-        rows = _rows(found, model, decision)
+        rows = _merged_rows(found, model, decision)
         if rows is None and not own.models and found is not None:
             rows = found.prices  # a seller with a list of its own no longer gets prices of other sellers
         if is_own:
@@ -117,18 +117,18 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
             added.append(replace(model, prices=rows, apart=apart))
     models: list[Model] = []
     for position, model in enumerate(own.models):
-        models += _split(model, of_models.get(position, ()))
+        models += _split_model(model, of_models.get(position, ()))
     return replace(own, models=(*models, *added))
 
 
-def _split(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
+def _split_model(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
     """
     Names with other prices become models of their own, before the model. Names that the newer list lacks keep
     the old prices.
     """
     patterns = replace(model.match, equals=())
     # patterns that do not match the model's own name are further models with the same price until now
-    is_one = not patterns.patterns or patterns.matches(model.id)
+    is_one = not patterns.has_patterns or patterns.matches(model.id)
     own = next((each for each in named if each.name == model.id and (is_one or not each.is_newer)), None)
     prices = model.prices if own is None or own.rows is None else own.rows
     for each in named:
@@ -144,7 +144,7 @@ def _split(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
     yield replace(model, prices=prices, regional=(own.regional if own else {}) or model.regional)
 
 
-def _rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[Price, ...] | None:
+def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[Price, ...] | None:
     """Return None if nothing changes."""
     what, since = decision
     if what == KEEP:
@@ -160,15 +160,15 @@ def _rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[P
             rows += _new_mode(found, standard, row)
             continue
         if what == FILL:
-            after = _filled(before, row)
+            after = _fill_price(before, row)
         else:
-            after = _overlaid(before, _stated(row, newer.prices[0]))
+            after = _overlay_price(before, _drop_repeated_prices(row, newer.prices[0]))
         if replace(after, since="") == replace(before, since="", hours=None):
             continue
         if what == FILL or before.since == since:
             rows[rows.index(before)] = after
         else:
-            rows.insert(_position(rows, row.mode, time), replace(after, since=since))
+            rows.insert(_place_of_mode(rows, row.mode, time), replace(after, since=since))
     return None if tuple(rows) == found.prices else tuple(rows)
 
 
@@ -178,12 +178,12 @@ def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     """
     rows = [each for each in found.prices if each.mode == STANDARD]
     is_first = not rows or rows[0] is standard
-    yield replace(_overlaid(standard, row), since="" if is_first else standard.since)
+    yield replace(_overlay_price(standard, row), since="" if is_first else standard.since)
     later = {each.since for each in rows if each.since > standard.since}
     yield from (Price(mode=row.mode, since=day) for day in sorted(later))
 
 
-def _position(rows: Sequence[Price], mode: str, time: int) -> int:
+def _place_of_mode(rows: Sequence[Price], mode: str, time: int) -> int:
     """The row becomes the last of its mode that applies at the time."""
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
@@ -195,9 +195,9 @@ def has_hours(model: Model) -> bool:
     return bool(standard) and standard[-1].hours is not None
 
 
-def _overlaid(before: Price, row: Price) -> Price:
+def _overlay_price(before: Price, row: Price) -> Price:
     """Prices that `row` lacks are those of `before`."""
-    amounts = _both(before, row, _newer)
+    amounts = _combine_amounts(before, row, _newer_price)
     if row.tiers:
         tiers = tuple(_overlaid_tier(before, tier) for tier in row.tiers)
     else:
@@ -207,28 +207,30 @@ def _overlaid(before: Price, row: Price) -> Price:
 
 
 def _overlaid_tier(before: Price, tier: Tier) -> Tier:
-    same = next((each for each in before.tiers if _size(each) == _size(tier)), None)
+    same = next((each for each in before.tiers if _tier_size(each) == _tier_size(tier)), None)
     if same is None:
-        return Tier(above=tier.above, **_both(before, tier, _newer))
-    return Tier(above=same.above, **_both(same, tier, _newer))
+        return Tier(above=tier.above, **_combine_amounts(before, tier, _newer_price))
+    return Tier(above=same.above, **_combine_amounts(same, tier, _newer_price))
 
 
-def _size(tier: Tier) -> int:
+def _tier_size(tier: Tier) -> int:
     """Some lists write 199,999 for 200,000."""
     return tier.above + 1 if tier.above % 1000 == 999 else tier.above
 
 
-def _stated(row: Price, standard: Price) -> Price:
+def _drop_repeated_prices(row: Price, standard: Price) -> Price:
     """
     Leave out what the list only repeats: from the standard row in another mode, and from the row in its
     tiers.
     """
-    tiers = tuple(Tier(above=tier.above, **_kept(_without(tier, row))) for tier in row.tiers)
-    own = row if row.mode == STANDARD else _without(row, standard)
-    return replace(row, tiers=tiers, **_kept(own))
+    tiers = tuple(
+        Tier(above=tier.above, **_amount_fields(_prices_that_differ(tier, row))) for tier in row.tiers
+    )
+    own = row if row.mode == STANDARD else _prices_that_differ(row, standard)
+    return replace(row, tiers=tiers, **_amount_fields(own))
 
 
-def _without(amounts: Amounts, repeated: Amounts) -> Amounts:
+def _prices_that_differ(amounts: Amounts, repeated: Amounts) -> Amounts:
     """The prices of input and output always stay."""
     kept = {
         name: None if name not in _COMPARED and price == getattr(repeated, name) else price
@@ -239,22 +241,24 @@ def _without(amounts: Amounts, repeated: Amounts) -> Amounts:
     return Amounts(**kept, meters=meters)
 
 
-def _kept(amounts: Amounts) -> dict[str, Any]:
+def _amount_fields(amounts: Amounts) -> dict[str, Any]:
     return {**{name: getattr(amounts, name) for name in TOKEN_PRICES}, "meters": amounts.meters}
 
 
-def _filled(before: Price, row: Price) -> Price:
+def _fill_price(before: Price, row: Price) -> Price:
     sizes = {tier.above: tier for tier in row.tiers}
     tiers = tuple(
-        Tier(above=tier.above, **_both(sizes[tier.above], tier, _known)) if tier.above in sizes else tier
+        Tier(above=tier.above, **_combine_amounts(sizes[tier.above], tier, _known_price))
+        if tier.above in sizes
+        else tier
         for tier in before.tiers
     )
     if row.mode != STANDARD and not tiers and (row.input, row.output) == (before.input, before.output):
         tiers = row.tiers
-    return replace(before, tiers=tiers, **_both(row, before, _known))
+    return replace(before, tiers=tiers, **_combine_amounts(row, before, _known_price))
 
 
-def _both(
+def _combine_amounts(
     under: Amounts, over: Amounts, chosen: Callable[[Decimal | None, Decimal | None], Decimal | None]
 ) -> dict[str, Any]:
     amounts = {name: chosen(getattr(under, name), getattr(over, name)) for name in TOKEN_PRICES}
@@ -265,11 +269,11 @@ def _both(
     }
 
 
-def _known(under: Decimal | None, over: Decimal | None) -> Decimal | None:
+def _known_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
     return under if over is None else over
 
 
-def _newer(under: Decimal | None, over: Decimal | None) -> Decimal | None:
+def _newer_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
     """Keep the price below if the other is unknown or differs only by rounding."""
     if over is None or (under is not None and abs(over - under) * _ROUNDING <= under):
         return under
@@ -281,9 +285,9 @@ def differences(before: Card, after: Card, *, time: int) -> list[Change]:
     old, new = PriceBook(before), PriceBook(after)
     changes: list[Change] = []
     for seller in sorted({*before.providers, *after.providers}):
-        models = [*_models(before, seller), *_models(after, seller)]
+        models = [*_seller_models(before, seller), *_seller_models(after, seller)]
         for name in dict.fromkeys(model.id for model in models):
-            prices = [dict(_prices(book.listed(seller, name), time)) for book in (old, new)]
+            prices = [dict(_prices_by_key(book.listed(seller, name), time)) for book in (old, new)]
             for key in sorted({*prices[0], *prices[1]}):
                 pair = prices[0].get(key), prices[1].get(key)
                 if pair[0] != pair[1]:
@@ -291,11 +295,11 @@ def differences(before: Card, after: Card, *, time: int) -> list[Change]:
     return changes
 
 
-def _models(card: Card, seller: str) -> Sequence[Model]:
+def _seller_models(card: Card, seller: str) -> Sequence[Model]:
     return card.providers[seller].models if seller in card.providers else ()
 
 
-def _prices(model: Model | None, time: int) -> Iterator[tuple[tuple[str, int, str], Decimal]]:
+def _prices_by_key(model: Model | None, time: int) -> Iterator[tuple[tuple[str, int, str], Decimal]]:
     for mode in sorted({row.mode for row in model.prices} if model else ()):
         row = row_in_force(model, time, mode)
         for above, amounts in () if row is None else ((0, row), *((tier.above, tier) for tier in row.tiers)):
@@ -303,19 +307,19 @@ def _prices(model: Model | None, time: int) -> Iterator[tuple[tuple[str, int, st
                 yield (mode, above, unit), price
 
 
-def updated(card: Card, newer: Card, *, since: str) -> Card:
+def update_card(card: Card, newer: Card, *, since: str) -> Card:
     """
     Return the list in use with the prices of a newer list, which apply from a day on.
 
     Prices that depend on the hour stay, because the newer list has only one of them.
     """
 
-    def decide(listed: Listed) -> MergeDecision:
+    def decide_merge(listed: Listed) -> MergeDecision:
         is_kept = listed.is_own and listed.found is not None and has_hours(listed.found)
         return MergeDecision(KEEP if is_kept else NEWER, since)
 
     # A model may get its price from another seller, whose price changes as well. So the first result is merged again.
-    return merged(merged(card, newer, decide), newer, decide)
+    return merge_cards(merge_cards(card, newer, decide_merge), newer, decide_merge)
 
 
 # Limits beyond which a list is refused. A source that changes so much has another unit, another currency or a fault.
@@ -327,16 +331,16 @@ WIDE_SHARE: Final = Decimal("0.2")
 _COMPARED: Final = ("input", "output")
 
 
-def refusals(
+def refusal_reasons(
     before: Card, newer: Card, after: Card, changes: Sequence[Change], *, today: str
 ) -> Iterator[str]:
     """`after` is the list that would be in use, with its changes."""
-    yield from _of_size(before, newer)
+    yield from _size_refusals(before, newer)
     if newer.source["date"] > today:
         yield f"the list is dated {newer.source['date']}, which is in the future"
     elif newer.source["date"] < before.source["date"]:
         yield f"the list is dated {newer.source['date']}, but the list in use is of {before.source['date']}"
-    jumps = _jumps(before, changes)
+    jumps = _largest_changes(before, changes)
     far = [
         f"{change.model} of {change.provider} from {decimal_text(change.before)} to {decimal_text(change.after)}"
         for change, factor in jumps.values()
@@ -345,28 +349,30 @@ def refusals(
     if far:
         yield f"impossible jumps of {len(far)} prices: {', '.join(far[:3])}"
     wide = sum(factor >= WIDE_JUMP for _, factor in jumps.values())
-    if wide > WIDE_SHARE * min(models_in(newer), models_in(before)):
+    if wide > WIDE_SHARE * min(count_priced_models(newer), count_priced_models(before)):
         yield (
             f"the prices of {wide} models change by a factor of {WIDE_JUMP} or more; the list may have another "
             "currency or another unit"
         )
 
 
-def _jumps(before: Card, changes: Sequence[Change]) -> dict[tuple[str, str], tuple[Change, Decimal]]:
+def _largest_changes(
+    before: Card, changes: Sequence[Change]
+) -> dict[tuple[str, str], tuple[Change, Decimal]]:
     """Compare only standard prices of models that the seller itself listed."""
     jumps: dict[tuple[str, str], tuple[Change, Decimal]] = {}
     book = PriceBook(before)
     for change in changes:
         place = change.provider, change.model
-        factor = _factor(change)
+        factor = _change_factor(change)
         is_compared = change.mode == STANDARD and change.above == 0 and change.unit in _COMPARED
         if is_compared and factor is not None and book.listed_by(*place)[0] == change.provider:
             jumps[place] = max((change, factor), jumps.get(place, (change, factor)), key=lambda jump: jump[1])
     return jumps
 
 
-def _of_size(before: Card, newer: Card) -> Iterator[str]:
-    count, least = models_in(newer), LEAST_SHARE * models_in(before)
+def _size_refusals(before: Card, newer: Card) -> Iterator[str]:
+    count, least = count_priced_models(newer), LEAST_SHARE * count_priced_models(before)
     if newer.source.get("name") == LITELLM:
         earlier = before.source.get("name") == LITELLM and before.source.get("models", "")
         least = LEAST_SHARE * int(earlier) if earlier else Decimal(LEAST_MODELS)
@@ -374,7 +380,7 @@ def _of_size(before: Card, newer: Card) -> Iterator[str]:
         yield f"the list has prices of {count} models, but at least {int(least)} are expected; it may be incomplete"
 
 
-def _factor(change: Change) -> Decimal | None:
+def _change_factor(change: Change) -> Decimal | None:
     """Return None if the price was or becomes unknown."""
     before, after = change.before, change.after
     if before is None or after is None or not before:
@@ -382,7 +388,7 @@ def _factor(change: Change) -> Decimal | None:
     return Decimal("Infinity") if not after else max(before / after, after / before)
 
 
-def models_in(card: Card) -> int:
+def count_priced_models(card: Card) -> int:
     return sum(
         any(row.has_prices for row in model.prices)
         for seller in card.providers.values()

@@ -59,11 +59,11 @@ class ModelPrices:
 
 def prices_of_model(book: PriceBook, model: str, provider: str | None, time: int) -> list[ModelPrices]:
     """Without a provider, the list has every provider that lists the model, the model's maker first."""
-    sellers = [providers.card_name(provider)] if provider else _sellers(book, model)
-    return [found for seller in sellers if (found := _at(book, model, seller, time)) is not None]
+    sellers = [providers.card_name(provider)] if provider else _sellers_of_model(book, model)
+    return [found for seller in sellers if (found := _prices_at(book, model, seller, time)) is not None]
 
 
-def similar(book: PriceBook, model: str) -> list[str]:
+def similar_models(book: PriceBook, model: str) -> list[str]:
     known = {
         name.rpartition("/")[2]
         for seller in book.card.providers.values()
@@ -73,9 +73,10 @@ def similar(book: PriceBook, model: str) -> list[str]:
     return difflib.get_close_matches(model.lower().rpartition("/")[2], sorted(known), _SUGGESTIONS, 0.6)
 
 
-def _sellers(book: PriceBook, model: str) -> list[str]:
+def _sellers_of_model(book: PriceBook, model: str) -> list[str]:
     maker = next(
-        (names.maker(spelling) for spelling in names.spellings(model) if names.maker(spelling)), None
+        (names.card_maker(spelling) for spelling in names.spellings(model) if names.card_maker(spelling)),
+        None,
     )
     own = [seller for seller in book.card.providers if book.listed_by(seller, model)[0] == seller]
     own.sort(key=lambda seller: (seller != maker, seller))
@@ -85,19 +86,19 @@ def _sellers(book: PriceBook, model: str) -> list[str]:
     return [seller or ""]  # "" stands for any provider, for which only the operator's own prices may apply
 
 
-def _at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
+def _prices_at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
     listed_by, listed = book.listed_by(seller or None, model)
     rows: list[PriceRow] = []
     at_standard = []
     for tier in (STANDARD, *sorted(MODES - {PROVISIONED})):
-        spans = list(_spans(book, model, seller, tier, time))
+        spans = list(_quotes_after(book, model, seller, tier, time))
         if spans and _is_at_standard(spans[0]):
             at_standard.append(tier)
         rows += [
             row
             for quote in spans
             if not _is_at_standard(quote)
-            for row in _rows(tier or _STANDARD_NAME, quote)
+            for row in _price_rows(tier or _STANDARD_NAME, quote)
         ]
     if not rows:
         return None
@@ -106,14 +107,14 @@ def _at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | No
         model=listed.id if listed is not None else model,
         listed_by=listed_by or "",
         names=listed.match.equals if listed is not None else (),
-        patterns=tuple(_patterns(listed.match)) if listed is not None else (),
+        patterns=tuple(_pattern_texts(listed.match)) if listed is not None else (),
         has_own_prices=book.has_own_prices(seller or None, model),
         at_standard=at_standard,
         rows=rows,
     )
 
 
-def _spans(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
+def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
     """Prices that depend on the hour are shown for one day."""
     listed = book.listed(seller or None, model)
     end = time + DAY_NS if _is_by_hour(listed) else NO_TIME
@@ -133,22 +134,22 @@ def _is_by_hour(model: Model | None) -> bool:
     return model is not None and any(row.hours for row in model.prices)
 
 
-def _rows(tier: str, quote: Quote) -> Iterator[PriceRow]:
-    since, until = _moment(quote.low), _moment(quote.high)
+def _price_rows(tier: str, quote: Quote) -> Iterator[PriceRow]:
+    since, until = _moment_text(quote.low), _moment_text(quote.high)
     for above, rate in reversed(quote.parts):
-        for unit, price in _shown(rate):
+        for unit, price in _shown_prices(rate):
             per = UNITS[unit].per_words if unit in UNITS else "one"
             words = UNITS[unit].words if unit in UNITS else unit
             yield PriceRow(tier, max(above, 0), words, price, per, since, until)
 
 
-def _shown(rate: PartRate) -> Iterator[tuple[str, str]]:
+def _shown_prices(rate: PartRate) -> Iterator[tuple[str, str]]:
     yield from ((unit, rate.shown[unit]) for unit in UNITS if unit in rate.shown)
     if rate.per_request:
         yield "request", decimal_text(Decimal(rate.per_request).scaleb(-rate.digits))
 
 
-def _moment(time: int) -> str:
+def _moment_text(time: int) -> str:
     """Return "" before all and after all times."""
     if not 0 < time < NO_TIME:
         return ""
@@ -156,11 +157,11 @@ def _moment(time: int) -> str:
     return f"{moment:%Y-%m-%d}" if time % DAY_NS == 0 else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _patterns(clause: Clause) -> Iterator[str]:
+def _pattern_texts(clause: Clause) -> Iterator[str]:
     yield from (f"{text}*" for text in clause.starts_with)
     yield from (f"*{text}" for text in clause.ends_with)
     yield from (f"*{text}*" for text in clause.contains)
     yield from (f"/{text}/" for text in clause.regex)
     if clause.all:
-        parts = [" or ".join((*part.equals, *_patterns(part))) for part in clause.all]
+        parts = [" or ".join((*part.equals, *_pattern_texts(part))) for part in clause.all]
         yield " and ".join(parts)

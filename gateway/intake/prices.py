@@ -38,7 +38,7 @@ from msgspec.structs import replace
 from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake import leaves
 from gateway.intake.leaves import PartRate, Unpriced
-from gateway.intake.price_terms import PriceTerm, applied, covering, in_force, is_alike
+from gateway.intake.price_terms import PriceTerm, covering_terms, is_alike, price_under_terms, terms_in_force
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import lists, names
 from gateway.intake.rate_cards.card import DAY_NS, Card, Catalogue, Model
@@ -52,15 +52,15 @@ from gateway.intake.rates import (
     fees_of,
     is_1h_missing,
     is_size,
-    overridden,
-    parts_of,
+    part_rates,
+    price_with_override,
     rate_for,
     row_in_force,
     since_ns,
     text_of,
     tiers_of,
     token_rate,
-    validity,
+    valid_time_span,
 )
 from gateway.normalise.reading.credits import UNSCALED_CREDITS, scale_credits
 from spool import providers
@@ -95,7 +95,7 @@ class PriceBook:
         self.card = card
         self.version = card.version
         if overrides:
-            written = repr([_written(override) for override in overrides]).encode()
+            written = repr([_fields_of_name(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
         if terms:
             written = msgspec.json.encode(_without_names(terms))
@@ -118,9 +118,9 @@ class PriceBook:
         `own` are the prices that operators set without a file, and `terms` those of contracts. Raises
         CardUnreadable with the problem.
         """
-        return cls(lists.in_use(section, data_dir), (*section.override, *own), terms)
+        return cls(lists.list_in_use(section, data_dir), (*section.override, *own), terms)
 
-    def with_own(self, override: PriceOverride) -> PriceBook:
+    def with_override(self, override: PriceOverride) -> PriceBook:
         return PriceBook(self.card, (*self._overrides, override), self._terms)
 
     def without_contracts(self) -> PriceBook:
@@ -128,7 +128,7 @@ class PriceBook:
 
     def price(self, record: Inference) -> None:
         """A reported cost never changes."""
-        estimate, quote = self._estimated(record)
+        estimate, quote = self._estimate_and_quote(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
             scale_credits(record, estimate)
         record.estimated_cost = estimate
@@ -136,13 +136,13 @@ class PriceBook:
             record.price_book = None
         else:
             is_plain = quote.missing is None and not quote.contract
-            record.price_book = self.version if is_plain else self._named_for(record, quote)
+            record.price_book = self.version if is_plain else self._book_name_for_call(record, quote)
         if record.cost is not None or record.charges:
             record.cost_source = "reported"
         else:
             record.cost_source = "none" if estimate is None else "estimated"
 
-    def _named_for(self, record: Inference, quote: Quote) -> str:
+    def _book_name_for_call(self, record: Inference, quote: Quote) -> str:
         """The name states the prices of the call that the list lacks, and the contract."""
         name, region = self.version, record.region
         missing = quote.missing or _NOTHING_MISSING
@@ -161,9 +161,9 @@ class PriceBook:
         Return None if any part of the cost is unknown, or if the call succeeded and reports no quantity with
         a price.
         """
-        return self._estimated(record)[0]
+        return self._estimate_and_quote(record)[0]
 
-    def _estimated(self, record: Inference) -> tuple[str | None, Quote]:
+    def _estimate_and_quote(self, record: Inference) -> tuple[str | None, Quote]:
         tags = record.tags
         mode = STANDARD if not tags or MARKS.isdisjoint(tags) else processing_mode(tags)
         key = (record.provider, record.response_model, record.request_model, mode)
@@ -172,9 +172,9 @@ class PriceBook:
             time = NO_TIME
         low, high, rate, tiers, parts, _, _ = quote = self._memo.get(key, NEVER)
         if not low <= time < high:
-            _, _, rate, tiers, parts, _, _ = quote = self._remember(key, time)
+            _, _, rate, tiers, parts, _, _ = quote = self._remember_quote(key, time)
         if record.meters:
-            return _sum_of_parts(parts, record), quote
+            return _part_estimate(parts, record), quote
         input_tokens = record.input_tokens
         if rate is None or input_tokens is None:
             return None, quote
@@ -198,19 +198,19 @@ class PriceBook:
     def quote(self, record: Inference) -> Quote:
         time = NO_TIME if record.start_time is None else record.start_time
         mode = processing_mode(record.tags)
-        return self._quoted((record.provider, record.response_model, record.request_model, mode), time)
+        return self._find_quote((record.provider, record.response_model, record.request_model, mode), time)
 
     def quote_of(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
         """Return the prices at a time (ns)."""
-        return self._quoted((provider, model, None, mode), time)
+        return self._find_quote((provider, model, None, mode), time)
 
     def has_own_prices(self, provider: str | None, model: str) -> bool:
-        return bool(self._overriding(provider, model))
+        return bool(self._overriding_prices(provider, model))
 
     def texts(self) -> tuple[bytes, bytes]:
         """`of_texts` makes the book again from these texts. Names of contracts may name people, and are left out."""
         on_top = _OnTop(self._overrides, _without_names(self._terms))
-        return cards.write(self.card), msgspec.json.encode(on_top)
+        return cards.encode_card(self.card), msgspec.json.encode(on_top)
 
     @classmethod
     def of_texts(cls, card: bytes, on_top: bytes) -> PriceBook:
@@ -222,7 +222,7 @@ class PriceBook:
         if not self.is_constant(total):
             return None
         if total.meters:
-            return _sum_of_sums(self._quote_of_sum(total).parts, total)
+            return _part_estimate_of_sum(self._quote_of_sum(total).parts, total)
         rate = self.rate_of_sum(total)
         return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
 
@@ -258,30 +258,30 @@ class PriceBook:
 
     def _quote_of_sum(self, total: TokenSum) -> Quote:
         key = (total.provider, total.response_model, total.request_model, total.mode)
-        return self._quoted(key, total.time)
+        return self._find_quote(key, total.time)
 
-    def _quoted(self, key: _Names, time: int) -> Quote:
+    def _find_quote(self, key: _Names, time: int) -> Quote:
         quote = self._memo.get(key, NEVER)
-        return quote if quote.low <= time < quote.high else self._remember(key, time)
+        return quote if quote.low <= time < quote.high else self._remember_quote(key, time)
 
     def rates(self, provider: str | None, model: str | None, time: int) -> Sequence[tuple[int, Rate]]:
         """
         Return the rates at a time (ns). Each has the number of input tokens above which it applies, the
         largest first and -1 last.
         """
-        quote = self._quoted((provider, model, None, STANDARD), time)
+        quote = self._find_quote((provider, model, None, STANDARD), time)
         return () if quote.rate is None else (*quote.tiers, (-1, quote.rate))
 
     def followers(self, model: str) -> list[str]:
         """Return newer models of the same maker, family and rank, the newest first."""
         for spelling in names.spellings(model):
-            position = names.place_of(spelling)
-            maker = self._providers.get(names.maker(spelling) or "")
+            position = names.model_place(spelling)
+            maker = self._providers.get(names.card_maker(spelling) or "")
             if position is not None and maker is not None:
                 positioned = [
                     (follower, model_row.id)
                     for model_row in maker.models
-                    if (follower := names.place_of(model_row.id)) is not None
+                    if (follower := names.model_place(model_row.id)) is not None
                 ]
                 later = [
                     (follower, id)
@@ -302,28 +302,30 @@ class PriceBook:
         """
         key = (provider, model, None, STANDARD)
         listed_model = self.listed(provider, model)
-        days = {since_ns(row) for row in self._overriding(provider, model)}
+        days = {since_ns(row) for row in self._overriding_prices(provider, model)}
         days.update(row.since_ns for row in (listed_model.prices if listed_model else ()))
         for day in sorted(day for day in days if since <= day < until):
-            yield day, self._quote(key, day - DAY_NS // 2), self._quote(key, day + DAY_NS // 2)
+            yield day, self._build_quote(key, day - DAY_NS // 2), self._build_quote(key, day + DAY_NS // 2)
 
-    def _remember(self, key: _Names, time: int) -> Quote:
+    def _remember_quote(self, key: _Names, time: int) -> Quote:
         if len(self._memo) >= _MEMO:
             make_room(self._memo)
-        quote = self._memo[key] = self._quote(key, time)
+        quote = self._memo[key] = self._build_quote(key, time)
         return quote
 
-    def _quote(self, key: _Names, time: int) -> Quote:
+    def _build_quote(self, key: _Names, time: int) -> Quote:
         """
         An operator's own price has precedence over the list, and the response model over the request model.
         """
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
-        overriding = next((rows for model in models if (rows := self._overriding(provider, model))), [])
+        overriding = next(
+            (rows for model in models if (rows := self._overriding_prices(provider, model))), []
+        )
         listed_model = next((model for name in models if (model := self.listed(provider, name))), None)
-        terms = covering(self._terms, provider, models, mode)
+        terms = covering_terms(self._terms, provider, models, mode)
         edges = {edge for term in terms for edge in (term.low, term.high)}
-        low, high = validity(listed_model, overriding, time, edges)
+        low, high = valid_time_span(listed_model, overriding, time, edges)
         row = row_in_force(listed_model, time, STANDARD if mode == PROVISIONED else mode)
         missing_mode = ""
         if mode not in (STANDARD, PROVISIONED) and (row is None or not row.has_prices):
@@ -331,15 +333,15 @@ class PriceBook:
             missing_mode = mode
         id = listed_model.id if listed_model else ""
         apart = listed_model.apart if listed_model else ()
-        override = _in_force(overriding, mode, time, is_unlisted=bool(missing_mode))
+        override = _override_in_force(overriding, mode, time, is_unlisted=bool(missing_mode))
         if override is not None:
-            row, id, apart = overridden(override, row), override.model, ()
+            row, id, apart = price_with_override(override, row), override.model, ()
             listed_model = None  # an own price applies in every region
             missing_mode = "" if override.tier else missing_mode
-        of_call = in_force(terms, time)
+        of_call = terms_in_force(terms, time)
         if terms:
             standard = row_in_force(listed_model, time, STANDARD)
-            row = applied(of_call, row, standard, is_own=override is not None)
+            row = price_under_terms(of_call, row, standard, is_own=override is not None)
             missing_mode = "" if of_call.prepaid or of_call.tier_price else missing_mode
         if row is None:
             return Quote(low, high, None)
@@ -351,13 +353,13 @@ class PriceBook:
         # kind of tokens
         rate = None if apart else token_rate(row, id)
         tiers = () if apart else tiers_of(row, id)
-        parts = parts_of(row, id, apart)
+        parts = part_rates(row, id, apart)
         regional = listed_model if listed_model is not None and listed_model.regional else None
         missing = Missing(missing_mode, is_1h_missing(row, id), regional)
         contract = "" if override is not None and not of_call.prepaid else of_call.contract
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
-    def _overriding(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
+    def _overriding_prices(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
         """Return each price with its position in the configuration."""
         seller = providers.card_name(provider) if provider else None
         overrides = []
@@ -373,7 +375,7 @@ class PriceBook:
 
     def listed_by(self, provider: str | None, name: str) -> tuple[str | None, Model | None]:
         spellings = list(dict.fromkeys(names.spellings(name)))
-        for seller in self._sellers(provider, spellings):
+        for seller in self._sellers_in_order(provider, spellings):
             catalogue = self._catalogues[seller]
             for spelling in spellings:
                 model = catalogue.find(spelling)
@@ -382,7 +384,7 @@ class PriceBook:
                     return seller, model if any(priced) else None
         return None, None
 
-    def _sellers(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
+    def _sellers_in_order(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
         """
         The record's provider comes first, then the providers whose prices it uses, then the model's maker.
         """
@@ -394,12 +396,12 @@ class PriceBook:
             yield own_card
             yield from (seller for seller in self._providers[own_card].resells if seller in self._providers)
         for spelling in spellings:
-            for seller in (names.named_in(spelling), names.maker(spelling)):
+            for seller in (names.provider_in_name(spelling), names.card_maker(spelling)):
                 if seller in self._providers and (not is_known or seller in names.CLOSED or seller == "aws"):
                     yield seller
 
 
-def _in_force(
+def _override_in_force(
     overriding: Sequence[tuple[int, PriceOverride]], mode: str, time: int, *, is_unlisted: bool
 ) -> PriceOverride | None:
     """
@@ -430,7 +432,7 @@ def missing_prices(price_book: str | None) -> list[str]:
 @lru_cache(maxsize=4)
 def _stored_card(content: bytes) -> Card:
     """Books with one list share it, because decoding takes 60 ms."""
-    return cards.decoded(content)
+    return cards.decode_card(content)
 
 
 def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:
@@ -447,25 +449,25 @@ def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:
     )
 
 
-def _sum_of_parts(parts: tuple[tuple[int, PartRate], ...], record: Inference) -> str | None:
+def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -> str | None:
     rate = rate_for(parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.leaves(rate, leaves.quantities_of(record))
+    charged = leaves.charged_leaves(rate, leaves.quantities_of(record))
     if isinstance(charged, Unpriced):
         return None
     if not charged and not rate.per_request and record.status == "ok":
         return None  # it used something that its source does not report
-    return leaves.amount_of(rate, charged)
+    return leaves.total_amount(rate, charged)
 
 
-def _sum_of_sums(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
+def _part_estimate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
     """Return None if the ledger does not separate the price tiers."""
     rate = _rate_of_sum(parts, total)
     if rate is None:
         return None
-    charged = leaves.leaves(rate, leaves.quantities_of_sum(total))
-    return None if isinstance(charged, Unpriced) else leaves.amount_of(rate, charged, calls=total.calls)
+    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
+    return None if isinstance(charged, Unpriced) else leaves.total_amount(rate, charged, calls=total.calls)
 
 
 def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
@@ -474,7 +476,7 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
     return next((rate for above, rate in parts if total.beyond >= above), None)
 
 
-def _written(override: PriceOverride) -> tuple[Any, ...]:
+def _fields_of_name(override: PriceOverride) -> tuple[Any, ...]:
     """A list without tiers and prices of meters keeps the name that it had before these existed."""
     values = {field.name: getattr(override, field.name) for field in fields(override)}
     return tuple(value for name, value in values.items() if value or name not in ("tier", "meters"))

@@ -70,19 +70,19 @@ class Publisher:
         while True:
             for rule in self._rules:
                 try:
-                    await self.publish(rule)
+                    await self.publish_rule(rule)
                 except SpoolError as error:
                     fields = {"action": "publishing_put_off"}
                     _log.warning("%s cannot be published now: %s", rule.stream, error, extra=fields)
             await asyncio.sleep(PUBLISH_EVERY_S)
 
-    async def publish(self, rule: Publication) -> int:
+    async def publish_rule(self, rule: Publication) -> int:
         """Return the number of stored operations."""
         if not await self._ledger.is_complete():
             return 0
         complete_since = await self._ledger.whole_since()
-        sums = await self._sums(rule)
-        operations = await asyncio.to_thread(lambda: list(self._operations(rule, sums)))
+        sums = await self._read_sums(rule)
+        operations = await asyncio.to_thread(lambda: list(self._operations_from_sums(rule, sums)))
         totals = await self._streams.find(
             [(rule.stream, operation_key(operation)) for operation in operations]
         )
@@ -96,10 +96,10 @@ class Publisher:
                     changed.append(operation)
             elif total is None or Decimal(total.value) != Decimal(operation.value or 0):
                 changed.append(operation)
-        await self._keep(changed)
+        await self._store_operations(changed)
         return len(changed)
 
-    async def _sums(self, rule: Publication) -> Sequence[CostRow]:
+    async def _read_sums(self, rule: Publication) -> Sequence[CostRow]:
         now = datetime.fromtimestamp(self._clock.now(), UTC)
         since = (now - BACK[rule.granularity]).replace(hour=0, minute=0, second=0, microsecond=0)
         granularity = "daily"
@@ -112,13 +112,15 @@ class Publisher:
         )
         return await self._ledger.costs(query)
 
-    def _operations(self, rule: Publication, rows: Sequence[CostRow]) -> Iterator[UnitCostOperation]:
+    def _operations_from_sums(
+        self, rule: Publication, rows: Sequence[CostRow]
+    ) -> Iterator[UnitCostOperation]:
         """An empty sum deletes its published value."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             values = dict(zip(names, row.group, strict=True))
             dimensions = {name: [values[dimension] or UNKNOWN] for name, dimension in rule.dimensions.items()}
-            value = _value(rule, row)
+            value = _row_value(rule, row)
             yield UnitCostOperation(
                 id=os.urandom(16),
                 source="ledger",
@@ -132,7 +134,7 @@ class Publisher:
                 value=value,
             )
 
-    async def _keep(self, operations: Sequence[UnitCostOperation]) -> None:
+    async def _store_operations(self, operations: Sequence[UnitCostOperation]) -> None:
         if not operations:
             return
         first = described_stream(operations[0])
@@ -148,9 +150,9 @@ class Publisher:
             await self._deposits.operations(operations, identities)
 
 
-def _value(rule: Publication, row: CostRow) -> str | None:
+def _row_value(rule: Publication, row: CostRow) -> str | None:
     """Return None if the row is empty or the divisor of the ratio is missing."""
-    measures = _measures(row)
+    measures = _row_measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]
         if rule.per:
@@ -160,7 +162,7 @@ def _value(rule: Publication, row: CostRow) -> str | None:
         return rounded_text(value) if value > 0 else None
 
 
-def _measures(row: CostRow) -> Mapping[str, Decimal]:
+def _row_measures(row: CostRow) -> Mapping[str, Decimal]:
     return {
         "cost": Decimal(row.cost),
         "calls": Decimal(row.calls),

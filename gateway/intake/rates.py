@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
-from gateway.intake.leaves import AMOUNTS, PartRate, rate_of
+from gateway.intake.leaves import AMOUNTS, PartRate, part_rate_from_amounts
 from gateway.intake.rate_cards.card import DAY_NS, Amounts, Model, Price, day_ns
 from spool.ledger.sums import SIZES
 from spool.meters import FEES
@@ -125,24 +125,24 @@ def token_rate(amounts: Amounts, model: str) -> Rate:
     written_1h = written if amounts.cache_write_1h is None else amounts.cache_write_1h
     per_million = (amounts.input, amounts.output, read, written, written_1h, amounts.reasoning)
     per_request = amounts.per_request or Decimal(0)
-    digits = max(6 + max(_decimals(amount) for amount in per_million), _decimals(per_request))
+    digits = max(6 + max(_decimal_places(amount) for amount in per_million), _decimal_places(per_request))
 
-    def units(amount: Decimal | None) -> int | None:
+    def amount_in_units(amount: Decimal | None) -> int | None:
         return None if amount is None else int(amount.scaleb(digits - 6))
 
     return Rate(
-        input=units(amounts.input),
-        output=units(amounts.output),
-        cache_read=units(read),
-        cache_write=units(written),
-        cache_write_1h=units(written_1h),
-        reasoning=units(amounts.reasoning),
+        input=amount_in_units(amounts.input),
+        output=amount_in_units(amounts.output),
+        cache_read=amount_in_units(read),
+        cache_write=amount_in_units(written),
+        cache_write_1h=amount_in_units(written_1h),
+        reasoning=amount_in_units(amounts.reasoning),
         per_request=int(per_request.scaleb(digits)),
         digits=digits,
     )
 
 
-def _decimals(amount: Decimal | None) -> int:
+def _decimal_places(amount: Decimal | None) -> int:
     exponent = 0 if amount is None else amount.as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
@@ -151,13 +151,13 @@ def tiers_of(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
     return tuple((tier.above, token_rate(tier, model)) for tier in reversed(row.tiers))
 
 
-def parts_of(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
+def part_rates(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[int, PartRate], ...]:
     """Return the rates by minimum input, the largest first, and the row's own rate last."""
 
-    def made(amounts: Amounts) -> PartRate:
-        return rate_of(amounts, apart=apart, charges_writes="claude" in model)
+    def build_rate(amounts: Amounts) -> PartRate:
+        return part_rate_from_amounts(amounts, apart=apart, charges_writes="claude" in model)
 
-    return (*((tier.above, made(tier)) for tier in reversed(row.tiers)), (-1, made(row)))
+    return (*((tier.above, build_rate(tier)) for tier in reversed(row.tiers)), (-1, build_rate(row)))
 
 
 def is_1h_missing(amounts: Amounts, model: str) -> bool:
@@ -165,7 +165,7 @@ def is_1h_missing(amounts: Amounts, model: str) -> bool:
     return "claude" in model and amounts.cache_write is not None and amounts.cache_write_1h is None
 
 
-def overridden(override: PriceOverride, row: Price | None) -> Price:
+def price_with_override(override: PriceOverride, row: Price | None) -> Price:
     """The operator's prices ignore price tiers."""
     base = row or Price()
     return Price(
@@ -186,7 +186,7 @@ def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
         return None
     rows = [row for row in model.prices if row.mode == mode]
     for row in reversed(rows):
-        if row.since_ns <= time and _open_at(row, time):
+        if row.since_ns <= time and _is_open_at(row, time):
             return row
     return rows[0] if rows and mode == STANDARD else None
 
@@ -198,7 +198,7 @@ def fees_of(row: Price) -> Price:
     return replace(row, **nothing, tiers=(), meters=fees)
 
 
-def _open_at(row: Price, time: int) -> bool:
+def _is_open_at(row: Price, time: int) -> bool:
     window = row.window()
     if window is None:
         return True
@@ -209,7 +209,7 @@ def _open_at(row: Price, time: int) -> bool:
     return start <= of_day < end if start <= end else of_day >= start or of_day < end
 
 
-def validity(
+def valid_time_span(
     model: Model | None, overriding: list[tuple[int, PriceOverride]], time: int, of_terms: Collection[int]
 ) -> tuple[int, int]:
     """Return the span around `time` in which no price changes. `of_terms` are the times of contracts."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.intake.price_lines import itemise, problem
+from gateway.intake.price_lines import itemise_estimate, unpriced_reason
 from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.shadows import source_of_summed_calls, sums_up
 from spool import identity
@@ -20,19 +20,21 @@ _COUNTS = {
 }
 
 
-def reasons(record: Record, book: PriceBook) -> dict[str, str]:
+def field_reasons(record: Record, book: PriceBook) -> dict[str, str]:
     """`book` is today's price list."""
     if isinstance(record, Inference):
-        why = {"id": identity.describe_rule(record), **_of_cost(record, book)}
+        why = {"id": identity.describe_rule(record), **_cost_reasons(record, book)}
         if record.status == "cached":
             why["status"] = "served from a cache: counted as a call and as savings, never as cost"
         if record.shadow:
-            why["shadow"] = f"stored and shown, but never summed or sent upstream: {_of_sum(record)}"
+            why["shadow"] = (
+                f"stored and shown, but never summed or sent upstream: {_uncounted_reason(record)}"
+            )
         return why
     if isinstance(record, UsageMetric):
-        why = {"value": _of_value(record)}
+        why = {"value": _value_reason(record)}
         if record.shadow:
-            why["shadow"] = f"stored and shown, but never summed or sent upstream: {_of_reporter(record)}"
+            why["shadow"] = f"stored and shown, but never summed or sent upstream: {_reporter_reason(record)}"
         return why
     if isinstance(record, Correction) and record.after.counted_by is not None:
         return {"reason": not_counted(record.after.counted_by)}
@@ -50,10 +52,10 @@ def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
     """The list is empty if the record was estimated with prices that differ from the prices in `book`."""
     if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
         return []
-    return [line._asdict() for line in itemise(book, record) or ()]
+    return [line._asdict() for line in itemise_estimate(book, record) or ()]
 
 
-def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
+def _cost_reasons(record: Inference, book: PriceBook) -> dict[str, str]:
     why = {}
     if record.cost is not None:
         why["cost"] = f"reported by {record.source}"
@@ -69,7 +71,7 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
             why["estimated_cost"] += (
                 f"; the list has no {name} price for the model, so the standard price applies"
             )
-    elif (explanation := problem(book, record)) is not None:
+    elif (explanation := unpriced_reason(book, record)) is not None:
         why["estimated_cost"] = explanation
     elif record.input_tokens is None and record.output_tokens is None:
         why["estimated_cost"] = "unknown: the call reports no tokens"
@@ -85,7 +87,7 @@ def _of_cost(record: Inference, book: PriceBook) -> dict[str, str]:
     return why
 
 
-def _of_value(metric: UsageMetric) -> str:
+def _value_reason(metric: UsageMetric) -> str:
     if str(metric.value).startswith("-"):
         return (
             f"reverses what an earlier record of {metric.name} added, because the same program reported "
@@ -94,7 +96,7 @@ def _of_value(metric: UsageMetric) -> str:
     return f"the increase of the counter {metric.name} in this report"
 
 
-def _of_sum(call: Inference) -> str:
+def _uncounted_reason(call: Inference) -> str:
     if call.counted_by is not None:
         return not_counted(call.counted_by)
     uncounted = f"[sources.{call.source}] count = false"
@@ -106,7 +108,7 @@ def _of_sum(call: Inference) -> str:
     )
 
 
-def _of_reporter(metric: UsageMetric) -> str:
+def _reporter_reason(metric: UsageMetric) -> str:
     counted = "tokens" if metric.unit == TOKEN_UNIT else "cost"
     name = f"source {metric.source}"
     service = metric.tags.get("service")

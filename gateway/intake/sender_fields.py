@@ -54,7 +54,7 @@ class SenderFieldCounter:
     def add(self, outcome: Outcome, bearer: Bearer) -> None:
         now = self._clock.now()
         if _day_of(now) != self._day or len(self._seen) >= MAX_SEEN:
-            self._fold()
+            self._fold_seen()
             self._day = _day_of(now)
         sender = sender_of(outcome, bearer)
         for stated, n in outcome.stated.items():
@@ -64,22 +64,22 @@ class SenderFieldCounter:
 
     def take(self) -> Mapping[int, SenderDay]:
         """Return the counts by day and reset them."""
-        self._fold()
+        self._fold_seen()
         days, self._days = self._days, {}
         return days
 
     def put_back(self, days: Mapping[int, SenderDay]) -> None:
         for day, senders in days.items():
             for (source, version), counts in senders.items():
-                self._add(day, source, version, counts)
+                self._add_counts(day, source, version, counts)
 
-    def _fold(self) -> None:
+    def _fold_seen(self) -> None:
         everything, self._seen = self._seen, {}
         for (stated, agent, sender), seen in everything.items():
             source, version = str(stated[0]), str(stated[1])
-            self._add(self._day, source, version or agent, _counts_of(stated, sender, seen))
+            self._add_counts(self._day, source, version or agent, _counts_of(stated, sender, seen))
 
-    def _add(self, day: int, source: str, version: str, counts: FieldCounts) -> None:
+    def _add_counts(self, day: int, source: str, version: str, counts: FieldCounts) -> None:
         senders = self._days.setdefault(day, {})
         sender = (source, version)
         if sender not in senders and len(senders) >= MAX_SENDERS:

@@ -35,7 +35,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from gateway.intake.callers import KEEP_EVERY_S, KNOWN_S, NAME_BYTES, WINDOW_S, Callers, Kind, facts_of
+from gateway.intake.callers import KEEP_EVERY_S, KNOWN_S, NAME_BYTES, WINDOW_S, Callers, Kind, split_facts
 from gateway.intake.rate_cards.names import makers_name
 from gateway.normalise.reading.token_metrics import DRAFT, OPERATION, TOKEN_USAGE, USAGE
 from spool.caches import make_room
@@ -234,7 +234,7 @@ def _digest(caller: str) -> bytes:
 @lru_cache(KINDS_OF_CALLS)
 def _stored(kind: Kind) -> tuple[bytes, bytes]:
     """Cached, because copying the facts takes longer."""
-    first, *others = facts_of(kind)
+    first, *others = split_facts(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
 
@@ -332,7 +332,7 @@ class Shadows:
                 reported = groups.setdefault(group, {})
             reported[kind] = at
             user = call.user
-            # This repeats what `Callers.hear` does for one known kind, without calls, because it runs for each span.
+            # This repeats what `Callers.note_calls` does for a known kind, without calls, because it runs per span.
             if user:
                 caller = _USER + user
                 entry = entries.get(caller)
@@ -409,7 +409,7 @@ class Shadows:
             facts = facts_in(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact[:FACT_BYTES] in facts:
-                    self._callers.hear(caller, {fact: at}, key)
+                    self._callers.note_calls(caller, {fact: at}, key)
 
     def take_unkept(self, key: str) -> Unkept:
         """If the submission fails, pass them to `put_back`."""
@@ -477,7 +477,7 @@ class Shadows:
                 )
 
     def _hear(self, caller: str, reported: Mapping[Kind, float], key: str) -> None:
-        due = self._callers.hear(caller, reported, key)
+        due = self._callers.note_calls(caller, reported, key)
         if due and self._heard is not None:
             self._keep(caller, due, key)
 

@@ -13,7 +13,7 @@ from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchForm
 from gateway.normalise.formats.list import BY_NAME, recognise_format, recognise_item
 from gateway.normalise.outcome import MALFORMED, Options, Outcome
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.body_limits import Allowance, Hold, unbounded
+from gateway.normalise.payload.body_limits import Allowance, Hold, hold_nothing
 
 _NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member within this number of bytes
 
@@ -28,7 +28,7 @@ def recognise_signal(body: bytes) -> str | None:
 
 def is_json(body: bytes) -> bool:
     """A protobuf body may also start with a line feed and a brace."""
-    text = payload.unmarked(body)
+    text = payload.remove_byte_order_mark(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True
     return recognise_format(body) in OTLP_SIGNALS
@@ -41,12 +41,12 @@ class Joined(NamedTuple):
     other_places: list[int]
 
 
-def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
+def join_requests(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
     """
     Each `next` works through one slice. Raises BadPayload if a request has another signal. A body that is not
     JSON is returned unchanged, so that the decoder refuses it.
     """
-    text = payload.unmarked(body)
+    text = payload.remove_byte_order_mark(body)
     try:
         requests = payload.items(text)
         start = list(islice(requests, 2))
@@ -60,17 +60,17 @@ def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, Non
         if not len(request):
             yield
             continue
-        allowance.count(1, len(request))
+        allowance.count_items(1, len(request))
         if allowance.is_due(len(request)):
             yield
         members = payload.peek(request)
         arrays = [members[name] for name in OTLP_SIGNALS[named] if name in members]
         if arrays:
-            for resource in payload.array(arrays[0]):
+            for resource in payload.array_elements(arrays[0]):
                 if not len(resource):
                     yield
                     continue
-                allowance.count(1, len(resource))
+                allowance.count_items(1, len(resource))
                 if allowance.is_due(len(resource)):
                     yield
                 resources.append(resource)
@@ -85,7 +85,7 @@ def joined(named: str, body: bytes, allowance: Allowance) -> Generator[None, Non
 
 
 def normalise(
-    format: str, body: bytes, *, options: Options, hold: Hold = unbounded
+    format: str, body: bytes, *, options: Options, hold: Hold = hold_nothing
 ) -> Generator[None, None, Normalised]:
     """
     OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders send it to any
@@ -96,7 +96,7 @@ def normalise(
     allowance = Allowance(options.max_items, hold)
     format_name = format if format in OTLP_SIGNALS else recognise_signal(body) or format
     if format_name in OTLP_SIGNALS:
-        return Normalised((yield from _otlp(format_name, body, options, allowance)))
+        return Normalised((yield from _normalise_otlp(format_name, body, options, allowance)))
     named_format = BY_NAME.get(format_name)
     if named_format is None:
         raise BadPayload("unknown format")
@@ -105,11 +105,13 @@ def normalise(
     return Normalised((yield from driver.read_body(named_format, body, options=options, allowance=allowance)))
 
 
-def _otlp(named: str, body: bytes, options: Options, allowance: Allowance) -> Generator[None, None, Outcome]:
+def _normalise_otlp(
+    named: str, body: bytes, options: Options, allowance: Allowance
+) -> Generator[None, None, Outcome]:
     signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
     if not is_json(body):
         return (yield from otlp.normalise(signal, body, json=False, options=options, hold=allowance.hold))
-    request, other_places = yield from joined(named, body, allowance.again())
+    request, other_places = yield from join_requests(named, body, allowance.next_pass())
     outcome = yield from otlp.normalise(signal, request, json=True, options=options, hold=allowance.hold)
     for index in other_places:
         outcome.reject(outcome.received, MALFORMED, f"request {index} is not an export request")

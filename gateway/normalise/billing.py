@@ -53,7 +53,7 @@ class Drop:
     errors: tuple[str, ...]
 
 
-def read(body: bytes, *, max_tags: int | None = None) -> Drop:
+def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
     """
     `max_tags` limits the number of different tags in its rows.
 
@@ -67,12 +67,13 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
         raise BadPayload("The body is not a JSON object.") from error
     errors: list[str] = []
     errors += [
-        f"unknown field {name[:64]!r}; the fields are month, operation and data" for name in _unknown(fields)
+        f"unknown field {name[:64]!r}; the fields are month, operation and data"
+        for name in _unknown_fields(fields)
     ]
     operation = fields.get("operation")
     if operation is not None and operation not in OPERATIONS:
         errors.append(f"operation must be one of {', '.join(OPERATIONS)}")
-    month, problem = _month(fields.get("month"))
+    month, problem = _parse_month(fields.get("month"))
     if problem:
         errors.append(problem)
     rows = fields.get("data")
@@ -84,7 +85,7 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
         if len(errors) > SHOWN:
             break
         errors += [f"row {index}: {error}" for error in _row_errors(row)]
-        start = _instant(row.get(TIMES[0])) if isinstance(row, dict) else None
+        start = _parse_instant(row.get(TIMES[0])) if isinstance(row, dict) else None
         if start is not None:
             months.setdefault(start.strftime("%Y-%m"), index)
     tags = {name for row in rows if isinstance(row, dict) for name in row if name.startswith(TAG)}
@@ -104,17 +105,17 @@ def read(body: bytes, *, max_tags: int | None = None) -> Drop:
     )
 
 
-def _unknown(fields: Mapping[str, Any]) -> list[str]:
+def _unknown_fields(fields: Mapping[str, Any]) -> list[str]:
     return sorted(fields.keys() - {"month", "operation", "data"})
 
 
-def _month(value: Any) -> tuple[str | None, str | None]:
+def _parse_month(value: Any) -> tuple[str | None, str | None]:
     """Accept `YYYY-MM`, and a whole date or time. Return the month and the problem."""
     if value is None:
         return None, None
     if isinstance(value, str) and _MONTH.fullmatch(value):
         return value, None
-    moment = _instant(value)
+    moment = _parse_instant(value)
     if moment is None:
         return None, "month must have the form YYYY-MM"
     return moment.strftime("%Y-%m"), None
@@ -143,7 +144,7 @@ def _row_errors(row: Any) -> Iterator[str]:
 def _value_problem(name: str, value: str) -> str | None:
     if name in NUMBERS and not _NUMBER.fullmatch(value):
         return "must be a decimal number without an exponent"
-    if name in TIMES and _instant(value) is None:
+    if name in TIMES and _parse_instant(value) is None:
         return "must be an ISO 8601 time"
     if name == "lineitem/type" and value not in LINE_ITEMS:
         return f"must be one of {', '.join(LINE_ITEMS)}"
@@ -157,7 +158,7 @@ def _value_problem(name: str, value: str) -> str | None:
     return None
 
 
-def _instant(value: Any) -> datetime | None:
+def _parse_instant(value: Any) -> datetime | None:
     if not isinstance(value, str):
         return None
     try:

@@ -46,7 +46,7 @@ _COMMON = tuple(name for name in _CONFIG if name in _STATUS)
 
 def read_status(body: bytes) -> ReportedCluster:
     """Raises BadPayload if the body is not a ClusterStatus, or names no cluster."""
-    message = _read(ClusterStatus, body, "ClusterStatus")
+    message = _parse_message(ClusterStatus, body, "ClusterStatus")
     checks = tuple(
         ClusterCheck(name=check.name, passing=check.passing, error=check.error) for check in message.checks
     )
@@ -57,11 +57,11 @@ def read_status(body: bytes) -> ReportedCluster:
 
 def read_config(body: bytes) -> ReportedCluster:
     """Raises BadPayload if the body is not a ClusterConfig, or names no cluster."""
-    message = _read(ClusterConfig, body, "ClusterConfig")
+    message = _parse_message(ClusterConfig, body, "ClusterConfig")
     return ReportedCluster(**{name: getattr(message, name) for name in _COMMON})
 
 
-def _read(type: Any, body: bytes, name: str) -> Any:
+def _parse_message(type: Any, body: bytes, name: str) -> Any:
     try:
         message = type.FromString(body)
     except DecodeError as error:

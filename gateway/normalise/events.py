@@ -26,7 +26,7 @@ from gateway.normalise.payload.body_limits import Allowance, check_count
 from gateway.normalise.payload.large_items import LARGE, SmallValues
 from gateway.normalise.reading import tags
 from gateway.normalise.reading.content import is_content
-from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.times import parse_instant
 from spool.identity import Identity, cloud_event_id, no_identity
 from spool.record import Scalar, UsageEvent
 
@@ -80,11 +80,11 @@ class Events:
     left_out: int = 0
     keep_tags: frozenset[str] = frozenset()  # the value of `Options.keep_tags`
 
-    def take(self, attributes: Mapping[str, Any]) -> None:
+    def add_event(self, attributes: Mapping[str, Any]) -> None:
         index = self.received
         self.received += 1
         try:
-            record, identity, left_out = _event(attributes, takes_id=self.takes_ids, keep=self.keep_tags)
+            record, identity, left_out = _read_event(attributes, takes_id=self.takes_ids, keep=self.keep_tags)
         except BadEvent as error:
             self.rejects.append(Reject(index, MALFORMED, str(error)))
             return
@@ -92,7 +92,7 @@ class Events:
         self.identities.append(identity)
         self.left_out += left_out
 
-    def refuse(self, message: str) -> None:
+    def reject_item(self, message: str) -> None:
         self.rejects.append(Reject(self.received, MALFORMED, message))
         self.received += 1
 
@@ -115,11 +115,11 @@ def read_binary(
     attributes["datacontenttype"] = headers_by_name.get("content-type", "")
     if body:
         attributes["data"] = _json_data(body, attributes["datacontenttype"])
-    events.take(attributes)
+    events.add_event(attributes)
     return events
 
 
-def read(
+def read_events(
     body: bytes, allowance: Allowance, *, takes_ids: bool, keep_tags: frozenset[str] = frozenset()
 ) -> Generator[None, None, Events]:
     """Yield after each slice. Raises BadPayload if the body is not JSON."""
@@ -129,19 +129,19 @@ def read(
         if not len(item):
             yield
             continue
-        allowance.count(1, len(item))
+        allowance.count_items(1, len(item))
         if allowance.is_due(len(item)):
             yield
         try:
-            attributes = _decoded(item)
+            attributes = _decode_item(item)
         except payload.UNREADABLE as error:
-            events.refuse(payload.problem(error))
+            events.reject_item(payload.problem_text(error))
             continue
-        events.take(attributes)
+        events.add_event(attributes)
     return events
 
 
-def _decoded(item: payload.Raw) -> dict[str, Any]:
+def _decode_item(item: payload.Raw) -> dict[str, Any]:
     if len(item) < LARGE:
         return payload.decode(item, _object)
     attributes = SmallValues().read(item, 2)
@@ -150,19 +150,19 @@ def _decoded(item: payload.Raw) -> dict[str, Any]:
     return attributes
 
 
-def _event(
+def _read_event(
     attributes: Mapping[str, Any], *, takes_id: bool, keep: frozenset[str]
 ) -> tuple[UsageEvent, Identity, int]:
     is_cloud_event = "specversion" in attributes
     if is_cloud_event and attributes["specversion"] != "1.0":
         raise BadEvent("specversion must be 1.0")
-    source = _word(attributes, "source", MAX_ID, required=is_cloud_event)
-    event_id = _word(attributes, "id", MAX_ID, required=is_cloud_event)
-    event_type = _word(attributes, "type", MAX_NAME, required=True)
+    source = _read_text(attributes, "source", MAX_ID, required=is_cloud_event)
+    event_id = _read_text(attributes, "id", MAX_ID, required=is_cloud_event)
+    event_type = _read_text(attributes, "type", MAX_NAME, required=True)
     subject = attributes.get("subject")
     fits = isinstance(subject, str) and 0 < len(subject) <= MAX_NAME
     bounded = _Bounded(keep)
-    bounded.add_data(_data(attributes))
+    bounded.add_data(_read_data(attributes))
     for name, value in attributes.items():
         if name not in _OWN and value is not None:
             bounded.add_tag(name, value)
@@ -172,7 +172,7 @@ def _event(
         event_id=event_id,
         event_type=event_type or "",
         subject=subject if fits else None,
-        start_time=instant(attributes.get("time")),
+        start_time=parse_instant(attributes.get("time")),
         data=bounded.data,
         tags=bounded.tags,
     )
@@ -189,7 +189,7 @@ def _identity(source: str | None, event_id: str | None, stated_id: Any) -> Ident
     return no_identity()
 
 
-def _word(attributes: Mapping[str, Any], name: str, max_length: int, *, required: bool) -> str | None:
+def _read_text(attributes: Mapping[str, Any], name: str, max_length: int, *, required: bool) -> str | None:
     value = attributes.get(name)
     if isinstance(value, int) and not isinstance(value, bool) and name == "id":
         value = str(value)
@@ -202,7 +202,7 @@ def _word(attributes: Mapping[str, Any], name: str, max_length: int, *, required
     return value
 
 
-def _data(attributes: Mapping[str, Any]) -> Any:
+def _read_data(attributes: Mapping[str, Any]) -> Any:
     packed = attributes.get("data_base64")
     if packed is None:
         data = attributes.get("data")
@@ -236,7 +236,7 @@ class _Bounded:
         self._texts: dict[str, str] = {}
 
     def add_tag(self, name: str, value: Any) -> None:
-        self.left_out += not tags.put_free(self.tags, name, value, self._keep)
+        self.left_out += not tags.put_free_tag(self.tags, name, value, self._keep)
 
     def add_data(self, data: Any) -> None:
         """Use dotted names for nested objects, and `value` for a single number."""
@@ -245,23 +245,23 @@ class _Bounded:
         if not isinstance(data, dict):
             is_number = isinstance(data, int | float) and not isinstance(data, bool)
             if is_number:
-                self._put("value", data)
+                self._put_value("value", data)
             else:
                 self.left_out += 1
             return
         for name, value in data.items():
             if isinstance(value, dict) and not is_content(name):
                 for inner, inner_value in value.items():
-                    self._put(f"{name}.{inner}", inner_value)
+                    self._put_value(f"{name}.{inner}", inner_value)
             else:
-                self._put(name, value)
+                self._put_value(name, value)
 
-    def _put(self, name: str, value: Any) -> None:
+    def _put_value(self, name: str, value: Any) -> None:
         if value is None:
             return
         if isinstance(value, float) and not isfinite(value):
             self.left_out += 1
-        elif tags.put_free(self._texts, name, value, self._keep):
+        elif tags.put_free_tag(self._texts, name, value, self._keep):
             is_small = not isinstance(value, int) or -_INT64 <= value < _INT64
             self.data[name] = value if is_small else str(value)
         else:

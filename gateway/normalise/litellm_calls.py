@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from gateway.normalise.reading.operations import EMBEDDINGS, IMAGE, SPEECH, TRANSCRIPTION
-from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
-from gateway.normalise.reading.values import Other, nested, of_json
+from gateway.normalise.reading.request_ids import RequestIdHeaders, keys_from_headers
+from gateway.normalise.reading.values import Other, nested, object_or_none
 from spool.identity import AS_CALL, AS_COUNT, Identity, answer_links, call_identity, moment_names
 from spool.record import Inference
 
@@ -20,17 +20,17 @@ _OF_PROVIDER = ("chatcmpl-", "msg_")
 _ANSWERED_WITHOUT_ID = frozenset({EMBEDDINGS, IMAGE, TRANSCRIPTION, SPEECH})
 
 
-def _prefixed(name: str) -> Any:
+def _provider_header(name: str) -> Any:
     return msgspec.field(name=f"llm_provider-{name}", default=None)
 
 
 class LiteLLMProviderHeaders(RequestIdHeaders):
     """Headers of the provider's response. LiteLLM adds a prefix to their names, except after a failure."""
 
-    prefixed_id: Any = _prefixed("request-id")
-    prefixed_x_id: Any = _prefixed("x-request-id")
-    prefixed_of_amazon: Any = _prefixed("x-amzn-requestid")
-    prefixed_of_azure: Any = _prefixed("x-ms-request-id")
+    prefixed_id: Any = _provider_header("request-id")
+    prefixed_x_id: Any = _provider_header("x-request-id")
+    prefixed_of_amazon: Any = _provider_header("x-amzn-requestid")
+    prefixed_of_azure: Any = _provider_header("x-ms-request-id")
 
     def without_prefix(self) -> RequestIdHeaders:
         return RequestIdHeaders(
@@ -53,12 +53,16 @@ def identity_of(record: Inference, call_id: str | None = None) -> Identity:
     attempts may share it.
     """
     own = record.request_id
-    if own is None or own == call_id or (len(own) == _UUID_LENGTH and _stands_for_id(record, own, call_id)):
+    if (
+        own is None
+        or own == call_id
+        or (len(own) == _UUID_LENGTH and _is_unstated_call_id(record, own, call_id))
+    ):
         return call_identity(record, shared_id=own or call_id, own_id=own)
     return call_identity(record, response_id=own, own_id=own)
 
 
-def names_of(
+def further_keys(
     record: Inference, *, call_type: Any, trace_ids: Iterable[str | None], call_id: str | None
 ) -> tuple[bytes, ...]:
     """
@@ -83,13 +87,13 @@ def links_to_count(
     )
 
 
-def names_of_provider_headers(record: Inference, hidden_params: Any) -> tuple[bytes, ...]:
+def keys_from_provider_headers(record: Inference, hidden_params: Any) -> tuple[bytes, ...]:
     """Return further dedup keys for a call, from the headers of the provider's response."""
     if not isinstance(hidden_params, str | msgspec.Raw):
         return ()
-    hidden = of_json(hidden_params, LiteLLMHidden) or LiteLLMHidden()
+    hidden = object_or_none(hidden_params, LiteLLMHidden) or LiteLLMHidden()
     headers = nested(hidden.additional_headers, LiteLLMProviderHeaders)
-    return names_of_request(record, headers.without_prefix())
+    return keys_from_headers(record, headers.without_prefix())
 
 
 def is_call_id(id: str) -> bool:
@@ -120,7 +124,7 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
     return record.status != "cached"
 
 
-def _stands_for_id(record: Inference, own: str, call_id: str | None) -> bool:
+def _is_unstated_call_id(record: Inference, own: str, call_id: str | None) -> bool:
     """Return True if the record's own id looks like a call id and replaces an unreported call id."""
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
     return may_be and is_call_id(own)

@@ -67,7 +67,7 @@ Stated: TypeAlias = tuple[str | bool | None, ...]
 STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session", "team", "id")
 
 
-def stated_by(call: Inference, version: str) -> Stated:
+def stated_fields(call: Inference, version: str) -> Stated:
     """One expression, because it runs for each call."""
     is_ok = call.status == "ok"
     return (
@@ -125,8 +125,8 @@ class Outcome(msgspec.Struct):
     # for each record, by field: the attribute and the rule behind its value
     why: list[dict[str, Any]] | None = None
     dropped: list[Dropped] = []  # filled only if `why` is filled
-    packed: list[bytes] = []  # finished records and points, until `parts` unpacks them
-    # in `packed`, or already removed from it by `parts`
+    packed: list[bytes] = []  # finished records and points, until `yield_parts` unpacks them
+    # in `packed`, or already removed from it by `yield_parts`
     count: int = 0
     is_last: bool = True  # of the parts of a payload
     meter_too_large: int = 0  # meters that the intake dropped because they are too large
@@ -154,7 +154,7 @@ class Outcome(msgspec.Struct):
         self.records.append(record)
         self.identities.append(identity)
         if version is not None and type(record) is Inference:
-            stated = stated_by(record, version)
+            stated = stated_fields(record, version)
             self.stated[stated] = self.stated.get(stated, 0) + 1
         if self.why is not None:
             self.why.append(why or {})
@@ -180,7 +180,7 @@ class Outcome(msgspec.Struct):
     def reject(self, item: int, reason: str, message: str) -> None:
         self.rejects.append(Reject(item, reason, message))
 
-    def drop(self, item: str, because: str) -> None:
+    def note_dropped(self, item: str, because: str) -> None:
         """Does nothing unless the caller requested reasons."""
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
@@ -190,7 +190,7 @@ class Outcome(msgspec.Struct):
         shown = (*of, *sorted(names)[:MOST_NAMES])
         self.unrecognised.append(tuple(name[:LONGEST_NAME] for name in shown))
 
-    def pack(self) -> None:
+    def pack_full_part(self) -> None:
         """
         Pack a full part of finished records and points, because packed data needs a tenth of the memory.
 
@@ -199,14 +199,14 @@ class Outcome(msgspec.Struct):
         """
         if (len(self.records) < PART and len(self.points) < PART) or self.why is not None:
             return
-        certain, stays = self._divided()
+        certain, stays = self._split_by_certainty()
         for name, value in msgspec.structs.asdict(stays).items():
             setattr(self, name, value)
         if certain.records or certain.points:
             self.packed.append(_encoder.encode(certain))
             self.count += len(certain.records) + len(certain.points)
 
-    def _divided(self) -> tuple[_Part, _Part]:
+    def _split_by_certainty(self) -> tuple[_Part, _Part]:
         """The first part has the points and the records with a certain identity."""
         certain, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
@@ -219,16 +219,16 @@ class Outcome(msgspec.Struct):
             part.identities.append(identity)
         return certain, stays
 
-    def parts(self, most: int = PART) -> Iterator[Outcome]:
+    def yield_parts(self, most: int = PART) -> Iterator[Outcome]:
         """
         Yield parts of at most `most` records, in order.
 
         Parts are unpacked one at a time. The last part holds everything that must not be stored while a later
-        part may still fail (see `pack`). A small payload has only one part, the outcome itself.
+        part may still fail (see `pack_full_part`). A small payload has only one part, the outcome itself.
         """
         self.packed.reverse()
         while self.packed:
-            for piece in _pieces(_part.decode(self.packed.pop()), most):
+            for piece in _split_part(_part.decode(self.packed.pop()), most):
                 yield self._before_last(piece)
         for piece in self._take_certain(most):
             yield self._before_last(piece)
@@ -242,8 +242,8 @@ class Outcome(msgspec.Struct):
         """Take nothing if there are at most `max_items` records and points."""
         if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
-        certain, stays = self._divided()
-        pieces = list(_pieces(certain, max_items))
+        certain, stays = self._split_by_certainty()
+        pieces = list(_split_part(certain, max_items))
         last = pieces.pop() if pieces and not stays.records else stays
         for name, value in msgspec.structs.asdict(last).items():
             setattr(self, name, value)
@@ -251,7 +251,7 @@ class Outcome(msgspec.Struct):
         yield from pieces
 
 
-def _pieces(part: _Part, max_items: int) -> Iterator[_Part]:
+def _split_part(part: _Part, max_items: int) -> Iterator[_Part]:
     if len(part.records) + len(part.points) <= max_items:
         yield part
         return

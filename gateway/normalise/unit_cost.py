@@ -20,7 +20,7 @@ import msgspec
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.payload.items import UNREADABLE, check_containers
-from gateway.normalise.reading.values import exact
+from gateway.normalise.reading.values import exact_number
 from spool.record import NS, UnitCostOperation
 from spool.streams import (
     ALLOCATION,
@@ -58,7 +58,7 @@ _FIELDS = {
     ALLOCATION: frozenset({"timestamp", "granularity", "element_name", "filter", "value"}),
     "metric": frozenset({"timestamp", "granularity", "associated_cost", "value"}),
 }
-_body = msgspec.json.Decoder(dict[str, Any], float_hook=exact)
+_body = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number)
 _anything = msgspec.json.Decoder()
 
 Find = Callable[[str], Stream | None]
@@ -84,12 +84,12 @@ def stream_name(name: str) -> str:
     return name
 
 
-def items_of(body: bytes) -> Sequence[Any]:
+def request_records(body: bytes) -> Sequence[Any]:
     """Raises Refusal if there are none, or too many."""
     if len(body) > MAX_BYTES:
         raise Refusal(413, "body_too_large", "A request may have at most 5 MiB; send smaller batches.")
     check_containers(body, MAX_CONTAINERS)
-    items = _object(body).get("records")
+    items = _decode_object(body).get("records")
     if not isinstance(items, list) or not items:
         raise BadPayload('The body must be {"records": [...]} with at least one record.')
     if len(items) > MAX_RECORDS:
@@ -101,7 +101,7 @@ def items_of(body: bytes) -> Sequence[Any]:
     return items
 
 
-def read(
+def read_operations(
     items: Sequence[Any], *, type: str | None, stream: str | None, operation: str, find: Find, now: float
 ) -> Generator[None, None, Operations]:
     """
@@ -116,9 +116,11 @@ def read(
     for index, item in enumerate(items):
         if clock.is_over():
             yield
-            clock.begin()
+            clock.begin_slice()
         try:
-            _take(operations, item, type=type, stream=stream, operation=operation, find=find, now=now)
+            _add_operation(
+                operations, item, type=type, stream=stream, operation=operation, find=find, now=now
+            )
         except _Bad as error:
             problems.append(f"record {index}: {error}")
     if problems:
@@ -128,9 +130,11 @@ def read(
     return operations
 
 
-def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCostOperation, Stream]:
+def read_stream_creation(
+    body: bytes, *, type: str, stream: str, find: Find
+) -> tuple[UnitCostOperation, Stream]:
     """Raises Refusal 409 if a different stream has that name."""
-    fields = _object(body) if body.strip() else {}
+    fields = _decode_object(body) if body.strip() else {}
     for name in fields.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(
             400,
@@ -145,7 +149,7 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
             f"filter or associated_cost must be a list of at most {MAX_KEYS} dimension names.",
         )
     try:
-        granularity = _granularity(fields, type, required=False)
+        granularity = _read_granularity(fields, type, required=False)
     except _Bad as error:
         raise Refusal(400, "invalid_stream", f"{error}.") from error
     operation = UnitCostOperation(
@@ -159,13 +163,13 @@ def created(body: bytes, *, type: str, stream: str, find: Find) -> tuple[UnitCos
     )
     known = find(stream)
     try:
-        _agree(known, operation)
+        _check_stream_agrees(known, operation)
     except _Bad as error:
         raise Refusal(409, "stream_exists", f"The stream already exists, and {error}.") from error
     return operation, merge_streams(known, described_stream(operation))
 
 
-def forced(body: bytes) -> bool:
+def read_force_flag(body: bytes) -> bool:
     """The flag is true, or an object with one member that is true."""
     if not body.strip():
         return False
@@ -180,14 +184,14 @@ def forced(body: bytes) -> bool:
     return flag
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def _decode_object(body: bytes) -> dict[str, Any]:
     try:
         return _body.decode(body)
     except UNREADABLE as error:
         raise BadPayload("The body is not a JSON object.") from error
 
 
-def _take(
+def _add_operation(
     operations: Operations,
     item: Any,
     *,
@@ -199,9 +203,9 @@ def _take(
 ) -> None:
     if not isinstance(item, dict):
         raise _Bad("must be an object")
-    record = _renamed(item)
+    record = _current_names(item)
     hex_id = record.pop(TOLLHOUSE_ID, None)
-    name = _stream_of(record, stream)
+    name = _pop_stream_name(record, stream)
     kind = type or _type_of(record)
     unknown = sorted(record.keys() - _FIELDS[kind])
     if unknown:
@@ -213,7 +217,7 @@ def _take(
     operation_record = _operation(record, kind, name, operation, now)
     if operation == DELETE and known is None:
         raise _Bad("the stream does not exist")
-    _agree(known, operation_record)
+    _check_stream_agrees(known, operation_record)
     operations.streams[name] = merge_streams(known, described_stream(operation_record))
     operations.records.append(operation_record)
     operations.ids.append(
@@ -221,7 +225,7 @@ def _take(
     )
 
 
-def _renamed(item: Mapping[str, Any]) -> dict[str, Any]:
+def _current_names(item: Mapping[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for name, value in item.items():
         current = _OLD_NAMES.get(name, name)
@@ -231,7 +235,7 @@ def _renamed(item: Mapping[str, Any]) -> dict[str, Any]:
     return record
 
 
-def _stream_of(record: dict[str, Any], stream: str | None) -> str:
+def _pop_stream_name(record: dict[str, Any], stream: str | None) -> str:
     name = record.pop("telemetry-stream", stream)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise _Bad("telemetry-stream must consist of letters, digits, '_', '.' and '-'")
@@ -260,17 +264,17 @@ def _operation(
         stream=stream,
         stream_type=kind,
         operation=operation,
-        start_time=_time(record.get("timestamp"), now),
-        granularity=_granularity(record, kind, required=True),
+        start_time=_parse_time(record.get("timestamp"), now),
+        granularity=_read_granularity(record, kind, required=True),
         element_name=element,
-        dimensions=_filter(record.get("filter"))
+        dimensions=_read_filter(record.get("filter"))
         if is_allocation
-        else _associated(record.get("associated_cost")),
-        value=None if is_delete else _value(record.get("value")),
+        else _read_associated_cost(record.get("associated_cost")),
+        value=None if is_delete else _parse_value(record.get("value")),
     )
 
 
-def _time(value: Any, now: float) -> int:
+def _parse_time(value: Any, now: float) -> int:
     if not isinstance(value, str):
         raise _Bad("timestamp is required: an ISO 8601 time or date")
     text = value.strip()
@@ -292,7 +296,7 @@ def _time(value: Any, now: float) -> int:
     return int(moment.replace(microsecond=0).timestamp()) * NS + moment.microsecond * 1000
 
 
-def _granularity(record: Mapping[str, Any], kind: str, *, required: bool) -> str | None:
+def _read_granularity(record: Mapping[str, Any], kind: str, *, required: bool) -> str | None:
     value = record.get("granularity")
     if kind != ALLOCATION:
         if value is not None and (not isinstance(value, str) or value.upper() != DAILY):
@@ -305,10 +309,10 @@ def _granularity(record: Mapping[str, Any], kind: str, *, required: bool) -> str
     return value.upper()
 
 
-def _filter(value: Any) -> dict[str, list[str]]:
+def _read_filter(value: Any) -> dict[str, list[str]]:
     if value is None:
         return {}
-    names = _names(value, "filter")
+    names = _dimension_names(value, "filter")
     for name in names:
         values = value[name]
         if not isinstance(values, list) or not values:
@@ -320,16 +324,16 @@ def _filter(value: Any) -> dict[str, list[str]]:
     return {name: list(value[name]) for name in names}
 
 
-def _associated(value: Any) -> dict[str, list[str]]:
+def _read_associated_cost(value: Any) -> dict[str, list[str]]:
     if value is None:
         return {}
-    names = _names(value, "associated_cost")
+    names = _dimension_names(value, "associated_cost")
     if not all(_is_text(value[name]) for name in names):
         raise _Bad("associated_cost: each dimension must have one value, a non-empty text")
     return {name: [value[name]] for name in names}
 
 
-def _names(value: Any, where: str) -> list[str]:
+def _dimension_names(value: Any, where: str) -> list[str]:
     if not isinstance(value, dict):
         raise _Bad(f"{where} must be an object")
     if len(value) > MAX_KEYS:
@@ -339,7 +343,7 @@ def _names(value: Any, where: str) -> list[str]:
     return sorted(value)
 
 
-def _value(value: Any) -> str:
+def _parse_value(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         raise _Bad("value is required: a number")
     text = str(value).strip()
@@ -356,7 +360,7 @@ def _value(value: Any) -> str:
     return rounded_text(number)
 
 
-def _agree(known: Stream | None, operation: UnitCostOperation) -> None:
+def _check_stream_agrees(known: Stream | None, operation: UnitCostOperation) -> None:
     """Raises _Bad if type, granularity or dimensions differ from the stream's."""
     if known is None:
         return

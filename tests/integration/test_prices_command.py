@@ -40,7 +40,7 @@ CHEAPER = litellm_list(**{"gpt-4o": {"input_cost_per_token": 2e-6, "output_cost_
 
 def own_list(price: str, version: str = "our-list-1") -> bytes:
     """Return the packaged list with another version, and with a price of one model."""
-    document = json.loads(cards.write(cards.packaged()))
+    document = json.loads(cards.encode_card(cards.packaged_card()))
     document["version"] = version
     document["providers"]["openai"]["models"][0]["prices"][0]["input"] = price
     return json.dumps(document).encode()
@@ -90,7 +90,7 @@ def test_a_list_is_previewed_stored_and_undone(run: Run, tmp_path: Path) -> None
     again = run("update", "--from", str(source)).stdout
     assert "is the list in use" in again
     undone = run("undo").stdout
-    assert cards.packaged().version in undone and "applies from the next start" in undone
+    assert cards.packaged_card().version in undone and "applies from the next start" in undone
     assert "2.5" == input_price(run, "gpt-4o")
     assert "no list of `prices update` to undo" in run("undo", code=2).stderr
 
@@ -102,12 +102,12 @@ def test_an_update_says_that_estimates_stay(run: Run, tmp_path: Path) -> None:
 
 def test_a_list_of_our_own_format_replaces_the_list(run: Run, tmp_path: Path) -> None:
     """The format of the packaged list can be loaded. `--since` has no meaning for it."""
-    card = cards.packaged()
-    text = cards.write(card).replace(card.source["date"].encode(), b"2099-01-01", 2)
+    card = cards.packaged_card()
+    text = cards.encode_card(card).replace(card.source["date"].encode(), b"2099-01-01", 2)
     (tmp_path / "future.json").write_bytes(text)
     assert "in the future" in run("update", "--from", str(tmp_path / "future.json"), code=2).stderr
     own = tmp_path / "own.json"
-    own.write_bytes(cards.write(card).replace(card.version.encode(), b"our-list-1", 1))
+    own.write_bytes(cards.encode_card(card).replace(card.version.encode(), b"our-list-1", 1))
     assert "--since is only for" in run("update", "--from", str(own), "--since", "2026-01-01", code=2).stderr
     run("update", "--from", str(own))
     assert "list: our-list-1" in run("show", "gpt-4o").stdout

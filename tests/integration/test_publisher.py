@@ -59,7 +59,7 @@ class Publishing:
             book=StreamBook(await streams.streams()),
             clock=self.clock,
         )
-        return await publisher.publish(rule)
+        return await publisher.publish_rule(rule)
 
     async def totals(self, stream: str) -> dict[str | None, str]:
         return {total.element_name: total.value for total in await self.spool.streams.totals(stream)}

@@ -28,7 +28,7 @@ import orjson
 
 from gateway.configuration.sections import Config, settings_of
 from gateway.console.pages import console
-from gateway.intake.rate_cards.card import packaged
+from gateway.intake.rate_cards.card import packaged_card
 
 COMMAND = Path(sys.executable).with_name("tollhouse")
 PRELOADED = (
@@ -179,7 +179,7 @@ def become_and_end(request: Request) -> None:
 def read_what_each_reads() -> None:
     """Read the types of all settings, the rate card and the console, which are the same in every process."""
     assert list(settings_of(Config()))
-    assert packaged()
+    assert packaged_card()
     assert console().assets
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from gateway.bills.billed.spreading import in_turn
 from gateway.bills.contracts.declared import HOUR, TERM, Contract, Term, price_term, span_of
-from gateway.intake.price_terms import CAPACITY, PREPAID, PriceTerm, covering
+from gateway.intake.price_terms import CAPACITY, PREPAID, PriceTerm, covering_terms
 from gateway.intake.prices import PriceBook
 from spool.ledger import money
 from spool.ledger.repricing import TokenSum
@@ -118,7 +118,7 @@ class Covered:
         places = self._known.get(called)
         if places is None:
             models = [name for name in dict.fromkeys((called.model, called.request_model)) if name]
-            found = covering(self._prices, called.provider or None, models, called.mode)
+            found = covering_terms(self._prices, called.provider or None, models, called.mode)
             places = self._known[called] = [self._prices.index(term) for term in found]
         return next(
             (place for place in places if self._spans[place][0] <= at * NS < self._spans[place][1]), None

@@ -19,7 +19,7 @@ from gateway.bills.reconciliation.sides import (
     WRITE_5M,
     CountedUse,
 )
-from gateway.intake.leaves import UNITS, Unpriced, leaves, quantities_of_sum
+from gateway.intake.leaves import UNITS, Unpriced, charged_leaves, quantities_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.normalise.reading import models
 from spool import providers
@@ -171,7 +171,7 @@ class TokenPrices:
         None if a price is unknown.
         """
         rate = self._book.part_rate(total)
-        charged = None if rate is None else leaves(rate, quantities_of_sum(total))
+        charged = None if rate is None else charged_leaves(rate, quantities_of_sum(total))
         if rate is None or charged is None or isinstance(charged, Unpriced):
             return None
         places = 10 ** (rate.digits + DECIMALS)
@@ -231,7 +231,7 @@ def seller(source: str | None, provider: str | None, model: str | None) -> str:
         return providers.BILLED_BY_SOURCE[source]
     if provider:
         return providers.canonical_name(provider)
-    maker = models.maker((model or "").lower())
+    maker = models.model_maker((model or "").lower())
     return providers.canonical_name(maker) if maker else ""
 
 

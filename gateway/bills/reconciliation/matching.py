@@ -25,7 +25,7 @@ from gateway.bills.reconciliation.sides import (
     are_alike,
     with_model,
 )
-from gateway.intake.rate_cards.names import family, letters
+from gateway.intake.rate_cards.names import family_letters, model_family
 from spool.ledger import money
 from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
@@ -425,16 +425,16 @@ def families_of(
     """
     billed_names = {*(row.model for row in tokens), *(row.model for row in amounts)}
     family_of = {
-        name: family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}
+        name: model_family(name) if name else "" for name in {*billed_names, *(row.model for row in counted)}
     }
     theirs = {family_of[name] for name in billed_names} - {""}
     ours = {family_of[row.model] for row in counted} - {""}
     joined: dict[str, str] = {}
     by_letters: dict[str, list[str]] = defaultdict(list)
     for name in sorted(ours):
-        by_letters[letters(name)].append(name)
+        by_letters[family_letters(name)].append(name)
     for name in sorted(theirs - ours):
-        if len(known := by_letters[letters(name)]) == 1:
+        if len(known := by_letters[family_letters(name)]) == 1:
             joined[name] = known[0]
     billed_tokens: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:

@@ -20,7 +20,7 @@ from gateway.cli.prices.download import downloaded, is_address
 from gateway.configuration.sections import Config, PriceOverride
 from gateway.intake import price_updates
 from gateway.intake.price_updates import Change
-from gateway.intake.price_view import ModelPrices, prices_of_model, similar
+from gateway.intake.price_view import ModelPrices, prices_of_model, similar_models
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import Card, CardUnreadable
@@ -102,7 +102,7 @@ def show(
     time = int(at.timestamp()) * NS
     found = prices_of_model(book, model, provider, time)
     if not found:
-        near = similar(book, model)
+        near = similar_models(book, model)
         hint = f"; similar names: {', '.join(near)}" if near else ""
         where = f" at {provider}" if provider else ""
         fail(f"the price list {book.version} has no price for {model}{where}{hint}", 2)
@@ -174,14 +174,14 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
     today = datetime.now(UTC).date().isoformat()
     before = _book(config).card
     try:
-        newer = lists.decoded(_content(config, source), day=today, max_bytes=config.prices.max_file_bytes)
+        newer = lists.decode_list(_content(config, source), day=today, max_bytes=config.prices.max_file_bytes)
         after = _after(
             before, newer, since.date().isoformat() if since else today, is_stated=since is not None
         )
     except CardUnreadable as error:
         fail(str(error), 2)
     changes = price_updates.differences(before, after, time=int(datetime.now(UTC).timestamp()) * NS)
-    problems = list(price_updates.refusals(before, newer, after, changes, today=today))
+    problems = list(price_updates.refusal_reasons(before, newer, after, changes, today=today))
     if problems:
         fail("\n".join(f"the price list is refused: {problem}" for problem in problems), 2)
     if before.version == after.version:
@@ -190,7 +190,7 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
     reloaded = None
     if stored:
         try:
-            lists.store(config.data_dir, after)
+            lists.store_and_trim_lists(config.data_dir, after)
         except OSError as error:
             fail(f"the list cannot be stored in {config.data_dir}: {error.strerror}")
         reloaded = _reload(client)
@@ -221,7 +221,7 @@ def undo(client: OperatorClient, as_json: bool) -> None:
     """Delete the price list of the last `prices update`, so that the list before it applies again."""
     config = client.config
     try:
-        deleted = lists.undo(config.data_dir)
+        deleted = lists.delete_newest_list(config.data_dir)
     except OSError as error:
         fail(f"the list in {config.data_dir} cannot be deleted: {error.strerror}")
     if deleted is None:
@@ -256,7 +256,7 @@ def _content(config: Config, source: str) -> bytes:
 def _after(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
     """Return the list that would be in use. A list in Tollhouse's format replaces the list before."""
     if newer.source.get("name") == LITELLM and "merged_with" not in newer.source:
-        return lists.named(price_updates.updated(before, newer, since=since), newer)
+        return lists.rename_merged(price_updates.update_card(before, newer, since=since), newer)
     if is_stated:
         raise CardUnreadable(
             "--since is only for LiteLLM's list, because this list states the days of its prices"

@@ -196,7 +196,7 @@ def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
     """Return number and content of the first line that is not blank, up to the size of a body."""
     number = 1
     while line := content.readline(MAX_BYTES):
-        stripped = payload.unmarked(line).lstrip()
+        stripped = payload.remove_byte_order_mark(line).lstrip()
         if stripped:
             return number, stripped
         number += line.count(b"\n")

@@ -91,7 +91,7 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
         return day_ns(self.since) if self.since else 0
 
     def window(self) -> tuple[int, int] | None:
-        return (_of_day(self.hours[0]), _of_day(self.hours[1])) if self.hours else None
+        return (_ns_of_day(self.hours[0]), _ns_of_day(self.hours[1])) if self.hours else None
 
 
 class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -115,7 +115,7 @@ class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
         )
 
     @property
-    def patterns(self) -> bool:
+    def has_patterns(self) -> bool:
         return bool(self.starts_with or self.ends_with or self.contains or self.regex or self.all)
 
 
@@ -167,7 +167,7 @@ class Catalogue:
         self._models = models
 
     @cached_property
-    def _exact(self) -> Mapping[str, int]:
+    def _places_by_name(self) -> Mapping[str, int]:
         index: dict[str, int] = {}
         for position, model in enumerate(self._models):
             for name in model.match.equals:
@@ -175,12 +175,12 @@ class Catalogue:
         return index
 
     @cached_property
-    def _patterns(self) -> Sequence[int]:
-        return [position for position, model in enumerate(self._models) if model.match.patterns]
+    def _places_of_patterns(self) -> Sequence[int]:
+        return [position for position, model in enumerate(self._models) if model.match.has_patterns]
 
     def find(self, name: str) -> Model | None:
-        exact = self._exact.get(name, len(self._models))
-        for position in self._patterns:
+        exact = self._places_by_name.get(name, len(self._models))
+        for position in self._places_of_patterns:
             if position >= exact:
                 break
             if self._models[position].match.matches(name):
@@ -188,17 +188,17 @@ class Catalogue:
         return self._models[exact] if exact < len(self._models) else None
 
 
-def read(path: Path) -> Card:
+def read_card(path: Path) -> Card:
     """Raises CardUnreadable if the file is missing, invalid or of a newer format."""
     try:
-        return decoded(path.read_bytes())
+        return decode_card(path.read_bytes())
     except OSError as error:
         raise CardUnreadable(f"{path}: {error.strerror}") from error
     except CardUnreadable as error:
         raise CardUnreadable(f"{path}: {error}") from error
 
 
-def decoded(content: bytes) -> Card:
+def decode_card(content: bytes) -> Card:
     """Raises CardUnreadable for an invalid list or a newer format."""
     try:
         card = msgspec.json.decode(content, type=Card)
@@ -206,13 +206,13 @@ def decoded(content: bytes) -> Card:
         raise CardUnreadable(str(error)) from error
     if card.format != FORMAT:
         raise CardUnreadable(f"format {card.format} is not {FORMAT}")
-    problem = next(_problems(card), None)
+    problem = next(_card_problems(card), None)
     if problem is not None:
         raise CardUnreadable(problem)
     return card
 
 
-def _problems(card: Card) -> Iterator[str]:
+def _card_problems(card: Card) -> Iterator[str]:
     """An error here would otherwise appear at each call."""
     if not (card.version.isprintable() and 0 < len(card.version) <= _LONGEST_VERSION):
         yield f"version must be a text of at most {_LONGEST_VERSION} printable characters"
@@ -277,10 +277,10 @@ def prices_of(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
     yield from ((name, price) for name, price in amounts.meters.items() if price is not None)
 
 
-def write(card: Card) -> bytes:
+def encode_card(card: Card) -> bytes:
     """One model per line, the providers sorted by name."""
 
-    def lines() -> Iterator[str]:
+    def card_lines() -> Iterator[str]:
         yield "{"
         for field in ("format", "version", "source"):
             yield f'"{field}": {_json(getattr(card, field))},'
@@ -295,7 +295,7 @@ def write(card: Card) -> bytes:
             yield "]}" if name == names[-1] else "]},"
         yield "}}"
 
-    return ("\n".join(lines()) + "\n").encode()
+    return ("\n".join(card_lines()) + "\n").encode()
 
 
 def is_sound(model: str) -> bool:
@@ -315,14 +315,14 @@ def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
     return tuple(name for name, holds in directions.items() if holds)
 
 
-def newest() -> Path:
+def newest_packaged_file() -> Path:
     return max(Path(__file__).parent.glob("20*.json"))
 
 
 @cache
-def packaged() -> Card:
+def packaged_card() -> Card:
     """Read only once, without the checks, which take longer than the rest."""
-    return msgspec.json.decode(newest().read_bytes(), type=Card)
+    return msgspec.json.decode(newest_packaged_file().read_bytes(), type=Card)
 
 
 def day_ns(day: str) -> int:
@@ -330,7 +330,7 @@ def day_ns(day: str) -> int:
     return int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * NS
 
 
-def _of_day(time: str) -> int:
+def _ns_of_day(time: str) -> int:
     hours, minutes = time.split(":")
     return (int(hours) * 60 + int(minutes)) * 60 * NS
 

@@ -29,25 +29,25 @@ DIRECTORY: Final = "prices"
 _KEPT: Final = 5  # older ones are deleted
 
 
-def in_use(section: PriceSettings, data_dir: Path | None) -> Card:
+def list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
     """Raises CardUnreadable with the file and the problem."""
     if section.file is not None:
         try:
-            return read(section.file, max_bytes=section.max_file_bytes)
+            return read_list(section.file, max_bytes=section.max_file_bytes)
         except CardUnreadable as error:
             raise CardUnreadable(f"prices.file: {error}") from error
-    packaged = cards.packaged()
+    packaged = cards.packaged_card()
     stored = [] if data_dir is None else stored_lists(data_dir)
     if not stored:
         return packaged
     try:
-        card = cards.read(stored[-1])
+        card = cards.read_card(stored[-1])
     except CardUnreadable as error:
         raise CardUnreadable(f"list prices: {error}; tollhouse prices undo deletes this list") from error
     return card if card.source["date"] >= packaged.source["date"] else packaged
 
 
-def read(path: Path, *, max_bytes: int) -> Card:
+def read_list(path: Path, *, max_bytes: int) -> Card:
     """Read either format. Raises CardUnreadable with the problem."""
     try:
         with path.open("rb") as file:
@@ -56,27 +56,27 @@ def read(path: Path, *, max_bytes: int) -> Card:
     except OSError as error:
         raise CardUnreadable(f"{path}: {error.strerror}") from error
     try:
-        return decoded(content, day=day, max_bytes=max_bytes)
+        return decode_list(content, day=day, max_bytes=max_bytes)
     except CardUnreadable as error:
         raise CardUnreadable(f"{path}: {error}") from error
 
 
-def decoded(content: bytes, *, day: str, max_bytes: int) -> Card:
+def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
     """`day` is the day of a list that does not state it."""
     if len(content) > max_bytes:
         raise CardUnreadable(f"the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
-    document = litellm.parsed(content)
+    document = litellm.parse_list(content)
     if not litellm.is_litellm(document):
-        return cards.decoded(content)
+        return cards.decode_card(content)
     digest = blake2b(content, digest_size=4).hexdigest()
-    card = litellm.card_of(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
+    card = litellm.convert_list(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
     try:
-        return cards.decoded(cards.write(card))  # as it is read once it is stored
+        return cards.decode_card(cards.encode_card(card))  # as it is read once it is stored
     except UnicodeEncodeError as error:
         raise CardUnreadable(f"a name of the list is not text: {error}") from error
 
 
-def named(card: Card, newer: Card) -> Card:
+def rename_merged(card: Card, newer: Card) -> Card:
     """The merged list has the newer name and source; the source keeps the other's name."""
     source: Mapping[str, Any] = {**newer.source, "merged_with": card.version}
     return replace(card, version=newer.version, source=source)
@@ -88,7 +88,7 @@ def stored_lists(data_dir: Path) -> list[Path]:
     return sorted(file for file in files if file.stem.isdigit())
 
 
-def store(data_dir: Path, card: Card) -> Path:
+def store_and_trim_lists(data_dir: Path, card: Card) -> Path:
     """
     Store a list as the newest one, and delete the oldest lists.
 
@@ -103,7 +103,7 @@ def store(data_dir: Path, card: Card) -> Path:
     handle, draft = tempfile.mkstemp(dir=directory, suffix=".draft")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(cards.write(card))
+            file.write(cards.encode_card(card))
             file.flush()
             os.fsync(file.fileno())
         _give_to_owner(data_dir, Path(draft))
@@ -116,7 +116,7 @@ def store(data_dir: Path, card: Card) -> Path:
     return path
 
 
-def undo(data_dir: Path) -> Path | None:
+def delete_newest_list(data_dir: Path) -> Path | None:
     """Return the deleted file, or None if there is no list."""
     existing = stored_lists(data_dir)
     if not existing:

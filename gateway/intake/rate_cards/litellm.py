@@ -92,7 +92,7 @@ def is_litellm(document: object) -> bool:
     )
 
 
-def card_of(document: Mapping[str, Any], *, day: str, version: str) -> Card:
+def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card:
     """
     `day` is the day of the list, which it does not state. Raises CardUnreadable with the model and the field
     if an entry is damaged.
@@ -109,12 +109,12 @@ def card_of(document: Mapping[str, Any], *, day: str, version: str) -> Card:
         provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
         if not isinstance(provider, str) or not provider or providers.is_self_hosted(provider):
             continue
-        seller = _seller(provider)
-        name = _name(key, provider, seller)
-        prices = tuple(_prices(key, entry, seller))
+        seller = _seller_name(provider)
+        name = _model_name_without_seller(key, provider, seller)
+        prices = tuple(_price_rows(key, entry, seller))
         if name is not None and prices:
             apart = directions_apart(name, {meter for row in prices for meter in row.meters})
-            regional = _regional(key, entry)
+            regional = _regional_factors(key, entry)
             model = Model(
                 id=name, match=Clause(equals=(name,)), prices=prices, apart=apart, regional=regional
             )
@@ -139,15 +139,15 @@ def card_of(document: Mapping[str, Any], *, day: str, version: str) -> Card:
     )
 
 
-def parsed(content: bytes) -> Any:
+def parse_list(content: bytes) -> Any:
     """Numbers are exact."""
     try:
-        return json.loads(content, parse_float=Decimal, parse_int=Decimal, parse_constant=_refused)
+        return json.loads(content, parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise CardUnreadable(f"the list is not JSON: {error}") from error
 
 
-def _refused(constant: str) -> Decimal:
+def _refuse_constant(constant: str) -> Decimal:
     raise ValueError(f"{constant} is not a number")
 
 
@@ -155,25 +155,25 @@ def _is_later(key: str, entry: object) -> bool:
     """Gemini's API has precedence over Vertex AI; for Azure, the service that was made for the model."""
     provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
     if provider in ("azure", "azure_ai"):
-        service = "azure" if names.maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
+        service = "azure" if names.card_maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
         return bool(provider != service)
     return str(provider).startswith("vertex_ai")
 
 
-def _seller(provider: str) -> str:
+def _seller_name(provider: str) -> str:
     return providers.card_name("vertex_ai" if provider.startswith("vertex_ai") else provider)
 
 
-def _name(key: str, provider: str, seller: str) -> str | None:
+def _model_name_without_seller(key: str, provider: str, seller: str) -> str | None:
     """Return None if the name has a region or another condition."""
     head, slash, rest = key.lower().partition("/")
-    name = rest if slash and (_seller(head) == seller or head == provider) else key.lower()
+    name = rest if slash and (_seller_name(head) == seller or head == provider) else key.lower()
     if name.startswith("ft:") or ("/" in name and seller in _PLAIN_NAMES):
         return None
     return name
 
 
-def _prices(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
+def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
     """The standard row is first, and no other row exists without it."""
     if entry.get("currency", "USD") != "USD":
         raise CardUnreadable(f"{key}: the currency is {entry['currency']}, but must be USD")
@@ -181,30 +181,30 @@ def _prices(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
     for field, value in entry.items():
         match = _FIELD.fullmatch(field)
         assert match is not None  # every part of the pattern is optional
-        named = _of(match["name"], entry)
-        amount = None if named is None else _amount(key, field, value, named[1])
+        named = _unit_and_quantity(match["name"], entry)
+        amount = None if named is None else _read_amount(key, field, value, named[1])
         if named is None or amount is None or (named[0] == "cache_write" and _is_storage(key, seller)):
             continue
         above = int(match["above"] or 0) * 1000
         of_mode = amounts.setdefault(_MODES[match["mode"] or ""], {})
         of_mode.setdefault(above, {})[named[0]] = amount
-    searches = _searches(key, entry)
+    searches = _search_price(key, entry)
     standard = amounts.get("", {}).get(0)
     if standard is None:
         return
     if standard.get("reasoning") == standard.get("output"):
         standard.pop("reasoning", None)  # then reasoning has the price of other output in every tier
-    fast = _fast(key, entry)
+    fast = _fast_factor(key, entry)
     if fast is not None:
         amounts["fast"] = {
-            above: {name: _plain(amount * fast) for name, amount in row.items()}
+            above: {name: _plain_decimal(amount * fast) for name, amount in row.items()}
             for above, row in amounts[""].items()
         }
     for mode in sorted(amounts):
         rows = amounts[mode]
         base = {**({} if searches is None else {"web_searches": searches}), **standard, **rows.pop(0, {})}
-        tiers = [Tier(above=above, **_split({**base, **rows[above]})) for above in sorted(rows)]
-        yield Price(mode=mode, tiers=tuple(tiers), **_split(base))
+        tiers = [Tier(above=above, **_row_fields({**base, **rows[above]})) for above in sorted(rows)]
+        yield Price(mode=mode, tiers=tuple(tiers), **_row_fields(base))
 
 
 def _is_storage(key: str, seller: str) -> bool:
@@ -212,13 +212,13 @@ def _is_storage(key: str, seller: str) -> bool:
     return seller == "google" and "gemini" in key
 
 
-def _of(name: str, entry: Mapping[str, Any]) -> tuple[str, int] | None:
+def _unit_and_quantity(name: str, entry: Mapping[str, Any]) -> tuple[str, int] | None:
     kind = entry.get("mode")
     named = _OF_KINDS.get((kind, name)) if isinstance(kind, str) else None
     return named or _FIELDS.get(name) or _METERS.get(name)
 
 
-def _amount(key: str, field: str, value: object, per: int) -> Decimal | None:
+def _read_amount(key: str, field: str, value: object, per: int) -> Decimal | None:
     """None if the price is unknown."""
     if value is None:
         return None
@@ -227,19 +227,19 @@ def _amount(key: str, field: str, value: object, per: int) -> Decimal | None:
     amount = value * per
     if not 0 <= amount <= _HIGHEST:
         raise CardUnreadable(f"{key}: {field} is {value}, which is not a price in dollars per unit")
-    return _plain(amount) if amount else None
+    return _plain_decimal(amount) if amount else None
 
 
-def _searches(key: str, entry: Mapping[str, Any]) -> Decimal | None:
+def _search_price(key: str, entry: Mapping[str, Any]) -> Decimal | None:
     """The price depends on the size of the search if this is None."""
     sizes = entry.get("search_context_cost_per_query")
     if not isinstance(sizes, dict):
         return None
-    amounts = {_amount(key, size, sizes.get(size), _THOUSAND) for size in _SEARCH_SIZES}
+    amounts = {_read_amount(key, size, sizes.get(size), _THOUSAND) for size in _SEARCH_SIZES}
     return amounts.pop() if len(amounts) == 1 else None
 
 
-def _regional(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
+def _regional_factors(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
     """The factors multiply all prices."""
     specific = entry.get("provider_specific_entry")
     us = specific.get("us") if isinstance(specific, dict) else None
@@ -248,10 +248,10 @@ def _regional(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
     for factor in factors.values():
         if factor is not None and (not isinstance(factor, Decimal) or factor <= 0):
             raise CardUnreadable(f"{key}: the factor of a region is not a number above 0")
-    return {region: _plain(factor) for region, factor in factors.items() if factor not in (None, 1)}
+    return {region: _plain_decimal(factor) for region, factor in factors.items() if factor not in (None, 1)}
 
 
-def _fast(key: str, entry: Mapping[str, Any]) -> Decimal | None:
+def _fast_factor(key: str, entry: Mapping[str, Any]) -> Decimal | None:
     """The factor multiplies all prices."""
     specific = entry.get("provider_specific_entry")
     factor = specific.get("fast") if isinstance(specific, dict) else None
@@ -262,7 +262,7 @@ def _fast(key: str, entry: Mapping[str, Any]) -> Decimal | None:
     return factor
 
 
-def _split(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
+def _row_fields(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
     fields: dict[str, Any] = {name: value for name, value in amounts.items() if name in _ROW_FIELDS}
     meters = {name: value for name, value in amounts.items() if name not in _ROW_FIELDS}
     return {**fields, "meters": meters} if meters else fields
@@ -271,5 +271,5 @@ def _split(amounts: Mapping[str, Decimal]) -> dict[str, Any]:
 _ROW_FIELDS: Final = frozenset(Amounts.__struct_fields__) - {"meters"}
 
 
-def _plain(amount: Decimal) -> Decimal:
+def _plain_decimal(amount: Decimal) -> Decimal:
     return Decimal(f"{amount.quantize(_DECIMALS).normalize():f}")

@@ -30,22 +30,22 @@ _MARKS = re.compile(r"[^a-z0-9]+")
 _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
-def maker(model: str) -> str | None:
+def card_maker(model: str) -> str | None:
     """`model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
-    provider = models.maker(model)
+    provider = models.model_maker(model)
     return None if provider is None else providers.card_name(provider)
 
 
-def named_in(model: str) -> str | None:
+def provider_in_name(model: str) -> str | None:
     head, slash, _ = model.partition("/")
     if slash:
         return providers.card_name(head)
     return "aws" if models.BEDROCK_ID.fullmatch(model) else None
 
 
-def family(model: str) -> str:
+def model_family(model: str) -> str:
     """Return the name without date, alias and seller."""
     last = model.lower()
     for spelling in spellings(model):
@@ -56,7 +56,7 @@ def family(model: str) -> str:
 @lru_cache(maxsize=4096)
 def _family_of(values: tuple[str, ...]) -> str:
     [model] = values
-    return family(model) or model.lower()
+    return model_family(model) or model.lower()
 
 
 def _seller_of(values: tuple[str, ...]) -> str:
@@ -92,9 +92,9 @@ def makers_name(model: str) -> str:
     return name
 
 
-def letters(model: str) -> str:
+def family_letters(model: str) -> str:
     """Bills and calls separate the words of a name differently."""
-    return _MARKS.sub("", family(model))
+    return _MARKS.sub("", model_family(model))
 
 
 def spellings(model: str) -> Iterator[str]:
@@ -137,7 +137,7 @@ _GPT = re.compile(
 _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flash-lite)")
 
 
-def place_of(model: str) -> Place | None:
+def model_place(model: str) -> Place | None:
     """
     `model` is the maker's name without a date. Only makers whose names state family, rank and version are
     supported.

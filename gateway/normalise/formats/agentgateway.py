@@ -17,10 +17,10 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import before, duration, instant
+from gateway.normalise.reading.times import parse_duration, parse_instant, start_before
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, money, text
 from spool.identity import call_identity
@@ -65,14 +65,16 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[Call]:
         request_id=text(event.span_id),
         trace_id=text(event.trace_id),
         span_id=text(event.span_id),
-        end_time=instant(event.time),
-        provider=provider(event.provider, text(event.request_model) or text(event.response_model)),
-        operation=text(event.operation) or of_path(event.http_path),
+        end_time=parse_instant(event.time),
+        provider=stated_or_model_provider(
+            event.provider, text(event.request_model) or text(event.response_model)
+        ),
+        operation=text(event.operation) or operation_of_path(event.http_path),
         request_model=model_name(event.request_model, event.provider),
         response_model=model_name(event.response_model, event.provider),
     )
     record.region = region_of(address=event.endpoint, model=event.request_model)
-    record.start_time = before(record.end_time, duration(event.duration))
+    record.start_time = start_before(record.end_time, parse_duration(event.duration))
     # Releases before August 2026 logged the provider's own input count, which may exclude the cache. If the
     # cache count is larger than the input count, the input count excludes the cache.
     count_tokens(
@@ -89,8 +91,8 @@ def read_calls(event: AgentgatewayEvent) -> Iterable[Call]:
     record.cost = known_cost(record, money(event.cost, "agw.ai.usage.cost.total"))
     metadata = Metadata()
     metadata.learn_fields(event)
-    metadata.tag("route", text(event.route))
-    metadata.describe(record, principal=text(event.subject))
+    metadata.add_tag("route", text(event.route))
+    metadata.fill_record(record, principal=text(event.subject))
     return (Call(record, call_identity(record, span=True, own_id=record.request_id), metadata.left_out),)
 
 

@@ -21,11 +21,11 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
-from gateway.normalise.reading.meters import of_numbers
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.times import before, instant, nanoseconds
+from gateway.normalise.reading.meters import valid_meters
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.times import milliseconds_to_ns, parse_instant, start_before
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, first, is_true, money, text
+from gateway.normalise.reading.values import count, first_text, is_true, money, text
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -69,19 +69,19 @@ def read_calls(event: AisixEvent) -> Iterable[Call]:
     """Read one attempt as one call. Attempts of one request share its id."""
     is_cached = text(event.cache_status) == "hit"
     answered_by = text(event.provider_model_version)
-    model = first(event.attempt_model, event.requested_model)
+    model = first_text(event.attempt_model, event.requested_model)
     kind = text(event.provider_kind)
     took = event.upstream_latency_ms or event.downstream_latency_ms
-    end = instant(event.occurred_at)
+    end = parse_instant(event.occurred_at)
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=first(event.provider_request_id, event.request_id),
+        request_id=first_text(event.provider_request_id, event.request_id),
         trace_id=text(event.trace_id),
-        start_time=before(end, nanoseconds(took)),
+        start_time=start_before(end, milliseconds_to_ns(took)),
         end_time=end,
-        provider=provider(None if kind == _ANY_OF_ITS_SHAPE else kind, answered_by or model)
-        or provider(kind, None),
+        provider=stated_or_model_provider(None if kind == _ANY_OF_ITS_SHAPE else kind, answered_by or model)
+        or stated_or_model_provider(kind, None),
         request_model=model_name(model),
         response_model=model_name(answered_by),
         api_key=key_name(event.api_key_id),
@@ -95,8 +95,8 @@ def read_calls(event: AisixEvent) -> Iterable[Call]:
     record.cost = known_cost(record, money(event.cost_usd, "cost_usd"))
     metadata = Metadata()
     if is_true(event.usage_estimated):
-        metadata.tag("usage_estimated", "true")
-    metadata.describe(record)
+        metadata.add_tag("usage_estimated", "true")
+    metadata.fill_record(record)
     own_id = text(event.request_id)
     if own_id is not None:
         own_id += f"\0{text(event.attempt_index) or 0}"
@@ -118,7 +118,7 @@ def _fill_counts(record: Inference, event: AisixEvent, *, is_cached: bool) -> No
         read if beside else count(event.cached_prompt_tokens, "cached_prompt_tokens"),
         created,
         count(event.reasoning_tokens, "reasoning_tokens"),
-        meters=of_numbers({"audio_seconds": event.audio_duration_seconds}),
+        meters=valid_meters({"audio_seconds": event.audio_duration_seconds}),
     )
     if is_cached and not tokens:
         tokens = Tokens(

@@ -20,10 +20,10 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import of_path
-from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
-from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import operation_of_path
+from gateway.normalise.reading.request_ids import RequestIdHeaders, keys_from_headers
+from gateway.normalise.reading.times import end_after, parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, nested, text
 from spool.identity import call_identity
@@ -77,14 +77,14 @@ def read_calls(event: ApisixEvent) -> Iterable[Call]:
         id=b"",
         source=NAME,
         request_id=text(headers.x_request_id),
-        start_time=instant(event.start_time),
-        provider=provider(None, text(summary.request_model) or text(summary.model)),
-        operation=of_path(request.uri) or of_path(request.url),
+        start_time=parse_instant(event.start_time),
+        provider=stated_or_model_provider(None, text(summary.request_model) or text(summary.model)),
+        operation=operation_of_path(request.uri) or operation_of_path(request.url),
         request_model=model_name(summary.request_model),
         response_model=model_name(summary.model),
     )
-    headers.describe(record)
-    record.end_time = after(record.start_time, event.latency)
+    headers.fill_session_and_run(record)
+    record.end_time = end_after(record.start_time, event.latency)
     tokens = Tokens(
         count(summary.prompt_tokens, "llm_summary.prompt_tokens"),
         count(summary.completion_tokens, "llm_summary.completion_tokens"),
@@ -97,15 +97,15 @@ def read_calls(event: ApisixEvent) -> Iterable[Call]:
     fail_by_status(record, nested(event.response, ApisixResponse).status)
     metadata = Metadata()
     metadata.learn_fields(event)
-    metadata.tag("route", text(event.route_id))
-    metadata.tag("service", text(event.service_id))
+    metadata.add_tag("route", text(event.route_id))
+    metadata.add_tag("service", text(event.service_id))
     principal = text(nested(event.consumer, ApisixConsumer).username)
-    metadata.describe(record, principal=principal, end_user=text(summary.end_user_id))
+    metadata.fill_record(record, principal=principal, end_user=text(summary.end_user_id))
     # callers may choose x-request-id, so it is not a unique id
     identity = call_identity(record, shared_id=record.request_id)
     answered = nested(event.response, ApisixResponse).headers
     if isinstance(answered, RequestIdHeaders):
-        identity = identity._replace(also=names_of_request(record, answered))
+        identity = identity._replace(also=keys_from_headers(record, answered))
     return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 

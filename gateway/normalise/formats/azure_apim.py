@@ -28,7 +28,7 @@ from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
-from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, mapping, text
 from spool.identity import Identity, call_identity, cloud_event_id, is_long
@@ -75,7 +75,7 @@ def has_sign(members: Members) -> bool:
 def unwrap_rows(raw: payload.Raw, _: Unfolding) -> Items:
     """Return the rows of an Event Hub message, else the row itself."""
     rows = payload.peek(raw).get("records")
-    return payload.array(raw if rows is None else rows)
+    return payload.array_elements(raw if rows is None else rows)
 
 
 def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
@@ -91,7 +91,7 @@ def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
         id=b"",
         source=NAME,
         request_id=text(event.CorrelationId),
-        start_time=instant(event.TimeGenerated),
+        start_time=parse_instant(event.TimeGenerated),
         provider=PROVIDER,
         operation=_operation(text(event.OperationName) or ""),
         request_model=model_name(deployment, PROVIDER),
@@ -114,15 +114,15 @@ def _read_token_count(event: AzureApimEvent) -> Iterable[Count]:
     if not number or name not in _TOKEN_TYPES:
         return ()
     metadata = Metadata()
-    metadata.tag("api", text(dimensions.get("API ID")))
-    metadata.tag("subscription", text(dimensions.get("Subscription ID")))
+    metadata.add_tag("api", text(dimensions.get("API ID")))
+    metadata.add_tag("subscription", text(dimensions.get("Subscription ID")))
     metric = UsageMetric(
         id=b"",
         source=NAME,
         name="azure_apim.tokens",
         token_type=_TOKEN_TYPES[name],
         value=number,
-        start_time=instant(event.TimeGenerated),
+        start_time=parse_instant(event.TimeGenerated),
         tags=metadata.tags,
     )
     key_facts = [

@@ -34,9 +34,9 @@ from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, EMBEDDINGS
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens, Usage, of_usage, settle
-from gateway.normalise.reading.values import BadValue, Other, count, mapping, nested, of_json, text
+from gateway.normalise.reading.times import parse_instant
+from gateway.normalise.reading.tokens import Tokens, Usage, normalise_counts, tokens_of_usage
+from gateway.normalise.reading.values import BadValue, Other, count, mapping, nested, object_or_none, text
 from spool.identity import call_identity
 from spool.record import Inference
 from spool.turns.threads import prepare_types
@@ -137,7 +137,7 @@ def _unwrap_layers(raw: payload.Raw, unfolding: Unfolding, wrappers: int) -> Ite
 
 def _unwrap_firehose(records: payload.Raw, unfolding: Unfolding, wrappers: int) -> Items:
     index = 0
-    for record in payload.array(records):
+    for record in payload.array_elements(records):
         if not len(record):
             yield record
             continue
@@ -174,7 +174,7 @@ def _unwrap_subscription(members: Members, unfolding: Unfolding, wrappers: int) 
         yield b"{}"
         return
     index = 0
-    for event in payload.array(members["logEvents"]):
+    for event in payload.array_elements(members["logEvents"]):
         if not len(event):
             yield event
             continue
@@ -201,7 +201,7 @@ def read_calls(event: BedrockEvent) -> Iterable[Call]:
         id=b"",
         source=NAME,
         request_id=text(event.requestId),
-        start_time=instant(event.timestamp),
+        start_time=parse_instant(event.timestamp),
         provider="aws.bedrock",
         request_model=model_name(event.modelId, "bedrock"),
         # The called region comes first, because it decides the price and appears on the bill. inferenceRegion
@@ -213,8 +213,8 @@ def read_calls(event: BedrockEvent) -> Iterable[Call]:
     if event.errorCode not in (None, "", "-"):
         mark_failed(record, event.errorCode)
     metadata = Metadata()
-    metadata.learn(mapping(event.requestMetadata))
-    metadata.describe(record, principal=text(nested(event.identity, BedrockIdentity).arn))
+    metadata.add_facts(mapping(event.requestMetadata))
+    metadata.fill_record(record, principal=text(nested(event.identity, BedrockIdentity).arn))
     # requestId is AWS's own id, which SDKs also report
     return (Call(record, call_identity(record, response_id=record.request_id), metadata.left_out),)
 
@@ -237,7 +237,7 @@ def _tokens(input: BedrockInput, output: BedrockOutput) -> Tokens:
         cache_write_1h=body.cache_write_1h,
         meters=body.meters,
     )
-    return settle(reported, without_cache=True)
+    return normalise_counts(reported, without_cache=True)
 
 
 def _tokens_in_body(body: Any) -> Tokens:
@@ -248,12 +248,12 @@ def _tokens_in_body(body: Any) -> Tokens:
     usage: Any = nested(body, BedrockBody).usage
     if isinstance(body, list):
         usage_events = [raw for raw in body if b"message_start" in bytes(raw) or b"usageEvent" in bytes(raw)]
-        last = of_json(usage_events[-1], _Streamed) if usage_events else None
+        last = object_or_none(usage_events[-1], _Streamed) if usage_events else None
         streamed = last or _Streamed()
         usage = nested(streamed.message, BedrockBody).usage
         usage = nested(streamed.event, _SonicEvent).usageEvent or usage
     try:
-        return of_usage(usage) if isinstance(usage, Usage) else Tokens()
+        return tokens_of_usage(usage) if isinstance(usage, Usage) else Tokens()
     except BadValue:
         return Tokens()
 

@@ -28,11 +28,11 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import BY_NAME, of_function
-from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import BY_NAME, operation_of_function
+from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import Other, count, first, money, nested, text
+from gateway.normalise.reading.values import Other, count, first_text, money, nested, text
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -97,7 +97,7 @@ def unwrap_spans(raw: payload.Raw, _: Unfolding) -> Items:
     trace_id = members.get("TraceID")
     if trace_id is None or len(trace_id) > _MAX_ID:
         trace_id = msgspec.Raw(b"null")
-    for span in payload.array(spans):
+    for span in payload.array_elements(spans):
         yield b'{"TraceID":%b,"Span":%b}' % (trace_id, span) if len(span) else span
 
 
@@ -113,9 +113,9 @@ def read_calls(event: BifrostEvent) -> Iterable[Call]:
         request_id=text(span.SpanID),
         trace_id=text(event.TraceID) or text(span.TraceID),
         span_id=text(span.SpanID),
-        start_time=instant(span.StartTime),
-        end_time=instant(span.EndTime),
-        provider=provider(attributes.provider, attributes.request_model),
+        start_time=parse_instant(span.StartTime),
+        end_time=parse_instant(span.EndTime),
+        provider=stated_or_model_provider(attributes.provider, attributes.request_model),
         operation=_operation(span, attributes),
         request_model=model_name(attributes.request_model, attributes.provider),
         response_model=model_name(attributes.response_model, attributes.provider),
@@ -143,18 +143,18 @@ def _operation(span: BifrostSpan, attributes: BifrostAttributes) -> str | None:
     name = text(span.Name) or ""
     word = name.partition(" ")[0]
     if span.Kind == _CALL and word not in ("", _CALL):
-        return of_function(word) or word
+        return operation_of_function(word) or word
     stated = text(attributes.operation)
     return None if stated is None else BY_NAME.get(stated)
 
 
 def _tokens(attributes: BifrostAttributes) -> Tokens:
-    input_tokens = first(attributes.input_tokens, attributes.prompt_tokens)
-    output_tokens = first(attributes.output_tokens, attributes.completion_tokens)
-    cache_read = first(attributes.cache_read_tokens, attributes.older_cache_read_tokens)
-    cache_write = first(attributes.cache_write_tokens, attributes.older_cache_write_tokens)
-    older_reasoning = first(attributes.older_reasoning_tokens, attributes.plain_reasoning_tokens)
-    reasoning = first(attributes.reasoning_tokens, older_reasoning)
+    input_tokens = first_text(attributes.input_tokens, attributes.prompt_tokens)
+    output_tokens = first_text(attributes.output_tokens, attributes.completion_tokens)
+    cache_read = first_text(attributes.cache_read_tokens, attributes.older_cache_read_tokens)
+    cache_write = first_text(attributes.cache_write_tokens, attributes.older_cache_write_tokens)
+    older_reasoning = first_text(attributes.older_reasoning_tokens, attributes.plain_reasoning_tokens)
+    reasoning = first_text(attributes.reasoning_tokens, older_reasoning)
     return Tokens(
         count(input_tokens, "gen_ai.usage.prompt_tokens"),
         count(output_tokens, "gen_ai.usage.completion_tokens"),

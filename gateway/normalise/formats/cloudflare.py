@@ -24,9 +24,9 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, of_path
-from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import CHAT, EMBEDDINGS, IMAGE, operation_of_path
+from gateway.normalise.reading.times import end_after, parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import count, is_false, is_true, mapping, money, status_code, text
 from spool.identity import call_identity
@@ -62,7 +62,7 @@ def has_sign(members: Members) -> bool:
 def unwrap_entries(raw: payload.Raw, _: Unfolding) -> Items:
     """Return the entries of one page of the API. If the item is not a page, return the item itself."""
     page = payload.peek(raw).get("result")
-    return payload.array(raw if page is None else page)
+    return payload.array_elements(raw if page is None else page)
 
 
 def read_calls(event: CloudflareEvent) -> Iterable[Call]:
@@ -71,12 +71,12 @@ def read_calls(event: CloudflareEvent) -> Iterable[Call]:
         id=b"",
         source=NAME,
         request_id=text(event.id),
-        start_time=instant(event.created_at),
-        provider=provider(event.provider, event.model),
-        operation=of_path(event.path) or _REQUEST_TYPES.get(text(event.request_type) or ""),
+        start_time=parse_instant(event.created_at),
+        provider=stated_or_model_provider(event.provider, event.model),
+        operation=operation_of_path(event.path) or _REQUEST_TYPES.get(text(event.request_type) or ""),
         request_model=model_name(event.model, event.provider),
     )
-    record.end_time = after(record.start_time, event.duration)
+    record.end_time = end_after(record.start_time, event.duration)
     count_tokens(record, Tokens(count(event.tokens_in, "tokens_in"), count(event.tokens_out, "tokens_out")))
     if event.success is not None and is_false(event.success):
         mark_failed(record, status_code(event.status_code) or None)
@@ -84,8 +84,8 @@ def read_calls(event: CloudflareEvent) -> Iterable[Call]:
         record.status = "cached"
     record.cost = known_cost(record, money(event.cost, "cost"))
     metadata = Metadata()
-    metadata.learn(mapping(event.metadata))
-    metadata.describe(record)
+    metadata.add_facts(mapping(event.metadata))
+    metadata.fill_record(record)
     return (Call(record, call_identity(record, own_id=record.request_id), metadata.left_out),)
 
 

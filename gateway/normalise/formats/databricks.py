@@ -23,12 +23,12 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import of_path
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import operation_of_path
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.times import end_after, parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import Other, count, first, mapping, nested, text
+from gateway.normalise.reading.values import Other, count, first_text, mapping, nested, text
 from spool.identity import Identity, call_identity
 from spool.record import Inference
 
@@ -90,11 +90,11 @@ def read_calls(event: DatabricksEvent) -> Iterable[Call]:
     record = _read_serving_row(event) if is_of_serving else _read_gateway_row(event)
     fail_by_status(record, event.status_code)
     metadata = Metadata()
-    metadata.learn(_free_metadata(event))
-    metadata.tag("route", text(event.endpoint_name))
-    metadata.tag("workspace", text(event.workspace_id))
+    metadata.add_facts(_free_metadata(event))
+    metadata.add_tag("route", text(event.endpoint_name))
+    metadata.add_tag("workspace", text(event.workspace_id))
     tag_tier(metadata, nested(event.response, ProviderBody).tier)
-    metadata.describe(record, principal=text(event.requester))
+    metadata.fill_record(record, principal=text(event.requester))
     return (Call(record, _identity(record, event), metadata.left_out),)
 
 
@@ -103,14 +103,14 @@ def _read_gateway_row(event: DatabricksEvent) -> Inference:
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=first(event.invocation_id, event.request_id),
+        request_id=first_text(event.invocation_id, event.request_id),
         trace_id=text(event.request_id),
-        start_time=instant(event.event_time),
+        start_time=parse_instant(event.event_time),
         provider=served_by,
-        operation=of_path(event.api_type) or of_path(event.url),
+        operation=operation_of_path(event.api_type) or operation_of_path(event.url),
         request_model=model_name(model),
     )
-    record.end_time = after(record.start_time, event.latency_ms)
+    record.end_time = end_after(record.start_time, event.latency_ms)
     details = nested(event.token_details, DatabricksTokenDetails)
     # Unlike in Anthropic's own responses, input_tokens includes the cache.
     count_tokens(
@@ -138,13 +138,13 @@ def _read_serving_row(event: DatabricksEvent) -> Inference:
         id=b"",
         source=NAME,
         request_id=text(event.databricks_request_id),
-        start_time=instant(event.request_time),
-        provider=NAME if own_model else provider(None, response_body.answered_by),
+        start_time=parse_instant(event.request_time),
+        provider=NAME if own_model else stated_or_model_provider(None, response_body.answered_by),
         request_model=own_model,
         response_model=model_name(response_body.answered_by),
         region=region_of(response_body.geography),
     )
-    record.end_time = after(record.start_time, event.execution_duration_ms)
+    record.end_time = end_after(record.start_time, event.execution_duration_ms)
     tokens = response_body.tokens(request_body)
     if not tokens:
         tokens = tokens._replace(
@@ -164,7 +164,7 @@ def _provider_and_model(event: DatabricksEvent) -> tuple[str | None, str | None]
     """
     model = text(event.destination_model)
     if text(event.destination_type) == _EXTERNAL:
-        return provider(None, model), model
+        return stated_or_model_provider(None, model), model
     own_model = _own_model(event.endpoint_name) or _own_model(event.destination_name) or model
     return (NAME if own_model else None), own_model
 
@@ -188,7 +188,7 @@ def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
 
 def _identity(record: Inference, event: DatabricksEvent) -> Identity:
     """Use invocation_id, because all calls of an agent's turn and its guardrails share one request_id."""
-    own_id = first(event.databricks_request_id, event.invocation_id)
+    own_id = first_text(event.databricks_request_id, event.invocation_id)
     if own_id is not None:
         return call_identity(record, own_id=own_id)
     return call_identity(record, shared_id=record.request_id)

@@ -20,12 +20,12 @@ from gateway.normalise.formats.engine.declaration import (
     mark_failed,
 )
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import of_path
-from gateway.normalise.reading.request_ids import names_of_field
-from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import operation_of_path
+from gateway.normalise.reading.request_ids import keys_from_field
+from gateway.normalise.reading.times import end_after, parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import count, first, status_code, text
+from gateway.normalise.reading.values import count, first_text, status_code, text
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -62,21 +62,21 @@ class EnvoyEvent(WorkFields):
 
 def read_calls(event: EnvoyEvent) -> Iterable[Call]:
     """Read a line with a model as one call. MCP traffic is in the same log, without models."""
-    sent = first(event.model_override, event.model, event.old_model_override, event.old_model)
-    backend = first(event.backend, event.old_backend)
+    sent = first_text(event.model_override, event.model, event.old_model_override, event.old_model)
+    backend = first_text(event.backend, event.old_backend)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(event.request_id),
-        start_time=instant(event.start_time),
-        provider=provider(backend, sent or event.response_model),
-        operation=of_path(event.path),
+        start_time=parse_instant(event.start_time),
+        provider=stated_or_model_provider(backend, sent or event.response_model),
+        operation=operation_of_path(event.path),
         request_model=model_name(sent, backend),
         response_model=model_name(event.response_model, backend),
         session=text(event.session_id),
     )
-    record.end_time = after(record.start_time, event.duration)
-    cached = first(event.cached_tokens, event.cache_read_tokens)
+    record.end_time = end_after(record.start_time, event.duration)
+    cached = first_text(event.cached_tokens, event.cache_read_tokens)
     count_tokens(
         record,
         Tokens(
@@ -97,12 +97,12 @@ def read_calls(event: EnvoyEvent) -> Iterable[Call]:
         fail_by_status(record, event.response_code)
     metadata = Metadata()
     metadata.learn_fields(event)
-    metadata.tag("route", text(event.route_name))
-    metadata.describe(record)
+    metadata.add_tag("route", text(event.route_name))
+    metadata.fill_record(record)
     # callers may choose x-request-id, so it is not a unique id
     identity = call_identity(record, shared_id=record.request_id)
     if event.provider_request_id is not None:
-        identity = identity._replace(also=names_of_field(record, event.provider_request_id))
+        identity = identity._replace(also=keys_from_field(record, event.provider_request_id))
     return (Call(record, identity, metadata.left_out, names_request=bool(identity.also)),)
 
 

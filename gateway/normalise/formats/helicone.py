@@ -22,10 +22,10 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
 from gateway.normalise.reading.regions import region_of
 from gateway.normalise.reading.tokens import Tokens, Usage
-from gateway.normalise.reading.values import Other, count, first, money, nested, of_json, text
+from gateway.normalise.reading.values import Other, count, first_text, money, nested, object_or_none, text
 from spool.record import Inference
 
 NAME = "helicone"
@@ -67,12 +67,12 @@ def read_calls(event: HeliconeEvent) -> Iterable[Call]:
         nested(event.response_body, ProviderBody),
     )
     figures = nested(event.metadata, HeliconeFigures)
-    model = first(event.model, request_body.model)
+    model = first_text(event.model, request_body.model)
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(event.request_id),
-        provider=provider(event.provider, model or response_body.answered_by),
+        provider=stated_or_model_provider(event.provider, model or response_body.answered_by),
         request_model=model_name(model, event.provider),
         response_model=model_name(response_body.answered_by, event.provider),
     )
@@ -81,7 +81,7 @@ def read_calls(event: HeliconeEvent) -> Iterable[Call]:
     record.cost = known_cost(record, money(figures.cost, "metadata.cost"))
     metadata = Metadata()
     tag_tier(metadata, response_body.tier)
-    metadata.describe(record, end_user=text(event.user_id))
+    metadata.fill_record(record, end_user=text(event.user_id))
     identity = response_body.identity(record, own_id=record.request_id)
     return (Call(record, identity, metadata.left_out, is_certain=_are_cut(event)),)
 
@@ -93,7 +93,7 @@ def _are_cut(event: HeliconeEvent) -> bool:
 
 
 def _is_cut(body: Any) -> bool:
-    return isinstance(body, str) and bool(body) and of_json(body, ProviderBody) is None
+    return isinstance(body, str) and bool(body) and object_or_none(body, ProviderBody) is None
 
 
 def _tokens(figures: HeliconeFigures, request_body: ProviderBody, response_body: ProviderBody) -> Tokens:

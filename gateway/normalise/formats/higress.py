@@ -17,11 +17,11 @@ from gateway.normalise.formats.engine.declaration import (
     fail_by_status,
 )
 from gateway.normalise.reading.metadata import Metadata, WorkFields
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import of_path
-from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import operation_of_path
+from gateway.normalise.reading.times import end_after, parse_instant
 from gateway.normalise.reading.tokens import Details, Tokens
-from gateway.normalise.reading.values import Other, count, first, nested, text
+from gateway.normalise.reading.values import Other, count, first_text, nested, text
 from spool.identity import Identity, call_identity, is_long
 from spool.record import Inference
 
@@ -62,15 +62,15 @@ def read_calls(event: HigressEvent) -> Iterable[Call]:
         source=NAME,
         request_id=text(event.request_id),
         trace_id=text(event.trace_id),
-        start_time=instant(event.start_time),
-        provider=provider(None, log.model),
-        operation=of_path(event.path),
+        start_time=parse_instant(event.start_time),
+        provider=stated_or_model_provider(None, log.model),
+        operation=operation_of_path(event.path),
         request_model=model_name(log.model),
         session=text(log.session_id),
     )
-    record.end_time = after(record.start_time, log.llm_service_duration)
-    cached = first(log.cached_tokens, nested(log.input_token_details, Details).cached_tokens)
-    reasoning = first(log.reasoning_tokens, nested(log.output_token_details, Details).reasoning_tokens)
+    record.end_time = end_after(record.start_time, log.llm_service_duration)
+    cached = first_text(log.cached_tokens, nested(log.input_token_details, Details).cached_tokens)
+    reasoning = first_text(log.reasoning_tokens, nested(log.output_token_details, Details).reasoning_tokens)
     count_tokens(
         record,
         Tokens(
@@ -84,8 +84,8 @@ def read_calls(event: HigressEvent) -> Iterable[Call]:
         record.status = "cached"
     metadata = Metadata()
     metadata.learn_fields(log)
-    metadata.tag("route", text(event.route_name))
-    metadata.describe(record, principal=first(log.consumer, event.consumer))
+    metadata.add_tag("route", text(event.route_name))
+    metadata.fill_record(record, principal=first_text(log.consumer, event.consumer))
     return (Call(record, _identity(record, text(log.chat_id)), metadata.left_out),)
 
 

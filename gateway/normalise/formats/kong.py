@@ -21,13 +21,13 @@ from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.agent_headers import AgentHeaders
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, WorkFields, key_name
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import CHAT, of_path
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import CHAT, operation_of_path
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.request_ids import names_of_request
-from gateway.normalise.reading.times import after, instant
-from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, of_usage
-from gateway.normalise.reading.values import BadValue, Other, first, money, nested, of_json, text
+from gateway.normalise.reading.request_ids import keys_from_headers
+from gateway.normalise.reading.times import end_after, parse_instant
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Usage, tokens_of_usage
+from gateway.normalise.reading.values import BadValue, Other, first_text, money, nested, object_or_none, text
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -130,10 +130,12 @@ def read_calls(event: KongEvent) -> Iterable[Call | BadValue]:
 def _call_blocks(ai: Members) -> dict[str, KongBlock]:
     """Return the blocks that have both `meta` and `usage`, by plugin."""
     if "meta" in ai and "usage" in ai:  # Kong 3.6 reports only one plugin, without its name
-        only = KongBlock(meta=of_json(ai["meta"], KongMeta), usage=of_json(ai["usage"], KongUsage))
+        only = KongBlock(
+            meta=object_or_none(ai["meta"], KongMeta), usage=object_or_none(ai["usage"], KongUsage)
+        )
         blocks: dict[str, KongBlock | None] = {"ai-proxy": only}
     else:
-        blocks = {name: of_json(block, KongBlock) for name, block in ai.items()}
+        blocks = {name: object_or_none(block, KongBlock) for name, block in ai.items()}
     return {name: block for name, block in blocks.items() if block is not None and block.is_whole}
 
 
@@ -158,30 +160,30 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
         source=NAME,
         request_id=own_id,
         trace_id=text(nested(event.trace_id, KongObject).w3c),
-        start_time=instant(event.started_at),
-        provider=provider(stated, requested_model or response_model),
-        operation=_operation(block) or of_path(request.uri),
+        start_time=parse_instant(event.started_at),
+        provider=stated_or_model_provider(stated, requested_model or response_model),
+        operation=_operation(block) or operation_of_path(request.uri),
         request_model=model_name(requested_model, stated),
         response_model=model_name(response_model, stated),
         api_key=key_name(nested(event.authenticated_entity, KongObject).id),
     )
     record.region = region_of(address=_answering_target(block).get("host"), model=requested_model)
-    record.end_time = after(record.start_time, nested(event.latencies, KongObject).request)
-    count_tokens(record, of_usage(usage, without_cache=_lacks_cache(record, usage)))
+    record.end_time = end_after(record.start_time, nested(event.latencies, KongObject).request)
+    count_tokens(record, tokens_of_usage(usage, without_cache=_lacks_cache(record, usage)))
     failed = fail_by_status(record, nested(event.response, KongObject).status)
     if not failed and (text(nested(block.cache, KongCache).cache_status) or "").lower() == "hit":
         record.status = "cached"
     record.cost = known_cost(record, money(usage.cost, "usage.cost"))
     request_headers = nested(event.request, KongObject).headers
     if isinstance(request_headers, AgentHeaders):
-        request_headers.describe(record)
+        request_headers.fill_session_and_run(record)
     metadata = _add_metadata(record, event, plugin)
     # Kong creates request.id, so callers cannot choose it.
     identity = call_identity(record, own_id=own_id)
     headers = nested(event.response, KongObject).headers
     # the response is that of the plugin that answers the request
     if plugin is None and isinstance(headers, AgentHeaders):
-        identity = identity._replace(also=names_of_request(record, headers))
+        identity = identity._replace(also=keys_from_headers(record, headers))
     return Call(record, identity, metadata.left_out, names_request=bool(identity.also))
 
 
@@ -201,7 +203,7 @@ def _text_if_specified(value: Any) -> str | None:
 def _operation(block: KongBlock) -> str | None:
     """Return the operation of the last target's route, because the last target sent the response."""
     route = _answering_target(block).get("route_type")
-    return CHAT if route == "llm/v1/chat" else of_path(route)
+    return CHAT if route == "llm/v1/chat" else operation_of_path(route)
 
 
 def _answering_target(block: KongBlock) -> dict[str, Any]:
@@ -213,11 +215,11 @@ def _answering_target(block: KongBlock) -> dict[str, Any]:
 def _add_metadata(record: Inference, event: KongEvent, plugin: str | None) -> Metadata:
     metadata, consumer = Metadata(), nested(event.consumer, KongObject)
     metadata.learn_fields(event)
-    metadata.tag("route", text(nested(event.route, KongObject).name))
-    metadata.tag("service", text(nested(event.service, KongObject).name))
-    metadata.tag("workspace", text(event.workspace_name))
-    metadata.tag("plugin", plugin)
-    metadata.describe(record, principal=first(consumer.username, consumer.custom_id))
+    metadata.add_tag("route", text(nested(event.route, KongObject).name))
+    metadata.add_tag("service", text(nested(event.service, KongObject).name))
+    metadata.add_tag("workspace", text(event.workspace_name))
+    metadata.add_tag("plugin", plugin)
+    metadata.fill_record(record, principal=first_text(consumer.username, consumer.custom_id))
     return metadata
 
 

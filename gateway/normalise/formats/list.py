@@ -38,7 +38,7 @@ from gateway.normalise.formats.engine.declaration import (
 )
 from gateway.normalise.formats.langfuse import format as langfuse
 from gateway.normalise.payload import items as payload
-from gateway.normalise.payload.large_items import outlined
+from gateway.normalise.payload.large_items import outline_item
 
 FORMATS: tuple[ItemFormat | BatchFormat, ...] = (
     litellm.FORMAT,
@@ -71,7 +71,9 @@ def recognise_format(body: bytes) -> str | None:
     """
     try:
         for item in islice(payload.items(body), MAX_LOOKED_AT):
-            if (recognised_format := recognise_item(payload.peek(outlined(item, MAX_LOOKED_AT)))) is not None:
+            if (
+                recognised_format := recognise_item(payload.peek(outline_item(item, MAX_LOOKED_AT)))
+            ) is not None:
                 return recognised_format
     except BadPayload:
         pass

@@ -24,43 +24,43 @@ from gateway.normalise.formats.engine.declaration import (
     tag_tier,
 )
 from gateway.normalise.litellm_calls import (
+    further_keys,
     has_providers_id,
     identity_of,
+    keys_from_provider_headers,
     links_to_count,
-    names_of,
-    names_of_provider_headers,
 )
 from gateway.normalise.outcome import NOT_AI
-from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.payload.literal import read_literal
 from gateway.normalise.payload.provider_bodies import (
     CohereMeta,
     PagesRead,
-    images,
-    images_in,
-    of_billed_units,
+    billed_unit_tokens,
+    image_meters,
+    response_image_meters,
     searches_in_output,
 )
 from gateway.normalise.reading.agent_headers import NO_HEADERS, AgentHeaders
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
-from gateway.normalise.reading.meters import BilledUnits, merged
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.operations import IMAGE, RERANK, of_function
+from gateway.normalise.reading.meters import BilledUnits, merge_meters
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.operations import IMAGE, RERANK, operation_of_function
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.request_ids import names_of_stated
-from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens, Usage, of_usage
+from gateway.normalise.reading.request_ids import keys_from_ids
+from gateway.normalise.reading.times import parse_instant
+from gateway.normalise.reading.tokens import Tokens, Usage, tokens_of_usage
 from gateway.normalise.reading.values import (
     Other,
     count,
-    first,
+    first_text,
     is_true,
     mapping,
     money,
     nested,
-    of_json,
+    object_or_none,
     text,
-    unquoted,
+    unquote_json,
 )
 from spool.identity import AS_GATEWAY, add_names, build_relay
 from spool.record import Inference
@@ -184,7 +184,7 @@ def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
     call_id = text(event.litellm_call_id)
     identity = identity_of(record, call_id)
     trace_ids, named = (text(event.trace_id),), call_id or record.request_id
-    also = names_of(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
+    also = further_keys(record, call_type=event.call_type, trace_ids=trace_ids, call_id=named)
     names_of_request = _provider_request_names(event, record)
     also += names_of_request
     session = _client_headers(nested(event.metadata, LiteLLMMeta)).session
@@ -210,13 +210,13 @@ def _provider_request_names(event: LiteLLMEvent, record: Inference) -> tuple[byt
     """
     if record.status == "ok" and has_providers_id(record):
         return ()
-    names = names_of_provider_headers(record, event.hidden_params)
+    names = keys_from_provider_headers(record, event.hidden_params)
     if names or record.status != "error":
         return names
     failure = nested(event.error_information, LiteLLMFailure)
     if failure.error_provider_request_id is None:
         failure = nested(nested(event.metadata, LiteLLMMeta).error_information, LiteLLMFailure)
-    return names_of_stated(record, failure.error_provider_request_id)
+    return keys_from_ids(record, failure.error_provider_request_id)
 
 
 def _read_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
@@ -224,45 +224,45 @@ def _read_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
     record = _build_record(event, meta, event.id, money(event.response_cost, "response_cost"))
     record.trace_id = text(event.trace_id)
     record.response_model = _response_model(event, record)
-    record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
+    record.team = first_text(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
     record.session = text(event.session_id)
     if record.session is None:
-        record.session = first(
+        record.session = first_text(
             nested(meta.requester_metadata, LiteLLMRequester).session_id, _client_headers(meta).session
         )
-    end_user = first(event.end_user, meta.user_api_key_end_user_id)
+    end_user = first_text(event.end_user, meta.user_api_key_end_user_id)
     return record, _add_metadata(record, event, meta, text(meta.user_api_key_user_id), end_user)
 
 
 def _read_row(event: LiteLLMEvent) -> tuple[Inference, int]:
     meta = nested(event.metadata, LiteLLMMeta)
     record = _build_record(event, meta, event.request_id, money(event.spend, "spend"))
-    record.team = first(event.team_id, meta.user_api_key_team_alias)
+    record.team = first_text(event.team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, event.api_key)
     # a row without a session has the trace id in the session column
-    record.session = first(_client_headers(meta).session, event.session_id)
+    record.session = first_text(_client_headers(meta).session, event.session_id)
     return record, _add_metadata(record, event, meta, text(event.user), text(event.end_user))
 
 
 def _read_old_payload(event: LiteLLMEvent) -> tuple[Inference, int]:
-    meta = of_literal(event.metadata, LiteLLMMeta)
-    event.usage = of_literal(event.usage, Usage)
+    meta = read_literal(event.metadata, LiteLLMMeta)
+    event.usage = read_literal(event.usage, Usage)
     record = _build_record(event, meta, event.id, money(event.cost, "cost"))
-    record.team = first(meta.user_api_key_team_id, meta.user_api_key_team_alias)
+    record.team = first_text(meta.user_api_key_team_id, meta.user_api_key_team_alias)
     record.api_key = key_name(meta.user_api_key_alias, meta.user_api_key_hash)
     return record, _add_metadata(record, event, meta, text(meta.user_api_key_user_id), text(event.user))
 
 
 def _build_record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str | None) -> Inference:
-    operation = of_function(text(event.call_type) or "")
+    operation = operation_of_function(text(event.call_type) or "")
     record = Inference(
         id=b"",
         source=NAME,
         request_id=text(own_id),
-        start_time=instant(event.startTime),
-        end_time=instant(event.endTime),
-        provider=provider(event.custom_llm_provider, event.model),
+        start_time=parse_instant(event.startTime),
+        end_time=parse_instant(event.endTime),
+        provider=stated_or_model_provider(event.custom_llm_provider, event.model),
         # The convention for operations has no name for rerank.
         operation=None if operation == RERANK else operation,
         request_model=model_name(event.model, event.custom_llm_provider),
@@ -301,22 +301,24 @@ def _add_metadata(
     record: Inference, event: LiteLLMEvent, meta: LiteLLMMeta, principal: str | None, end_user: str | None
 ) -> int:
     metadata = Metadata()
-    metadata.label(word for word in _tag_list(event.request_tags) if not str(word).startswith("User-Agent:"))
+    metadata.add_labels(
+        word for word in _tag_list(event.request_tags) if not str(word).startswith("User-Agent:")
+    )
     response, usage = event.response, meta.usage_object
     used = usage.service_tier if isinstance(usage, Usage) else None
     served = response.service_tier if isinstance(response, LiteLLMResponse) else None
     if used is not None or served is not None:
         tag_tier(metadata, used, served)
     if meta.spend_logs_metadata:
-        metadata.learn(mapping(meta.spend_logs_metadata))
+        metadata.add_facts(mapping(meta.spend_logs_metadata))
     email = text(meta.user_api_key_user_email)
-    metadata.describe(record, principal=principal, email=email, end_user=end_user)
+    metadata.fill_record(record, principal=principal, email=email, end_user=end_user)
     return metadata.left_out
 
 
 def _tag_list(tags: Any) -> list[Any]:
     """Return a list. If the value is JSON text, decode it."""
-    tag_list = unquoted(tags)
+    tag_list = unquote_json(tags)
     return tag_list if isinstance(tag_list, list) else []
 
 
@@ -343,21 +345,25 @@ def _add_response_facts(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
         asked = nested(event.model_parameters, LiteLLMAsked)
         size, quality = answer.size or asked.size, answer.quality or asked.quality
         extra_meters = (
-            images_in(answer.data, size, quality) if answer.data else images(asked.n, size, quality)
+            response_image_meters(answer.data, size, quality)
+            if answer.data
+            else image_meters(asked.n, size, quality)
         )
     if answer.usage_info is not None:
         extra_meters = nested(answer.usage_info, PagesRead).tokens().meters
     if answer.meta is not None:
         billed = nested(answer.meta, CohereMeta).billed_units
-        extra_meters = of_billed_units(billed).meters if isinstance(billed, BilledUnits) else extra_meters
-    return tokens if extra_meters is None else tokens._replace(meters=merged(tokens.meters, extra_meters))
+        extra_meters = billed_unit_tokens(billed).meters if isinstance(billed, BilledUnits) else extra_meters
+    return (
+        tokens if extra_meters is None else tokens._replace(meters=merge_meters(tokens.meters, extra_meters))
+    )
 
 
 def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
     """Return True for an image call without usage whose response was left out of the log."""
     if event.status == "failure" or tokens.meters or tokens.input or tokens.output:
         return False
-    return of_function(text(event.call_type) or "") == IMAGE
+    return operation_of_function(text(event.call_type) or "") == IMAGE
 
 
 def _usage_tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
@@ -368,10 +374,10 @@ def _usage_tokens(event: LiteLLMEvent, meta: LiteLLMMeta) -> Tokens:
     for usage in (meta.usage_object, meta.additional_usage_values, event.usage):
         if usage is None:
             continue
-        tokens = of_usage(nested(usage, Usage))
+        tokens = tokens_of_usage(nested(usage, Usage))
         if tokens != NO_COUNTS:
             return tokens
-    return of_usage(of_json(nested(event.response, LiteLLMResponse).usage, Usage) or Usage())
+    return tokens_of_usage(object_or_none(nested(event.response, LiteLLMResponse).usage, Usage) or Usage())
 
 
 def _response_model(event: LiteLLMEvent, record: Inference) -> str | None:

@@ -24,9 +24,9 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.litellm_calls import is_call_id
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Usage, of_usage
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.times import parse_instant
+from gateway.normalise.reading.tokens import Usage, tokens_of_usage
 from gateway.normalise.reading.values import Other, count, money, nested, text
 from spool.identity import (
     AS_CALL,
@@ -75,7 +75,7 @@ class OpenMeterEvent(msgspec.Struct):
 def read_calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
     """Read an event as one call if its data has a model and tokens of input or output."""
     data = nested(event.data, OpenMeterData)
-    tokens = of_usage(data)
+    tokens = tokens_of_usage(data)
     if text(data.model) is None:
         return ()
     if tokens.input is None and tokens.output is None:
@@ -84,14 +84,14 @@ def read_calls(event: OpenMeterEvent) -> Iterable[Call | Count]:
         id=b"",
         source=NAME,
         request_id=text(event.id),
-        start_time=instant(event.time),
-        provider=provider(data.provider, data.model),
+        start_time=parse_instant(event.time),
+        provider=stated_or_model_provider(data.provider, data.model),
         request_model=model_name(data.model, data.provider),
         cost=money(data.cost, "data.cost"),
     )
     count_tokens(record, tokens)
     metadata = Metadata()
-    metadata.describe(record, principal=text(event.subject))
+    metadata.fill_record(record, principal=text(event.subject))
     return (Call(record, _identity(record, text(event.source)), metadata.left_out),)
 
 
@@ -104,7 +104,7 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
     source, event_id = text(event.source), text(event.id)
     is_kong = (text(event.type) or "").startswith(f"{_KONG}.")
     metadata = Metadata()
-    metadata.tag("service", text(data.service_name) or source if is_kong else source)
+    metadata.add_tag("service", text(data.service_name) or source if is_kong else source)
     metric = UsageMetric(
         id=b"",
         source=_KONG if is_kong else NAME,
@@ -112,7 +112,7 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
         model=model_name(data.model, data.provider),
         token_type=token_type,
         value=number,
-        start_time=instant(event.time),
+        start_time=parse_instant(event.time),
         user=text(event.subject),
         tags=metadata.tags,
     )

@@ -18,11 +18,11 @@ from gateway.normalise.formats.engine.declaration import (
     mark_failed,
 )
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.meters import of_numbers
-from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.meters import valid_meters
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
 from gateway.normalise.reading.operations import CHAT
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.times import end_after, parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import Other, count, is_true, money, text
 from spool.identity import call_identity, is_long, response_call_id
@@ -77,8 +77,8 @@ def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
         id=b"",
         source=NAME,
         request_id=text(stats.id),
-        start_time=instant(stats.created_at),
-        provider=provider(stats.provider_name, stats.model),
+        start_time=parse_instant(stats.created_at),
+        provider=stated_or_model_provider(stats.provider_name, stats.model),
         operation=CHAT if api_type == "completions" else api_type,
         request_model=model_name(stats.model, stats.provider_name),
         cost=_charged_dollars(stats),
@@ -86,7 +86,7 @@ def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
         session=text(stats.session_id),
         region=region_of(stats.data_region),
     )
-    record.end_time = after(record.start_time, stats.latency)
+    record.end_time = end_after(record.start_time, stats.latency)
     count_tokens(
         record,
         Tokens(
@@ -94,7 +94,7 @@ def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
             count(stats.native_tokens_completion, "native_tokens_completion"),
             count(stats.native_tokens_cached, "native_tokens_cached"),
             reasoning=count(stats.native_tokens_reasoning, "native_tokens_reasoning"),
-            meters=of_numbers(
+            meters=valid_meters(
                 {
                     "output_image_tokens": stats.native_tokens_completion_images,
                     "input_images": stats.num_media_prompt,
@@ -108,8 +108,8 @@ def read_calls(event: OpenRouterEvent) -> Iterable[Call]:
         mark_failed(record, "cancelled")
     metadata = Metadata()
     if is_true(stats.is_byok):
-        metadata.tag("byok", "true")
-    metadata.describe(record, principal=text(stats.external_user))
+        metadata.add_tag("byok", "true")
+    metadata.fill_record(record, principal=text(stats.external_user))
     identity = call_identity(record, response_id=record.request_id)
     upstream_id = text(stats.upstream_id)
     # the provider's own report of the call has `upstream_id` as its id

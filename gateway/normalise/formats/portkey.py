@@ -29,7 +29,7 @@ from gateway.normalise.formats.engine.declaration import (
 from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.costs import known_cost
 from gateway.normalise.reading.metadata import Metadata, key_name
-from gateway.normalise.reading.models import model_name, provider
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
 from gateway.normalise.reading.operations import (
     CHAT,
     COMPLETION,
@@ -38,16 +38,16 @@ from gateway.normalise.reading.operations import (
     RERANK,
     SPEECH,
     TRANSCRIPTION,
-    of_path,
+    operation_of_path,
 )
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.request_ids import RequestIdHeaders, names_of_request
-from gateway.normalise.reading.times import after, instant
+from gateway.normalise.reading.request_ids import RequestIdHeaders, keys_from_headers
+from gateway.normalise.reading.times import end_after, parse_instant
 from gateway.normalise.reading.tokens import Tokens
 from gateway.normalise.reading.values import (
     Other,
     count,
-    first,
+    first_text,
     is_false,
     mapping,
     money,
@@ -181,15 +181,15 @@ def _read_row(event: PortkeyEvent) -> Call:
         source=NAME,
         request_id=text(event.id),
         trace_id=text(event.trace_id),
-        start_time=instant(event.created_at),
-        provider=provider(event.ai_org, model),
-        operation=of_path(event.request_url),
+        start_time=parse_instant(event.created_at),
+        provider=stated_or_model_provider(event.ai_org, model),
+        operation=operation_of_path(event.request_url),
         request_model=model_name(model, event.ai_org),
         team=text(event.workspace_slug),
         api_key=key_name(event.api_key_id),
     )
     record.region = region_of(address=event.request_url, model=model)
-    record.end_time = after(record.start_time, event.response_time)
+    record.end_time = end_after(record.start_time, event.response_time)
     count_tokens(record, Tokens(count(event.req_units, "req_units"), count(event.res_units, "res_units")))
     if not fail_by_status(record, event.response_status_code):
         if event.is_success is not None and is_false(event.is_success):
@@ -198,9 +198,9 @@ def _read_row(event: PortkeyEvent) -> Call:
             record.status = "cached"
     record.cost = known_cost(record, _dollars_from_cents(event.cost))
     metadata = Metadata()
-    metadata.tag("environment", text(event.environment))
+    metadata.add_tag("environment", text(event.environment))
     _add_facts(metadata, event.metadata or {"key": event.metadata_keys, "value": event.metadata_values})
-    metadata.describe(record, principal=text(event.user_id), end_user=text(event.end_user))
+    metadata.fill_record(record, principal=text(event.user_id), end_user=text(event.end_user))
     return Call(record, call_identity(record, own_id=record.request_id), metadata.left_out)
 
 
@@ -215,17 +215,17 @@ def _read_log_file(event: PortkeyEvent) -> Call:
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=first(event.file_id, event.id),
-        trace_id=first(headers.trace_id, event.trace_id),
-        start_time=instant(event.created_at) or instant(row.created_at),
-        provider=provider(written_provider, request_body.model or response_body.answered_by),
-        operation=of_path(request.url),
+        request_id=first_text(event.file_id, event.id),
+        trace_id=first_text(headers.trace_id, event.trace_id),
+        start_time=parse_instant(event.created_at) or parse_instant(row.created_at),
+        provider=stated_or_model_provider(written_provider, request_body.model or response_body.answered_by),
+        operation=operation_of_path(request.url),
         request_model=model_name(request_body.model, written_provider),
         response_model=model_name(response_body.answered_by, written_provider),
         team=text(event.organisation_id),
     )
     record.region = region_of(response_body.geography, address=request.url, model=request_body.model)
-    record.end_time = after(record.start_time, response.responseTime)
+    record.end_time = end_after(record.start_time, response.responseTime)
     count_tokens(record, response_body.tokens(request_body))
     if not fail_by_status(record, response.status) and _is_hit(cache_status):
         record.status = "cached"
@@ -233,9 +233,9 @@ def _read_log_file(event: PortkeyEvent) -> Call:
     metadata = Metadata()
     _add_facts(metadata, headers.metadata)
     tag_tier(metadata, response_body.tier)
-    metadata.describe(record)
+    metadata.fill_record(record)
     identity = response_body.identity(record, own_id=record.request_id)
-    names = names_of_request(record, answer_headers)
+    names = keys_from_headers(record, answer_headers)
     identity = identity._replace(also=identity.also + names)
     return Call(record, identity, metadata.left_out, names_request=bool(names))
 
@@ -249,7 +249,9 @@ def _read_hook(event: PortkeyEvent) -> Call:
         return Call(record, call_identity(record))
     record.request_id = text(response_body.id) or text(response_body.responseId)
     record.trace_id = text(headers.trace_id)
-    record.provider = provider(event.provider, request_body.model or response_body.answered_by)
+    record.provider = stated_or_model_provider(
+        event.provider, request_body.model or response_body.answered_by
+    )
     record.operation = _OPERATIONS.get(text(event.requestType) or "")
     record.request_model = model_name(request_body.model, event.provider)
     record.response_model = model_name(response_body.answered_by, event.provider)
@@ -259,7 +261,7 @@ def _read_hook(event: PortkeyEvent) -> Call:
     metadata = Metadata()
     _add_facts(metadata, event.metadata)
     tag_tier(metadata, response_body.tier)
-    metadata.describe(record)
+    metadata.fill_record(record)
     return Call(record, response_body.identity(record, own_id=record.request_id), metadata.left_out)
 
 
@@ -275,8 +277,8 @@ def _dollars_from_cents(written: Any) -> str | None:
 def _add_facts(metadata: Metadata, facts: Any) -> None:
     """Add facts from a map, or from two parallel lists named `key` and `value`."""
     pairs = dict(_fact_pairs(mapping(facts)))
-    metadata.tag("environment", text(pairs.pop("_environment", None)))
-    metadata.learn(pairs)
+    metadata.add_tag("environment", text(pairs.pop("_environment", None)))
+    metadata.add_facts(pairs)
 
 
 def _fact_pairs(facts: dict[str, Any]) -> Iterator[tuple[str, Any]]:

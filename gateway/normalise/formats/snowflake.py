@@ -17,9 +17,9 @@ from gateway.normalise.formats.engine.declaration import Call, ExampleCall, Item
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.regions import region_of
-from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.tokens import Tokens
-from gateway.normalise.reading.values import BadValue, Other, count, first, mapping, money, nested, text
+from gateway.normalise.reading.values import BadValue, Other, count, first_text, mapping, money, nested, text
 from spool.identity import call_identity
 from spool.record import Inference
 
@@ -67,7 +67,7 @@ def has_sign(members: Members) -> bool:
 
 def read_calls(event: SnowflakeEvent) -> Iterable[Call | BadValue]:
     """Read a row of the gateway as one call for each model, and a row of the REST API as one call."""
-    if first(event.AGENT_ID, event.AGENT_NAME) is not None:
+    if first_text(event.AGENT_ID, event.AGENT_NAME) is not None:
         return
     if event.OPERATION_DETAILS is not None:
         yield from _read_gateway_row(event)
@@ -117,19 +117,19 @@ def _build_call(
     record = Inference(
         id=b"",
         source=NAME,
-        request_id=first(event.REQUEST_ID, event.QUERY_ID),
-        start_time=instant(event.START_TIME),
-        end_time=instant(event.END_TIME),
+        request_id=first_text(event.REQUEST_ID, event.QUERY_ID),
+        start_time=parse_instant(event.START_TIME),
+        end_time=parse_instant(event.END_TIME),
         provider=NAME,
         request_model=model_name(model, NAME),
         region=region_of(event.INFERENCE_REGION),
     )
     count_tokens(record, tokens, without_cache=without_cache)
     metadata = Metadata()
-    metadata.learn(mapping(event.METADATA))
-    metadata.tag("route", text(event.GATEWAY_NAME))
-    metadata.tag("credits", credits)
-    metadata.describe(record, principal=text(event.USER_ID))
+    metadata.add_facts(mapping(event.METADATA))
+    metadata.add_tag("route", text(event.GATEWAY_NAME))
+    metadata.add_tag("credits", credits)
+    metadata.fill_record(record, principal=text(event.USER_ID))
     own_id = None if record.request_id is None else f"{record.request_id}\0{model}"
     # a query without a request id may run for hours and has one row per hour, so the hour is part of its id
     if own_id is not None and text(event.REQUEST_ID) is None:

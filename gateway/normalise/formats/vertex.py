@@ -22,9 +22,9 @@ from gateway.normalise.payload.provider_bodies import ProviderBody
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import model_name
 from gateway.normalise.reading.operations import CHAT, GENERATE
-from gateway.normalise.reading.regions import of_address, region_of
-from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.values import Other, first, mapping, nested, of_json, text
+from gateway.normalise.reading.regions import region_of, region_of_address
+from gateway.normalise.reading.times import parse_instant
+from gateway.normalise.reading.values import Other, first_text, mapping, nested, object_or_none, text
 from spool.identity import Identity, call_identity, is_long
 from spool.record import Inference
 
@@ -80,20 +80,20 @@ def read_calls(event: VertexEvent) -> Iterable[Call]:
         source=NAME,
         request_id=_text_with_all_digits(event.request_id),
         trace_id=text(nested(event.otel_log, VertexOtelLog).trace_id),
-        start_time=instant(event.logging_time),
+        start_time=parse_instant(event.logging_time),
         provider=PROVIDER,
         operation=_operation(text(event.api_method)),
         request_model=model_name(_remove_resource_prefix(text(event.model) or ""), PROVIDER),
         response_model=model_name(response_body.answered_by, PROVIDER),
-        region=of_address(event.endpoint) or region_of(nested(event.metadata, VertexPlace).region),
+        region=region_of_address(event.endpoint) or region_of(nested(event.metadata, VertexPlace).region),
     )
     count_tokens(record, response_body.tokens())
     if isinstance(response_body.error, VertexFailure):
         mark_failed(record, response_body.error.status, response_body.error.code, response_body.error.type)
     metadata = Metadata()
-    metadata.learn(mapping(nested(event.full_request, VertexRequest).labels))
+    metadata.add_facts(mapping(nested(event.full_request, VertexRequest).labels))
     tag_tier(metadata, response_body.tier)
-    metadata.describe(record)
+    metadata.fill_record(record)
     return (Call(record, _identity(record, response_body), metadata.left_out),)
 
 
@@ -103,7 +103,7 @@ def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
 
     Some exports write the row's id as 9.87E+16 and lose digits, so several calls can share such an id.
     """
-    response_id = first(response_body.id, response_body.responseId)
+    response_id = first_text(response_body.id, response_body.responseId)
     if response_id and is_long(response_id):
         return call_identity(record, response_id=response_id)
     if record.request_id and _DIGITS.fullmatch(record.request_id):
@@ -115,7 +115,7 @@ def _text_with_all_digits(raw: msgspec.Raw) -> str | None:
     """Return a number with all its digits, which a float would lose."""
     written = bytes(raw).strip()
     if written[:1] == b'"':
-        parsed = of_json(b'{"value":' + written + b"}", _Text)
+        parsed = object_or_none(b'{"value":' + written + b"}", _Text)
         return text(parsed.value) if parsed else None
     return text(written.decode()) if written[:1].isdigit() or written[:1] == b"-" else None
 

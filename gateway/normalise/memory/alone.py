@@ -14,11 +14,11 @@ import msgspec
 
 from gateway.normalise.memory.contexts import Context, EncodedResource
 from gateway.normalise.memory.forms import SpanForm, Varying, weighted_sum
-from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, name_caller, nearest
+from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, merge_callers, name_caller
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.senders import version_of
 from gateway.normalise.otlp.spans.reader import ReadSpan, SpanReader, read_alone
-from gateway.normalise.outcome import Options, Outcome, Stated, stated_by
+from gateway.normalise.outcome import Options, Outcome, Stated, stated_fields
 from gateway.normalise.payload.body_limits import SliceClock
 from gateway.normalise.reading.tokens import set_counts
 from spool.identity import (
@@ -274,10 +274,10 @@ def book_independent_spans(
                 begin = place + 1
             book_rows(part.kinds[begin:end], part.rows[begin:end], outcome, version)
             if clock.is_over():
-                outcome.pack()
+                outcome.pack_full_part()
                 yield
-                clock.begin()
-    outcome.pack()
+                clock.begin_slice()
+    outcome.pack_full_part()
 
 
 def _book_read(part: LookedUp, place: int, outcome: Outcome, options: Options) -> None:
@@ -327,7 +327,7 @@ def _result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone |
         return None
     record, fields = _copied(call.record), dict(form.record)
     record.tags = dict(call.record.tags)
-    caller = nearest(call.caller, call.resource_caller)
+    caller = merge_callers(call.caller, call.resource_caller)
     slots = {_CALLER[at]: place for at, place in form.caller}
     tags = dict(form.tags)
     if caller is not NO_CALLER or slots:
@@ -359,7 +359,7 @@ def _result_with_call(form: SpanForm, call: SpanCall, scope: str) -> CallAlone |
         form.read.left_out,
         record if "response_id" in own and record.status != "cached" and call.device is None else None,
         has_run=record.run is not None or "run" in fields,
-        stated=stated_by(record, ""),
+        stated=stated_fields(record, ""),
     )
 
 

@@ -36,7 +36,7 @@ class EncodedResource:
     def decoded_resource(self) -> Resource:
         """Return the decoded resource. Raises DecodeError or UnicodeDecodeError."""
         if self._decoded is None:
-            self._decoded = protobuf_decoder.one_resource(self.encoded)
+            self._decoded = protobuf_decoder.decode_resource(self.encoded)
         return self._decoded
 
 
@@ -73,7 +73,7 @@ class Context:
     @property
     def scope(self) -> Scope:
         if self._scope is None:
-            self._scope = protobuf_decoder.one_scope(self.encoded_scope)
+            self._scope = protobuf_decoder.decode_scope(self.encoded_scope)
         return self._scope
 
 
@@ -105,7 +105,7 @@ class Contexts:
         known = self._known.get(digest)
         if known is None:
             decoded = resource.decoded_resource
-            decoded_scope = protobuf_decoder.one_scope(scope)
+            decoded_scope = protobuf_decoder.decode_scope(scope)
             number, texts = self.find_or_assign_number(decoded, decoded_scope)
             version = version_of(decoded, decoded_scope)
             known = _Known(number, texts, _left_out(decoded, options), version)
@@ -159,5 +159,5 @@ class Contexts:
 
 def _left_out(resource: Resource, options: Options) -> int:
     outcome = Outcome(keep_tags=options.keep_tags)
-    Senders(outcome, options).enter(resource)
+    Senders(outcome, options).enter_resource(resource)
     return outcome.left_out

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gateway.normalise.otlp import admission, semconv
-from gateway.normalise.otlp.admission import DECLARED_RULES, RULES, reduced
+from gateway.normalise.otlp.admission import DECLARED_RULES, RULES, reduce_text
 from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.otlp.products.litellm import CACHE_HIT
 from gateway.normalise.otlp.senders import UNKNOWN_SERVICE, is_service_of_product
@@ -106,7 +106,7 @@ def rule_of(name: str) -> int:
 
 def has_figures(name: bytes, text: bytes) -> bool:
     """Return True if a text of content contains figures that rules read."""
-    return reduced(name.decode(), text.decode()) is not None
+    return reduce_text(name.decode(), text.decode()) is not None
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,96}")

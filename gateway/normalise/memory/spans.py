@@ -176,7 +176,7 @@ class SpanMemory:
         reader = SpanReader(outcome, options)
         yield from self._add_spans(found, reader, outcome, clock)
         for _ in reader.finish():
-            outcome.pack()
+            outcome.pack_full_part()
             yield
         return outcome
 
@@ -195,11 +195,11 @@ class SpanMemory:
                 else:
                     reader.take_read(place, kind.form.read_span(row[FIRST_PLACE:], row[2]))
                 if place % _TURN == 0 and clock.is_over():
-                    outcome.pack()
+                    outcome.pack_full_part()
                     yield
-                    clock.begin()
+                    clock.begin_slice()
                 place += 1
-        outcome.pack()
+        outcome.pack_full_part()
         yield
 
     def _look_up(
@@ -230,7 +230,7 @@ class SpanMemory:
                     yield
                     if self._options is not options:
                         return None
-                    clock.begin()
+                    clock.begin_slice()
         unknown = sum([part.kinds.count(None) for part in found])
         most = selected.spans * (1 - self._pace.least_known)
         # Reading all spans at once is then faster than reading them one by one.
@@ -252,7 +252,7 @@ class SpanMemory:
                         yield
                         if self._options is not options:
                             return None
-                        clock.begin()
+                        clock.begin_slice()
         return found
 
     def _give_up(self, selected: SelectedBody, found: Sequence[LookedUp], most: float) -> None:
@@ -272,7 +272,7 @@ class SpanMemory:
         wanted = MOST_SEEN if self._trials.has_much else int(most) + 1
         seen = [] if is_hopeless else [*new[first:], *new[:first]][:wanted]
         for context, _, encoded in seen:
-            span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
+            span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
             self._note_sample(context, span, encoded, selected.times)
         # compared with the time for reading a span
         in_vain = len(seen) + len(unknown) // 4 + 1
@@ -293,7 +293,7 @@ class SpanMemory:
         """
         context, kind, row = part.context, part.kinds[place], part.rows[place]
         encoded = part.spans[place]
-        span = protobuf_decoder.one_span(context.resource, context.scope, encoded)
+        span = protobuf_decoder.decode_span(context.resource, context.scope, encoded)
         if kind is not None:
             return self._is_same(part, place, kind, span)
         self.misses[REASONS[row[0]]] += 1

@@ -11,7 +11,7 @@ from gateway.normalise.otlp.logs import LogReader
 from gateway.normalise.otlp.metrics import PointReader
 from gateway.normalise.otlp.spans.reader import SpanReader
 from gateway.normalise.outcome import Options, Outcome
-from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, unbounded
+from gateway.normalise.payload.body_limits import Allowance, Hold, SliceClock, hold_nothing
 
 Signal = Literal["traces", "metrics", "logs"]
 
@@ -25,7 +25,7 @@ TURN = 16  # items to read between two checks of the clock
 
 
 def normalise(
-    signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = unbounded
+    signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = hold_nothing
 ) -> Generator[None, None, Outcome]:
     """
     Each `next` works through about one slice. Raises BadPayload if the body is not an export request of the
@@ -45,14 +45,14 @@ def normalise(
             reader.take(index, item)
             # one metric may hold any number of points
             if number % TURN == 0 and clock.is_over():
-                outcome.pack()
+                outcome.pack_full_part()
                 yield
-                clock.begin()
+                clock.begin_slice()
         if part.ended:
-            yield from reader.settle(part.ended)
-        outcome.pack()
+            yield from reader.add_ended_traces(part.ended)
+        outcome.pack_full_part()
         yield
     for _ in reader.finish() or ():
-        outcome.pack()
+        outcome.pack_full_part()
         yield
     return outcome

@@ -74,7 +74,7 @@ def rule_of(name: str) -> str:
 RULES = CachedResults(rule_of)
 
 
-def reduced(name: str, value: str) -> dict[str, Any] | None:
+def reduce_text(name: str, value: str) -> dict[str, Any] | None:
     """Return None if nothing in the text is readable."""
     if len(value) > LARGEST_VALUE:
         return None

@@ -25,7 +25,7 @@ class Caller(Struct, frozen=True, gc=False):
 NO_CALLER = Caller()
 
 
-def nearest(caller: Caller, further: Caller) -> Caller:
+def merge_callers(caller: Caller, further: Caller) -> Caller:
     """`caller` takes precedence over `further`."""
     if further is NO_CALLER:
         return caller
@@ -44,7 +44,7 @@ def name_caller(record: AiRecord, caller: Caller) -> bool:
     """Return False if the record has no room for the address."""
     record.user, record.team, record.session = caller.user, caller.team, caller.session
     record.api_key = caller.api_key
-    return caller.email is None or tag_rules.put_on(record, USER_EMAIL, caller.email)
+    return caller.email is None or tag_rules.put_tag_on(record, USER_EMAIL, caller.email)
 
 
 # Garbage collection is off because it would cost more than creating the calls. Code that fills `inner` must
@@ -119,7 +119,7 @@ class SpanCall(Struct, gc=False):
             return False
         return names_it is None and not self.has_usage and record.cost is None and record.status == "ok"
 
-    def count_as(self, tokens: Tokens) -> None:
+    def replace_counts(self, tokens: Tokens) -> None:
         """Use the counts of another report of the same call."""
         self.tokens = tokens
         set_counts(self.record, tokens)

@@ -84,11 +84,11 @@ _USAGE_TYPES = {
 }
 
 
-def _mark_of_sdk(span: Span, call: SpanCall) -> None:
+def _mark_as_sdk_call(span: Span, call: SpanCall) -> None:
     call.is_of_sdk = call.is_of_provider = True
 
 
-def _with_compactions(span: Span, call: SpanCall) -> None:
+def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
     """
     Anthropic's SDKs and its API state the tokens of compactions apart from the usage of the message, and they
     are billed as well.
@@ -104,7 +104,7 @@ def _with_compactions(span: Span, call: SpanCall) -> None:
         tokens = call.tokens
         counts = [(tokens.input or 0) + more[0], (tokens.output or 0) + more[1]]
         if any(more) and max(counts) <= MAX_TOKENS:
-            call.count_as(tokens._replace(input=counts[0], output=counts[1]))
+            call.replace_counts(tokens._replace(input=counts[0], output=counts[1]))
 
 
 def _add_span_id_key(span: Span, call: SpanCall) -> None:
@@ -130,8 +130,8 @@ def _mark_beside(span: Span, call: SpanCall) -> None:
 
 # They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
-    ("com.anthropic.", _with_compactions),
-    *[(scope, _mark_of_sdk) for scope in SDKS],
+    ("com.anthropic.", _add_compaction_tokens),
+    *[(scope, _mark_as_sdk_call) for scope in SDKS],
     ("opentelemetry.instrumentation.genai", _add_span_id_key),
     ("langfuse-sdk", _mark_beside),
 )
@@ -140,13 +140,13 @@ SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 
-def _one_hour(value: Any) -> Fields:
+def _one_hour_cache_write(value: Any) -> Fields:
     return {"cache_write_1h": value}
 
 
 OTEL = Product(
     source="otel",
-    containers={_ONE_HOUR: _one_hour},
+    containers={_ONE_HOUR: _one_hour_cache_write},
     texts={
         # from tools that copy a provider's usage object or response
         **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), usage_in),

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.product import AttributeShape, LogEvent, LogTwins, N
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.otlp.senders import Senders, sender_of
 from gateway.normalise.otlp.shapes import FIELD_NAMES, shape_of
-from gateway.normalise.otlp.spans.calls import meters_of
+from gateway.normalise.otlp.spans.calls import read_meters
 from gateway.normalise.outcome import MERGED, NOT_AI, UNRECOGNISED_AI, Options, Outcome
 from gateway.normalise.reading import operations, times, values
 from gateway.normalise.reading.ai_names import is_usage_name
@@ -68,7 +68,7 @@ def find_event(name: str, sender: Product) -> tuple[Product, LogEvent] | None:
 
 
 def is_understood(name: str, attributes: Attributes) -> bool:
-    return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _counts(attributes))
+    return name in _NO_CALLS or (name.startswith(_UNDERSTOOD) and not _has_usage(attributes))
 
 
 def repeats_counters(attributes: Attributes) -> bool:
@@ -82,7 +82,7 @@ def _is_step(name: str) -> bool:
     return kind in _STEPS_OF_COUNTERS and (find_family(metric) is not None or is_repeat(metric))
 
 
-def _counts(attributes: Attributes) -> bool:
+def _has_usage(attributes: Attributes) -> bool:
     return any(is_usage_name(name) and _is_positive(value) for name, value in attributes.items())
 
 
@@ -121,7 +121,7 @@ class LogReader:
         event_of_product = find_event(name, sender)
         if event_of_product is None:
             if not self._take_whole(place, record):
-                self._ignore(name, record)
+                self._ignore_record(name, record)
             return
         product, event = event_of_product
         twins = self._twins.get(product)
@@ -132,19 +132,19 @@ class LogReader:
             if twins.hold_twin(record):
                 self._outcome.ignored[MERGED] += 1
                 because = f"repeats the call that {product.source} reports with an event of its own"
-                self._outcome.drop(f"log record {place}", because)
+                self._outcome.note_dropped(f"log record {place}", because)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         else:
             twins.hold(place, record, event)
 
-    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+    def add_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
     def finish(self) -> Iterator[None]:
         """Complete held calls from their second records."""
         for product, twins in self._twins.items():
-            for number, (index, record, event) in enumerate(twins.pairs(), start=1):
+            for number, (index, record, event) in enumerate(twins.completed_calls(), start=1):
                 self._take_call(index, record, product, event)
                 if number % TURN == 0:
                     yield
@@ -153,9 +153,9 @@ class LogReader:
         """Return True if a product read the record, which is ignored if it is no call."""
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:
-                self._senders.enter(record.resource)
+                self._senders.enter_resource(record.resource)
                 tags, device = self._senders.tags, self._senders.device
-                version = self._senders.version(record.resource, record.scope)
+                version = self._senders.sender_version(record.resource, record.scope)
                 if not product.take_log(
                     index, record, self._outcome, tags=tags, device=device, version=version
                 ):
@@ -163,7 +163,7 @@ class LogReader:
                 return True
         return False
 
-    def _ignore(self, name: str, record: LogRecord) -> None:
+    def _ignore_record(self, name: str, record: LogRecord) -> None:
         if is_understood(name, record.attributes) or not shape_of(record.attributes).names_ai:
             self._outcome.ignored[NOT_AI] += 1
         elif repeats_counters(record.attributes):
@@ -175,17 +175,17 @@ class LogReader:
     def _take_call(self, index: int, record: LogRecord, product: Product, event: LogEvent) -> None:
         try:
             if event.is_call(record.attributes):
-                self._add(record, product, event)
+                self._add_record(record, product, event)
             else:
                 self._outcome.ignored[NOT_AI] += 1
         except values.BadValue as error:
             self._outcome.reject(index, error.reason, f"log record {index}: {error}")
 
-    def _add(self, record: LogRecord, product: Product, event: LogEvent) -> None:
+    def _add_record(self, record: LogRecord, product: Product, event: LogEvent) -> None:
         dialect, attributes = event.dialect, record.attributes
         shape = shape_of(attributes)
-        call = _inference(record, product, event, shape)
-        self._senders.sign(call, product, record.resource, attributes)
+        call = _build_inference(record, product, event, shape)
+        self._senders.fill_caller_and_tags(call, product, record.resource, attributes)
         self._outcome.note_session(call, self._senders.caller.session, device=self._senders.device)
         own_id = semconv.first_text(attributes, dialect.own_id)
         identity = call_identity(
@@ -219,20 +219,22 @@ class LogReader:
             session = assistant.relayed_session(attributes)
             relay = build_relay(call, session, side=AS_ASSISTANT, names_request=bool(also))
             identity = identity._replace(relay=relay, is_guess=not assistant.knows_price)
-        why = _why(record, product, event, call) if self._outcome.why is not None else None
-        version = self._senders.version(record.resource, record.scope)
+        why = _field_origins(record, product, event, call) if self._outcome.why is not None else None
+        version = self._senders.sender_version(record.resource, record.scope)
         self._outcome.add(call, identity, why, device=self._senders.device, version=version)
 
 
-def _inference(record: LogRecord, product: Product, event: LogEvent, shape: AttributeShape) -> Inference:
+def _build_inference(
+    record: LogRecord, product: Product, event: LogEvent, shape: AttributeShape
+) -> Inference:
     dialect, attributes = event.dialect, record.attributes
     failed = event.failed or semconv.first_text(attributes, semconv.ERROR_TYPE) is not None
     failed = failed or semconv.finished_in_error(attributes, semconv.FINISH_REASONS, dialect.tokens.output)
     model = semconv.first_text(attributes, dialect.model)
     provider = dialect.provider_of(attributes, model)
-    tokens = dialect.count(attributes, provider, model)
+    tokens = dialect.read_tokens(attributes, provider, model)
     operation = values.text(attributes.get("gen_ai.operation.name"))
-    cost = semconv.cost_of(attributes, FIELD_NAMES["cost"])
+    cost = semconv.reported_cost(attributes, FIELD_NAMES["cost"])
     # more than 15 keyword arguments are slow, because Python creates a dict first
     call = Inference(
         id=b"",
@@ -240,7 +242,7 @@ def _inference(record: LogRecord, product: Product, event: LogEvent, shape: Attr
         request_id=semconv.first_text(attributes, _request_id_names(event)),
         trace_id=record.trace_id,
         span_id=record.span_id,
-        start_time=_start(record, event),
+        start_time=_start_time(record, event),
         end_time=record.time,
         provider=provider,
         operation=operations.BY_NAME.get(operation or "", dialect.operation),
@@ -252,12 +254,14 @@ def _inference(record: LogRecord, product: Product, event: LogEvent, shape: Attr
     )
     set_counts(call, tokens)
     if cost is None:
-        call.charges = semconv.charges_of(attributes, FIELD_NAMES["cost"])
+        call.charges = semconv.reported_charges(attributes, FIELD_NAMES["cost"])
     if shape.meters:
-        call.meters = meters_of(attributes, shape) or call.meters
+        call.meters = read_meters(attributes, shape) or call.meters
     if product.zero_cost_is_unknown:
         call.cost = known_cost(call, cost)
-    call.region = semconv.region_of(attributes, shape.region, shape.address, provider=provider, model=model)
+    call.region = semconv.processing_region(
+        attributes, shape.region, shape.address, provider=provider, model=model
+    )
     if event.refine is not None:
         event.refine(attributes, call)
     return call
@@ -271,15 +275,15 @@ def _request_id_names(event: LogEvent) -> Names:
     )
 
 
-def _start(record: LogRecord, event: LogEvent) -> int | None:
+def _start_time(record: LogRecord, event: LogEvent) -> int | None:
     """Subtract the duration from the end time, if it is usable."""
     if record.time is None or not event.timed:
         return record.time
-    duration = times.nanoseconds(record.attributes.get("duration_ms"))
+    duration = times.milliseconds_to_ns(record.attributes.get("duration_ms"))
     return record.time - duration if duration is not None and duration <= record.time else record.time
 
 
-def _why(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
+def _field_origins(record: LogRecord, product: Product, event: LogEvent, call: Inference) -> dict[str, str]:
     dialect, attributes = event.dialect, record.attributes
     region_attribute = semconv.region_name(
         attributes, FIELD_NAMES["region"], FIELD_NAMES["address"], provider=call.provider

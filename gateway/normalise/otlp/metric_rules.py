@@ -59,7 +59,7 @@ def money_of(value: object) -> Decimal:
 _MODEL = ("model_name", "model_id")
 
 
-def served(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
+def server_families(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
     """
     Each counter is listed under all its spellings. Prometheus adds `_total`, and some scrapers replace the
     colon by `_`.

@@ -84,7 +84,7 @@ def find_family(name: str) -> tuple[Product, MetricFamily] | None:
     return next((family for pattern, family in _PATTERNS if pattern.fullmatch(name)), None)
 
 
-def name_of(point: Point) -> str:
+def declared_name(point: Point) -> str:
     """The sent name may have a prefix that the user chose."""
     naming = _NAMING.get(point.scope.name)
     return point.name if naming is None else naming(point.name)
@@ -144,7 +144,7 @@ class Countable:
         self._cannot_count = ""
         self.is_read = False  # otherwise points are neither counted nor shown to operators
 
-    def shape(self, kind: str, temporality: int, monotonic: bool) -> None:
+    def set_kind(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
         Note the kind of the metric.
 
@@ -156,11 +156,13 @@ class Countable:
         may_count = not self._may_fall or self._scope.name == TOLLHOUSE
         is_counter = kind in _HISTOGRAMS or (kind == "sum" and may_count)
         counts = is_counter and temporality in (DELTA, CUMULATIVE)
-        self._cannot_count = "" if counts and not self._may_fall else _why_not(kind, may_fall=self._may_fall)
+        self._cannot_count = (
+            "" if counts and not self._may_fall else _uncountable_reason(kind, may_fall=self._may_fall)
+        )
         self.is_read = counts or looks_like_usage(self._name, self._unit)
         self._cumulative = temporality == CUMULATIVE
 
-    def point(
+    def build_point(
         self,
         *,
         flags: int,
@@ -187,13 +189,13 @@ class Countable:
             time,
             value,
             attributes,
-            apart(outside),
+            hash_undecoded(outside),
             self._may_fall,
             self._cannot_count,
         )
 
 
-def _why_not(kind: str, *, may_fall: bool) -> str:
+def _uncountable_reason(kind: str, *, may_fall: bool) -> str:
     if may_fall:
         return "a sum that may fall"
     return "without temporality" if kind == "sum" or kind in _HISTOGRAMS else f"a {kind}"
@@ -211,49 +213,49 @@ class SeriesKeys:
         self._metric: tuple[str, str, str, str] | None = None
         self._prefix = blake2b(digest_size=KEY_BYTES)
 
-    def of(self, point: Point) -> bytes:
+    def hash_series(self, point: Point) -> bytes:
         """JSON and protobuf give the same key."""
         metric = (point.scope.name, point.scope.version, point.name, point.unit)
         if point.resource is not self._resource or metric != self._metric:
-            self._enter(point.resource, metric)
+            self._enter_metric(point.resource, metric)
         key = self._prefix.copy()
-        key.update(b"%b%b@%d" % (canonical(point.attributes), point.apart, point.start_time))
+        key.update(b"%b%b@%d" % (encode_canonically(point.attributes), point.apart, point.start_time))
         return key.digest()
 
-    def _enter(self, resource: Resource, metric: tuple[str, str, str, str]) -> None:
+    def _enter_metric(self, resource: Resource, metric: tuple[str, str, str, str]) -> None:
         if resource is not self._resource:
-            self._resource, self._of_resource = resource, canonical(resource.attributes)
+            self._resource, self._of_resource = resource, encode_canonically(resource.attributes)
         self._metric = metric
         self._prefix = blake2b(self._of_resource, digest_size=KEY_BYTES)
-        self._prefix.update(b"".join(map(canonical, metric)))
+        self._prefix.update(b"".join(map(encode_canonically, metric)))
 
 
-def apart(outside: Mapping[str, object]) -> bytes:
+def hash_undecoded(outside: Mapping[str, object]) -> bytes:
     """The hash distinguishes two series without revealing the attributes."""
-    return blake2b(canonical(outside), digest_size=KEY_BYTES).digest() if outside else b""
+    return blake2b(encode_canonically(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
 
-def canonical(value: object) -> bytes:
+def encode_canonically(value: object) -> bytes:
     """Different values never give the same bytes, because the bytes have type and length. Keys are sorted."""
     if isinstance(value, str):
-        return _tagged(b"s", value.encode("utf-8", "surrogatepass"))
+        return _encode_tagged(b"s", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, Mapping):
         members: list[bytes] = []
         for name in sorted(value):
-            members += (canonical(name), canonical(value[name]))
-        return _tagged(b"m", b"".join(members))
+            members += (encode_canonically(name), encode_canonically(value[name]))
+        return _encode_tagged(b"m", b"".join(members))
     if isinstance(value, bool):
         return b"b1" if value else b"b0"
     if isinstance(value, int):
-        return _tagged(b"i", b"%d" % value)
+        return _encode_tagged(b"i", b"%d" % value)
     if isinstance(value, float):
-        return _tagged(b"d", repr(value).encode())
+        return _encode_tagged(b"d", repr(value).encode())
     if isinstance(value, list | tuple):
-        return _tagged(b"l", b"".join(map(canonical, value)))
+        return _encode_tagged(b"l", b"".join(map(encode_canonically, value)))
     return b"n"
 
 
-def _tagged(tag: bytes, content: bytes) -> bytes:
+def _encode_tagged(tag: bytes, content: bytes) -> bytes:
     return b"%b%d:%b" % (tag, len(content), content)
 
 
@@ -276,14 +278,14 @@ class PointReader:
             if take is not None and take(place, point, self._outcome, tags={}, device=None, version=""):
                 return
         if point.cannot_count:
-            self._ignore(point)
+            self._ignore_point(point)
             return
-        family_of_product = find_family(name_of(point))
+        family_of_product = find_family(declared_name(point))
         if family_of_product is None:
-            self._ignore(point)
+            self._ignore_point(point)
             return
         product, family = family_of_product
-        sender = _sender(point) if product is OTEL else product
+        sender = _sending_product(point) if product is OTEL else product
         if self._held and _meter_of(point) != _meter_of(self._held[0][1]):
             self.finish()
         if family.is_last:
@@ -293,11 +295,11 @@ class PointReader:
 
     def _try_to_count(self, place: int, point: Point, product: Product, family: MetricFamily) -> None:
         try:
-            self._count(point, product, family)
+            self._count_point(point, product, family)
         except values.BadValue as error:
             self._outcome.reject(place, error.reason, f"data point {place}: {error}")
 
-    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+    def add_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         return iter(())
 
     def finish(self) -> None:
@@ -305,46 +307,48 @@ class PointReader:
         for place, point, product, family in held:
             self._try_to_count(place, point, product, family)
 
-    def _ignore(self, point: Point) -> None:
-        name = name_of(point)
+    def _ignore_point(self, point: Point) -> None:
+        name = declared_name(point)
         if is_repeat(name):
-            self._merge(point, "repeats the counts of another metric of the same sender")
+            self._ignore_as_repeat(point, "repeats the counts of another metric of the same sender")
         elif point.cannot_count and find_family(name) is not None:
-            self._unrecognised(point, point.cannot_count)
+            self._ignore_as_unrecognised(point, point.cannot_count)
         elif looks_like_usage(point.name, point.unit, names_a_model=any(map(names_model, point.attributes))):
-            self._unrecognised(point, *filter(None, [point.cannot_count]))
+            self._ignore_as_unrecognised(point, *filter(None, [point.cannot_count]))
         else:
             self._outcome.ignored[NOT_AI] += 1
 
-    def _merge(self, point: Point, because: str) -> None:
+    def _ignore_as_repeat(self, point: Point, because: str) -> None:
         self._outcome.ignored[MERGED] += 1
-        self._outcome.drop(f"data point of {point.name}", because)
+        self._outcome.note_dropped(f"data point of {point.name}", because)
 
-    def _unrecognised(self, point: Point, *because: str) -> None:
+    def _ignore_as_unrecognised(self, point: Point, *because: str) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
         self._outcome.show_shape(point.attributes, of=(point.name, *because))
 
-    def _count(self, point: Point, product: Product, family: MetricFamily) -> None:
+    def _count_point(self, point: Point, product: Product, family: MetricFamily) -> None:
         if product.repeats_token_usage and point.name == TOKEN_USAGE:
-            self._merge(point, f"repeats the counts of {product.source}'s own token metric")
+            self._ignore_as_repeat(point, f"repeats the counts of {product.source}'s own token metric")
             return
         token_type = _token_type(family, point)
         if token_type is None and family.unit == TOKEN_UNIT:
-            self._unrecognised(point)
+            self._ignore_as_unrecognised(point)
         elif (
             family.unit == MONEY_UNIT
             and (stated := foreign_currency(point))
             and not semconv.is_currency(stated)
         ):
-            self._unrecognised(point, f"in {stated}")
+            self._ignore_as_unrecognised(point, f"in {stated}")
         elif token_type is not None and token_type not in metric_rules.KNOWN:
-            self._unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
+            self._ignore_as_unrecognised(point, *([token_type] if _PLAIN_WORD.fullmatch(token_type) else []))
         elif token_type == metric_rules.TOTAL:
-            self._merge(point, "repeats the sum of the other token types")
+            self._ignore_as_repeat(point, "repeats the sum of the other token types")
         elif self._is_repeated(point, family, token_type):
-            self._merge(point, "repeats counts that the same meter reports under another metric name")
+            self._ignore_as_repeat(
+                point, "repeats counts that the same meter reports under another metric name"
+            )
         else:
-            self._keep(point, product, family, token_type)
+            self._add_record(point, product, family, token_type)
 
     def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
         """Only the first family that arrives counts."""
@@ -356,7 +360,9 @@ class PointReader:
             self._meter, self._counted_by = meter, {}
         return self._counted_by.setdefault(token_type, family.one_of) != family.one_of
 
-    def _keep(self, point: Point, product: Product, family: MetricFamily, token_type: str | None) -> None:
+    def _add_record(
+        self, point: Point, product: Product, family: MetricFamily, token_type: str | None
+    ) -> None:
         value: int | Decimal
         if family.unit == TOKEN_UNIT:
             value = tokens_of(point.value)
@@ -365,15 +371,15 @@ class PointReader:
         record = UsageMetric(
             id=b"",
             source=product.source,
-            name=name_of(point),
+            name=declared_name(point),
             model=_model(point, family),
             token_type=token_type,
             unit=unit_of(point, family),
             shadow=family.repeats_calls and product.source not in self._counted,
             meter=_meter(point, token_type),
         )
-        self._senders.sign(record, product, point.resource, point.attributes)
-        series = self._series.of(point)
+        self._senders.fill_caller_and_tags(record, product, point.resource, point.attributes)
+        series = self._series.hash_series(point)
         if point.cumulative:
             counter = CounterPoint(series, point.start_time, point.time, value, record)
             self._outcome.add_point(counter, device=self._senders.device)
@@ -391,7 +397,7 @@ def _meter_of(point: Point) -> tuple[Resource, Scope]:
     return point.resource, point.scope
 
 
-def _sender(point: Point) -> Product:
+def _sending_product(point: Point) -> Product:
     sender = sender_of(point.resource, point.scope)
     marked = shape_of(point.attributes).product
     return marked if sender is OTEL and marked is not None and marked.marks_points else sender

@@ -17,7 +17,7 @@ Attributes = dict[str, Any]  # str, int, float or bool, without bytes and empty 
 END_OF_TIME = 1 << 63
 
 
-def moment(nanoseconds: int) -> int:
+def usable_time(nanoseconds: int) -> int:
     """OTLP sends 0 for an unknown time, and impossible times become 0."""
     return nanoseconds if nanoseconds < END_OF_TIME else 0
 

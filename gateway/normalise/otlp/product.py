@@ -19,7 +19,7 @@ from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, LogRecord, Span
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.reading import operations
-from gateway.normalise.reading.tokens import Tokens, agreeing, settle, with_thoughts
+from gateway.normalise.reading.tokens import Tokens, add_missing_thoughts, match_total, normalise_counts
 from spool.record import Inference
 
 Names = tuple[str, ...]
@@ -63,7 +63,7 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
     meters: tuple[tuple[str, str], ...] = ()  # pairs of a meter and the attribute that reports it
     named_tags: tuple[tuple[str, Names], ...] = ()  # pairs of a tag and the attributes that may state it
     has_metadata: bool = (
-        False  # True if a name may hold tags that the sender chose (see `shapes.metadata_of`)
+        False  # True if a name may hold tags that the sender chose (see `shapes.metadata_pairs`)
     )
     # Products and kinds to which these names belong.
     product: Product | None = None  # the first product, by precedence, whose marks appear
@@ -98,7 +98,7 @@ class TokenNames:
     cache_write: Names = ()
     reasoning: Names = ()
 
-    def counts(self, attributes: Attributes) -> Tokens:
+    def read_counts(self, attributes: Attributes) -> Tokens:
         """Return the counts under these names. Raises BadValue if a count is impossible."""
         first_count = semconv.first_count
         return Tokens(
@@ -163,7 +163,7 @@ class SpanRole(NamedTuple):
 class SpanDialect:
     """Rules for a product's spans beyond attribute names."""
 
-    # Returns the operation of a call. Default: `span_rules.by_operation_name`.
+    # Returns the operation of a call. Default: `span_rules.operation_by_name`.
     operation: Callable[[Span, AttributeShape], str | None] | None = None
     # Returns whether input excludes the cache, by provider and model. Default: `span_rules.bedrock_scope`.
     without_cache: Callable[[Span, str | None, str | None], bool] | None = None
@@ -173,7 +173,8 @@ class SpanDialect:
     # Returns the provider from the stated one and the model. Default: the stated provider, or else the
     # provider of the model.
     provider: Callable[[str | None, str | None], str | None] | None = None
-    # Returns the provider's id of the call, and an id that several calls may share. Default: `semconv.ids`.
+    # Returns the provider's id of the call, and an id that several calls may share. Default:
+    # `semconv.response_or_shared_id`.
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
     refine: RefineCall | None = None  # function that handles special cases and adds dedup keys of the call
     # function like `refine` that is applied to every call from the product's scopes, even if the span has
@@ -187,7 +188,7 @@ def always(*_: object) -> bool:
     return True
 
 
-def _by_model(attributes: Attributes, model: str | None) -> str | None:
+def _provider_by_model(attributes: Attributes, model: str | None) -> str | None:
     return semconv.model_provider(model) if model else None
 
 
@@ -198,7 +199,7 @@ class LogDialect:
     model: Names = ("model",)
     response_model: Names = ()
     provider: Names = ()
-    unnamed_provider: Callable[[Attributes, str | None], str | None] = _by_model
+    unnamed_provider: Callable[[Attributes, str | None], str | None] = _provider_by_model
     tokens: TokenNames
     # function that adds counts from further attributes
     complete: Callable[[Attributes, Tokens], Tokens] | None = None
@@ -216,17 +217,17 @@ class LogDialect:
 
     def provider_of(self, attributes: Attributes, model: str | None) -> str | None:
         """Return the stated provider. If none is stated, return the product's default."""
-        stated = semconv.provider_of(attributes, self.provider)
+        stated = semconv.first_provider(attributes, self.provider)
         return stated or self.unnamed_provider(attributes, model)
 
-    def count(self, attributes: Attributes, provider: str | None, model: str | None) -> Tokens:
+    def read_tokens(self, attributes: Attributes, provider: str | None, model: str | None) -> Tokens:
         """Return the tokens of one call. Raises BadValue if a count is impossible."""
-        stated = self.tokens.counts(attributes)
+        stated = self.tokens.read_counts(attributes)
         if self.complete is not None:
             stated = self.complete(attributes, stated)
         total = semconv.first_count(attributes, self.total)
         without_cache = self.without_cache is not None and self.without_cache(provider)
-        tokens = settle(
+        tokens = normalise_counts(
             stated, total=total, without_cache=without_cache, without_reasoning=self.without_reasoning
         )
         if (
@@ -239,8 +240,8 @@ class LogDialect:
         inputs = [attributes[name] for name in self.tokens.input if name in attributes]
         outputs = [attributes[name] for name in self.tokens.output if name in attributes]
         if len(inputs) > 1 or len(outputs) > 1:
-            tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
-        return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
+            tokens = match_total(tokens, total, inputs, outputs, without_cache=without_cache)
+        return add_missing_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
 Links = tuple[tuple[bytes, bytes], ...]
@@ -278,7 +279,7 @@ class LogTwins(Protocol):
         Hold a record of the conventions' event. Return False if no other record can describe the same call.
         """
 
-    def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def completed_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         """Return all held calls, each completed from its second record."""
 
 

@@ -329,7 +329,7 @@ _STATED_BY = {"aws": ("aws.region", "cloud.region"), "azure": ("cloud.region",),
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})
 
 
-def first(attributes: Attributes, names: Iterable[str]) -> Any:
+def first_value(attributes: Attributes, names: Iterable[str]) -> Any:
     """
     Return the value of the first name that has a value, or None. Placeholders such as "none" count as no value.
     """
@@ -347,7 +347,7 @@ def first_text(attributes: Attributes, names: Iterable[str]) -> str | None:
         if type(value) is str:
             if value not in ABSENT and len(value) <= MAX_TEXT:
                 return value
-        elif value is not None and (number_text := tag_rules.text_of(value)) is not None:
+        elif value is not None and (number_text := tag_rules.tag_text(value)) is not None:
             return number_text
     return None
 
@@ -388,13 +388,13 @@ def plain_model(attributes: Attributes) -> str | None:
     Return the model under a name that means a model only on calls. Return None for a sentence or an object.
     """
     for name in PLAIN_MODEL:
-        model = text(values.unquoted(attributes.get(name)))
+        model = text(values.unquote_json(attributes.get(name)))
         if model is not None and _ONE_WORD.fullmatch(model):
             return model
     return None
 
 
-def ids(
+def response_or_shared_id(
     attributes: Attributes, own: Iterable[str] = RESPONSE_ID, shared: Iterable[str] = SHARED_ID
 ) -> tuple[str | None, str | None]:
     """
@@ -413,8 +413,8 @@ def provider_request_id(attributes: Attributes, names: Iterable[str]) -> str | N
 
 
 def first_name(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the name from which `first` reads its value."""
-    return next((name for name in names if first(attributes, (name,)) is not None), None)
+    """Return the name from which `first_value` reads its value."""
+    return next((name for name in names if first_value(attributes, (name,)) is not None), None)
 
 
 def first_count(attributes: Attributes, names: Iterable[str]) -> int | None:
@@ -437,17 +437,17 @@ def count(value: Any, name: str) -> int | None:
         return None
     if type(value) is int and 0 <= value <= MAX_TOKENS:
         return value
-    return _number(values.count, value, name)
+    return _number_or_none(values.count, value, name)
 
 
 def money(value: Any, name: str) -> str | None:
     """Return an amount as decimal text. Return None for text that is not a number. Raises BadValue."""
     if value is None:
         return None
-    return _number(values.money, value, name)
+    return _number_or_none(values.money, value, name)
 
 
-def _number(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
+def _number_or_none(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
     try:
         return read(value, name)
     except BadValue as error:
@@ -456,7 +456,7 @@ def _number(read: Callable[[Any, str], T], value: Any, name: str) -> T | None:
         raise
 
 
-def cost_of(attributes: Attributes, names: Iterable[str]) -> str | None:
+def reported_cost(attributes: Attributes, names: Iterable[str]) -> str | None:
     """Return the reported cost of a call in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
@@ -481,7 +481,7 @@ def is_currency(stated: str) -> bool:
     return stated in DECIMALS
 
 
-def charges_of(attributes: Attributes, names: Iterable[str]) -> dict[str, str]:
+def reported_charges(attributes: Attributes, names: Iterable[str]) -> dict[str, str]:
     """
     Return the reported cost of a call in a currency other than dollars: one amount by currency, or nothing.
     """
@@ -498,7 +498,7 @@ def charges_of(attributes: Attributes, names: Iterable[str]) -> dict[str, str]:
     return {}
 
 
-def region_of(
+def processing_region(
     attributes: Attributes,
     names: Iterable[str],
     addresses: Iterable[str],
@@ -513,7 +513,7 @@ def region_of(
         return regions.region_of(answered, model=model)
     value = attributes[region_attribute]
     return regions.region_of(
-        answered, regions.of_address(value) if region_attribute in ADDRESS else value, model=model
+        answered, regions.region_of_address(value) if region_attribute in ADDRESS else value, model=model
     )
 
 
@@ -528,7 +528,7 @@ def region_name(
     address is more reliable.
     """
     for name in addresses:
-        if regions.of_address(attributes.get(name)) is not None:
+        if regions.region_of_address(attributes.get(name)) is not None:
             return name
     cloud = _cloud_of(provider)
     if cloud is None or attributes.get(CLOUD) not in (None, cloud):
@@ -579,23 +579,23 @@ def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Ite
 def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
     """Return True if the attributes state output tokens or a provider's response id."""
     try:
-        return bool(first_count(attributes, outputs)) or first(attributes, RESPONSE_ID) is not None
+        return bool(first_count(attributes, outputs)) or first_value(attributes, RESPONSE_ID) is not None
     except BadValue:
         return False
 
 
-def provider_of(attributes: Attributes, names: Iterable[str]) -> str | None:
+def first_provider(attributes: Attributes, names: Iterable[str]) -> str | None:
     """Return the first stated provider that is not a framework."""
     for name in names:
         written = text(attributes.get(name))
-        stated = None if written is None else provider(written)
+        stated = None if written is None else provider_name(written)
         if stated is not None and stated not in FRAMEWORKS:
             return stated
     return None
 
 
 @cache_by_text(1024)
-def provider(written: str) -> str | None:
+def provider_name(written: str) -> str | None:
     """
     Return a stated provider as records name it. In spans, `google` may be any of Google's services, so
     it becomes `gcp.gen_ai`.

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import NO_CALLER, Caller, name_caller, nearest
+from gateway.normalise.otlp.call import NO_CALLER, Caller, merge_callers, name_caller
 from gateway.normalise.otlp.conventions import OTEL
 from gateway.normalise.otlp.model import Attributes, Resource, Scope
 from gateway.normalise.otlp.product import AttributeShape, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.shapes import QUOTED_METADATA, metadata_of, own_shape, shape_of
+from gateway.normalise.otlp.shapes import QUOTED_METADATA, metadata_pairs, own_shape, shape_of
 from gateway.normalise.outcome import LONGEST_VERSION, Options, Outcome
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading import values
@@ -54,7 +54,7 @@ def sender_of(resource: Resource, scope: Scope) -> Product:
     sdk = resource.attributes.get("telemetry.sdk.name")
     if isinstance(sdk, str) and sdk in _SDKS:
         return _SDKS[sdk]
-    if (product := _by_scope(scope.name[:_LONGEST])) is not None:
+    if (product := _product_by_scope(scope.name[:_LONGEST])) is not None:
         return product
     service = resource.attributes.get("service.name")
     if not isinstance(service, str):
@@ -89,7 +89,7 @@ def is_service_of_product(service: str) -> bool:
 
 
 @cache_by_text(1024)
-def _by_scope(name: str) -> Product | None:
+def _product_by_scope(name: str) -> Product | None:
     if (product := _SCOPES.get(name)) is not None:
         return product
     return next((product for beginning, product in _SCOPE_BEGINNINGS if name.startswith(beginning)), None)
@@ -115,11 +115,11 @@ class Senders:
         self._versioned: tuple[Resource | None, Scope | None] = (None, None)
         self._version = ""
 
-    def version(self, resource: Resource | None, scope: Scope | None) -> str:
+    def sender_version(self, resource: Resource | None, scope: Scope | None) -> str:
         """
         Return the version of a sender, which is read once for consecutive items.
 
-        This is no part of `enter`, because spans of all versions are of one kind to the compiled module.
+        This is no part of `enter_resource`, because spans of all versions are of one kind to the compiled module.
         """
         read_resource, read_scope = self._versioned
         if resource is not read_resource or scope is not read_scope:
@@ -127,7 +127,7 @@ class Senders:
             self._version = "" if resource is None or scope is None else version_of(resource, scope)
         return self._version
 
-    def enter(self, resource: Resource) -> None:
+    def enter_resource(self, resource: Resource) -> None:
         """Read caller, device and tags from a resource."""
         if resource is self._resource:
             return
@@ -139,20 +139,22 @@ class Senders:
         self.tags = {}
         service = values.text(attributes.get("service.name"))
         if service is not None and not service.startswith(UNKNOWN_SERVICE):
-            tag_rules.put(self.tags, "service", service)
+            tag_rules.put_tag(self.tags, "service", service)
         if shape.named_tags or shape.has_metadata or self._keep:
             self._outcome.left_out += _add_tags(self.tags, attributes, shape, self._keep, self._keep_tags)
 
-    def sign(self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes) -> None:
+    def fill_caller_and_tags(
+        self, record: AiRecord, product: Product, resource: Resource, attributes: Attributes
+    ) -> None:
         """Fill user, team, session, api_key and tags of a record from a log or a metric."""
-        self.enter(resource)
+        self.enter_resource(resource)
         shape = shape_of(attributes)
         own_names = product.own_names
         if own_names:
             shape = own_shape(shape, product, attributes)
-        caller = nearest(caller_of(attributes, shape), self.caller)
+        caller = merge_callers(caller_of(attributes, shape), self.caller)
         if caller.user is None and "user" in own_names:
-            caller = nearest(Caller(semconv.first_text(resource.attributes, own_names["user"])), caller)
+            caller = merge_callers(Caller(semconv.first_text(resource.attributes, own_names["user"])), caller)
         if shape.run and isinstance(record, Inference):
             record.run, record.parent_run = runs_of(attributes, shape)
         record.tags = self.tags_of(product, caller.user, attributes, shape)
@@ -171,7 +173,7 @@ class Senders:
         if shape.named_tags or shape.has_metadata or self._keep:
             self._outcome.left_out += _add_tags(tags, attributes, shape, self._keep, self._keep_tags)
         if shape.names_end_user and (end_user := _end_user_of(attributes, user)) is not None:
-            self._outcome.left_out += not tag_rules.put(tags, "end_user", end_user)
+            self._outcome.left_out += not tag_rules.put_tag(tags, "end_user", end_user)
         return tags
 
 
@@ -188,10 +190,10 @@ def _add_product_tags(
         if value is None:
             value = semconv.first_text(of_resource, names)
         if value is not None:
-            left_out += not tag_rules.put(tags, tag, value)
+            left_out += not tag_rules.put_tag(tags, tag, value)
     if product.more_tags is not None:
         for tag, value in product.more_tags(attributes, user).items():
-            left_out += not tag_rules.put(tags, tag, value)
+            left_out += not tag_rules.put_tag(tags, tag, value)
     return left_out
 
 
@@ -209,14 +211,14 @@ def _add_tags(
     for tag, names in shape.named_tags:
         value = named_tag(attributes, tag, names)
         if value is not None and (tag != semconv.SERVICE_TIER or value in MODES):
-            left_out += not tag_rules.put(tags, tag, value)
-    for name, key in metadata_of(attributes) if shape.has_metadata else ():
+            left_out += not tag_rules.put_tag(tags, tag, value)
+    for name, key in metadata_pairs(attributes) if shape.has_metadata else ():
         if name in keep:
             continue
         if key is not None:
             value = attributes[name]
             if name.startswith(QUOTED_METADATA):
-                value = values.unquoted(value)
+                value = values.unquote_json(value)
             left_out += _add_one(tags, key, value, keep_tags)
         elif name == semconv.METADATA_JSON:
             for member, part in values.mapping(attributes[name]).items():
@@ -224,7 +226,7 @@ def _add_tags(
         else:
             left_out += _add_list(tags, attributes[name])
     for name in [name for name in keep if name in attributes]:
-        left_out += not tag_rules.put(tags, name, attributes[name])
+        left_out += not tag_rules.put_tag(tags, name, attributes[name])
     return left_out
 
 
@@ -238,7 +240,7 @@ def runs_of(attributes: Attributes, shape: AttributeShape) -> tuple[str | None, 
     return semconv.first_text(attributes, shape.run), semconv.first_text(attributes, shape.parent_run)
 
 
-def work_of(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
+def stated_work_tags(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
     """Return the work tags of a span that is not a call: such as its repository."""
     stated = {
         tag: named_tag(attributes, tag, names) for tag, names in shape.named_tags if tag in semconv.WORK_TAGS
@@ -248,24 +250,24 @@ def work_of(attributes: Attributes, shape: AttributeShape) -> Mapping[str, str]:
 
 def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
     if type(value) is not str:
-        value = tag_rules.text_of(value)  # text_of returns None for a nested value
+        value = tag_rules.tag_text(value)  # text_of returns None for a nested value
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):
         return 1
-    return not tag_rules.put_free(tags, key, value, keep)
+    return not tag_rules.put_free_tag(tags, key, value, keep)
 
 
 def _add_list(tags: dict[str, str], value: Any) -> int:
     """Add a list of words as one tag, joined by commas. Return the number of values that were dropped."""
     if isinstance(value, str) and value.startswith("["):
-        value = values.unquoted(value)
+        value = values.unquote_json(value)
     if not isinstance(value, list):
         value = (values.text(value) or "").split(",")
-    texts = [text for part in value if (text := tag_rules.text_of(part)) is not None and text not in ABSENT]
+    texts = [text for part in value if (text := tag_rules.tag_text(part)) is not None and text not in ABSENT]
     brief_texts = [text for text in texts if tag_rules.is_brief(text)]
     left_out = len(texts) - len(brief_texts)
-    return left_out + bool(brief_texts and not tag_rules.put(tags, "tags", ",".join(brief_texts)))
+    return left_out + bool(brief_texts and not tag_rules.put_tag(tags, "tags", ",".join(brief_texts)))
 
 
 def caller_of(attributes: Attributes, shape: AttributeShape) -> Caller:

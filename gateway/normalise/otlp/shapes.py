@@ -19,7 +19,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes
 from gateway.normalise.otlp.product import AttributeShape, Fields, Names, Product
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.usage_objects import figures
+from gateway.normalise.otlp.usage_objects import usage_fields
 from gateway.normalise.reading.ai_names import is_ai_name
 from spool.caches import CachedResults, SeenKeys, make_room
 
@@ -40,7 +40,7 @@ NO_METADATA: Names = tuple([beginning for product in PRODUCTS for beginning in p
 
 CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     **{name: read for product in PRODUCTS for name, read in product.containers.items()},
-    **{name: figures for product in PRODUCTS for name in product.texts},
+    **{name: usage_fields for product in PRODUCTS for name in product.texts},
 }
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
 # Names on which a reading depends although no table has them (see `spans.readings`)
@@ -90,7 +90,7 @@ class NameFacts:
         self.is_ai = is_ai  # True if the name is that of a model or a token count
 
 
-def _by_form(name: str) -> tuple[int | None, bool, bool]:
+def _name_form(name: str) -> tuple[int | None, bool, bool]:
     """Return the facts that any name shows: the place of the product, `is_metadata` and `is_ai`."""
     product = None
     if name.startswith(_MARK_BEGINNINGS):
@@ -109,17 +109,17 @@ def _metadata_of(name: str) -> tuple[str, str | None] | None:
     return name, name[len(beginning) :]
 
 
-def _declared() -> dict[str, NameFacts]:
-    declared = {name: NameFacts(*_by_form(name)) for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)}
+def _build_declared_facts() -> dict[str, NameFacts]:
+    declared = {name: NameFacts(*_name_form(name)) for name in (*_FURTHER, *TAG_LISTS, semconv.METADATA_JSON)}
     for field, entries in _tables():
         for rank, (name, value) in enumerate(entries):
             if name not in declared:
-                declared[name] = NameFacts(*_by_form(name))
+                declared[name] = NameFacts(*_name_form(name))
             declared[name].entries.append((field, rank, value))
     return declared
 
 
-DECLARED: Final = _declared()
+DECLARED: Final = _build_declared_facts()
 BEGINNINGS: Final = (*_MARK_BEGINNINGS, *METADATA_BEGINNINGS)
 _PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)  # of most names that nobody declares
 _others: dict[tuple[int | None, bool, bool], NameFacts] = {(None, False, False): _PLAIN}
@@ -130,7 +130,7 @@ def _facts_of(name: str) -> NameFacts:
         return declared
     if not name.startswith(BEGINNINGS) and not is_ai_name(name):
         return _PLAIN
-    form = _by_form(name)
+    form = _name_form(name)
     return _others.get(form) or _others.setdefault(form, NameFacts(*form))
 
 
@@ -157,12 +157,12 @@ _SHORT = 4096  # limit in characters for the names of an item in `_by_names`
 def shape_of(attributes: Attributes) -> AttributeShape:
     """Return the shape of one item, from the cache if possible."""
     names = tuple(attributes)
-    return _by_names.get(names) or _by_facts(names)
+    return _by_names.get(names) or _shape_by_facts(names)
 
 
-def _by_facts(names: Names) -> AttributeShape:
+def _shape_by_facts(names: Names) -> AttributeShape:
     facts = frozenset(map(_facts_by_name, names))
-    shape = _shapes.get(facts) or _remembered(facts)
+    shape = _shapes.get(facts) or _find_or_remember_shape(facts)
     if len(names) <= _FEW and _seen_keys.check_and_add(names) and sum(map(len, names)) <= _SHORT:
         if len(_by_names) >= _MOST_SHAPES:
             make_room(_by_names)
@@ -170,9 +170,9 @@ def _by_facts(names: Names) -> AttributeShape:
     return shape
 
 
-def _remembered(facts: frozenset[NameFacts]) -> AttributeShape:
+def _find_or_remember_shape(facts: frozenset[NameFacts]) -> AttributeShape:
     global _keys
-    shape = _shape(facts)
+    shape = _build_shape(facts)
     if not _seen_shapes.check_and_add(facts):
         return shape
     _keys += len(facts)
@@ -183,7 +183,7 @@ def _remembered(facts: frozenset[NameFacts]) -> AttributeShape:
     return shape
 
 
-def _shape(facts: Set[NameFacts]) -> AttributeShape:
+def _build_shape(facts: Set[NameFacts]) -> AttributeShape:
     found: dict[str, Any] = {}
     for each in facts:
         for field, rank, value in each.entries:
@@ -221,16 +221,18 @@ def own_shape(shape: AttributeShape, product: Product, attributes: Attributes) -
     """Return the shape of an item for a product whose own names replace the shared names."""
     own_variant = shape.own.get(product)
     if own_variant is None:
-        names = {field: _present(table, attributes.keys()) for field, table in product.own_names.items()}
+        names = {
+            field: _present_names(table, attributes.keys()) for field, table in product.own_names.items()
+        }
         own_variant = shape.own[product] = replace(shape, **names, own={}, readings={})
     return own_variant
 
 
-def _present(table: Iterable[str], names: Set[str]) -> Names:
+def _present_names(table: Iterable[str], names: Set[str]) -> Names:
     return tuple([name for name in table if name in names])
 
 
-def metadata_of(attributes: Attributes) -> Iterator[tuple[str, str | None]]:
+def metadata_pairs(attributes: Attributes) -> Iterator[tuple[str, str | None]]:
     """
     Yield pairs of an attribute and its tag, in the order of the attributes. The tag is None for an attribute that
     holds several tags.

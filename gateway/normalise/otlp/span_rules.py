@@ -29,27 +29,27 @@ _NO_REQUEST_TYPE = "unknown"
 _NAMES_CALLS = "com.anthropic."
 
 
-def never(span: Span, shape: AttributeShape) -> str | None:
+def no_operation(span: Span, shape: AttributeShape) -> str | None:
     """Logs of the same product report its calls in full."""
     return None
 
 
-def prepares(span: Span, shape: AttributeShape) -> bool:
+def is_preparation(span: Span, shape: AttributeShape) -> bool:
     """Tracers of LlamaIndex models report the preparation of a request as a call."""
     return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
 
 
 def has_usage(span: Span, shape: AttributeShape) -> bool:
-    return semconv.first(span.attributes, shape.usage) is not None
+    return semconv.first_value(span.attributes, shape.usage) is not None
 
 
-def failed(span: Span, shape: AttributeShape) -> bool:
+def has_failed(span: Span, shape: AttributeShape) -> bool:
     if span.status_code == ERROR_CODE:
         return True
     for kind in shape.kinds:
         if kind.failure is not None and span.attributes.get(kind.failure[0]) == kind.failure[1]:
             return True
-    if shape.error and semconv.first(span.attributes, shape.error) is not None:
+    if shape.error and semconv.first_value(span.attributes, shape.error) is not None:
         return True
     return bool(shape.finish) and semconv.finished_in_error(span.attributes, shape.finish, shape.output)
 
@@ -79,7 +79,7 @@ def names_its_calls(span: Span) -> bool:
     return span.scope.name.startswith(_NAMES_CALLS)
 
 
-def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
+def operation_by_name(span: Span, shape: AttributeShape) -> str | None:
     """A span that names none, but has a model or provider, and usage or an error, is a chat."""
     attributes = span.attributes
     if (operation_name := values.text(attributes.get(semconv.OPERATION_NAME))) is not None:
@@ -94,7 +94,7 @@ def by_operation_name(span: Span, shape: AttributeShape) -> str | None:
         return None
     is_call = has_usage(span, shape)
     if not is_call and not names_its_calls(span):
-        is_call = failed(span, shape) or bool(span.events)
+        is_call = has_failed(span, shape) or bool(span.events)
     return operations.CHAT if is_call else None
 
 
@@ -106,7 +106,7 @@ def bedrock_scope(span: Span, provider: str | None, model: str | None) -> bool:
     return span.scope.name.endswith(".bedrock")
 
 
-def given(provider: str) -> Callable[[str | None, str | None], str | None]:
+def default_provider(provider: str) -> Callable[[str | None, str | None], str | None]:
     """Return a hook that fills in a missing provider."""
     return lambda stated, model: stated or provider
 
@@ -166,4 +166,4 @@ def read_credits(span: Span, call: SpanCall) -> None:
     else:
         credits = Decimal(stated).scaleb(-9)
         record.cost = decimal_text(credits * CREDIT_DOLLARS)
-        tags.put_on(record, CREDITS_TAG, decimal_text(credits))
+        tags.put_tag_on(record, CREDITS_TAG, decimal_text(credits))

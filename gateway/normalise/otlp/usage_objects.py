@@ -18,20 +18,20 @@ from msgspec import Struct
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.product import Fields
 from gateway.normalise.payload.items import UNREADABLE
-from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.payload.literal import read_literal
 from gateway.normalise.payload.provider_bodies import tier_of_traffic
 from gateway.normalise.reading import meters, regions
-from gateway.normalise.reading.meters import CachedParts, of_parts, parts_in
+from gateway.normalise.reading.meters import CachedParts, media_details, meters_of_details
 from gateway.normalise.reading.tokens import (
     CacheWrites,
     Details,
     Gemini,
     Tokens,
     Usage,
-    of_gemini,
-    of_usage,
-    of_whole,
-    settle,
+    normalise_counts,
+    tokens_of_gemini,
+    tokens_of_usage,
+    whole_if_agreeing,
 )
 from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
 from spool.identity import is_long
@@ -63,7 +63,7 @@ class LangChainParts(CacheWrites):
     def is_openai(self) -> bool:
         return not (self.text_tokens is None and self.audio_tokens is None and self.cached_tokens is None)
 
-    def details(self) -> Details:
+    def openai_details(self) -> Details:
         return Details(
             audio_tokens=self.audio_tokens,
             image_tokens=self.image_tokens,
@@ -108,38 +108,38 @@ def usage_in(written: str) -> dict[str, Any]:
     if len(written) > _LONGEST_USAGE:
         return {}
     try:
-        return _counts(decoder(UsageObject).decode(written))
+        return _counts_by_field(decoder(UsageObject).decode(written))
     except UNREADABLE:
-        return _counts(of_literal(written, UsageObject)) if written.startswith("{'") else {}
+        return _counts_by_field(read_literal(written, UsageObject)) if written.startswith("{'") else {}
 
 
-def figures(value: Any) -> Fields:
+def usage_fields(value: Any) -> Fields:
     """`usage` holds the counts as one set."""
     if not isinstance(value, dict):
         return {}
-    return {**value, "usage": _tokens_of(value)}
+    return {**value, "usage": _tokens_from_fields(value)}
 
 
 def first_counts(*usages: Any) -> dict[str, Any]:
-    read = (_counts(usage) for usage in usages if isinstance(usage, UsageObject))
+    read = (_counts_by_field(usage) for usage in usages if isinstance(usage, UsageObject))
     return next((counts for counts in read if counts), {})
 
 
 def provider_or_framework_counts(stated: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
     """Prefer the provider's own usage object if it agrees with the framework's counts."""
-    tokens = of_whole(_tokens_of(answered), _tokens_of(stated))
+    tokens = whole_if_agreeing(_tokens_from_fields(answered), _tokens_from_fields(stated))
     if tokens is None:
         return stated
     return answered | {field: number for field, number in tokens._asdict().items() if number is not None}
 
 
-def _tokens_of(fields: dict[str, Any]) -> Tokens:
+def _tokens_from_fields(fields: dict[str, Any]) -> Tokens:
     return Tokens(*[fields.get(field) for field in Tokens._fields])
 
 
-def _counts(usage: UsageObject) -> dict[str, Any]:
+def _counts_by_field(usage: UsageObject) -> dict[str, Any]:
     try:
-        tokens, total = _tokens(usage)
+        tokens, total = _tokens_and_total(usage)
     # rejected only in attributes that state counts by themselves
     except BadValue:
         return {}
@@ -148,12 +148,12 @@ def _counts(usage: UsageObject) -> dict[str, Any]:
         stated_counts["total"] = total
     if not stated_counts:
         return stated_counts
-    traffic = _either(usage.trafficType, usage.traffic_type)
+    traffic = _value_or_fallback(usage.trafficType, usage.traffic_type)
     of_vertex = None if traffic is None else tier_of_traffic(traffic)
-    return stated_counts | _tier(usage.service_tier, of_vertex) | _geography(usage)
+    return stated_counts | _tier_field(usage.service_tier, of_vertex) | _region_field(usage)
 
 
-def _tier(*stated: Any) -> dict[str, Any]:
+def _tier_field(*stated: Any) -> dict[str, Any]:
     """
     OpenAI states the tier next to the usage, and Anthropic inside it. Values such as "auto" are not a tier.
     """
@@ -163,39 +163,43 @@ def _tier(*stated: Any) -> dict[str, Any]:
     return {} if tier is None else {"service_tier": tier}
 
 
-def _geography(usage: UsageObject) -> dict[str, Any]:
-    region = regions.name_of(usage.inference_geo)
+def _region_field(usage: UsageObject) -> dict[str, Any]:
+    region = regions.normal_region_name(usage.inference_geo)
     return {} if region is None else {"region": region}
 
 
-def _tokens(usage: UsageObject) -> tuple[Tokens, int | None]:
+def _tokens_and_total(usage: UsageObject) -> tuple[Tokens, int | None]:
     stated = usage.total_tokens if usage.total_tokens is not None else usage.totalTokens
     total = count(stated, "total_tokens")
     inputs, outputs = usage.input_token_details, usage.output_token_details
     if isinstance(inputs, LangChainParts) and inputs.is_openai:
-        return _of_realtime(usage, inputs), total
+        return _realtime_tokens(usage, inputs), total
     if isinstance(inputs, LangChainParts) or isinstance(outputs, LangChainParts):
-        return _of_langchain(usage, total), total
+        return _langchain_tokens(usage, total), total
     if usage.promptTokenCount is not None or usage.prompt_token_count is not None:
-        gemini = Gemini(*[_either(*spellings) for spellings in _of_both_spellings(usage)])
-        gemini.promptTokensDetails = _either(usage.promptTokensDetails, usage.prompt_tokens_details)
-        gemini.toolUsePromptTokensDetails = _either(
+        gemini = Gemini(*[_value_or_fallback(*spellings) for spellings in _gemini_spellings(usage)])
+        gemini.promptTokensDetails = _value_or_fallback(
+            usage.promptTokensDetails, usage.prompt_tokens_details
+        )
+        gemini.toolUsePromptTokensDetails = _value_or_fallback(
             usage.toolUsePromptTokensDetails, usage.tool_use_prompt_tokens_details
         )
-        gemini.candidatesTokensDetails = _either(
+        gemini.candidatesTokensDetails = _value_or_fallback(
             usage.candidatesTokensDetails, usage.candidates_tokens_details
         )
-        gemini.responseTokensDetails = _either(usage.responseTokensDetails, usage.response_tokens_details)
-        gemini.cacheTokensDetails = _either(usage.cacheTokensDetails, usage.cache_tokens_details)
-        total = count(_either(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
+        gemini.responseTokensDetails = _value_or_fallback(
+            usage.responseTokensDetails, usage.response_tokens_details
+        )
+        gemini.cacheTokensDetails = _value_or_fallback(usage.cacheTokensDetails, usage.cache_tokens_details)
+        total = count(_value_or_fallback(usage.totalTokenCount, usage.total_token_count), "totalTokenCount")
         # reasoning that appears only in the total is found later by the model name
         if gemini.thoughtsTokenCount is not None:
             gemini.totalTokenCount = total
-        return of_gemini(gemini), total
-    return of_usage(usage), total
+        return tokens_of_gemini(gemini), total
+    return tokens_of_usage(usage), total
 
 
-def _of_both_spellings(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
+def _gemini_spellings(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
     return (
         (usage.promptTokenCount, usage.prompt_token_count),
         (usage.candidatesTokenCount, usage.candidates_token_count),
@@ -205,34 +209,34 @@ def _of_both_spellings(usage: UsageObject) -> tuple[tuple[Any, Any], ...]:
     )
 
 
-def _either(value: Any, fallback: Any) -> Any:
+def _value_or_fallback(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
-def _of_realtime(usage: UsageObject, inputs: LangChainParts) -> Tokens:
+def _realtime_tokens(usage: UsageObject, inputs: LangChainParts) -> Tokens:
     plain = Usage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         total_tokens=usage.total_tokens,
-        input_tokens_details=inputs.details(),
-        output_tokens_details=nested(usage.output_token_details, LangChainParts).details(),
+        input_tokens_details=inputs.openai_details(),
+        output_tokens_details=nested(usage.output_token_details, LangChainParts).openai_details(),
     )
-    return of_usage(plain)
+    return tokens_of_usage(plain)
 
 
-def _of_langchain(usage: UsageObject, total: int | None) -> Tokens:
+def _langchain_tokens(usage: UsageObject, total: int | None) -> Tokens:
     inputs = nested(usage.input_token_details, LangChainParts)
     outputs = nested(usage.output_token_details, LangChainParts)
     stated = Tokens(
         count(usage.input_tokens, "input_tokens"),
         count(usage.output_tokens, "output_tokens"),
         count(inputs.cache_read, "cache_read"),
-        count(inputs.cache_creation, "cache_creation") or inputs.total(),
+        count(inputs.cache_creation, "cache_creation") or inputs.total_tokens(),
         count(outputs.reasoning, "reasoning"),
-        inputs.one_hour(),
+        inputs.one_hour_tokens(),
         _langchain_parts(inputs, outputs),
     )
-    return settle(stated, total=total)
+    return normalise_counts(stated, total=total)
 
 
 def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.Meters:
@@ -243,7 +247,7 @@ def _langchain_parts(inputs: LangChainParts, outputs: LangChainParts) -> meters.
         for kind, number in (("audio", parts.audio), ("image", parts.image), ("video", parts.video))
         if number is not None
     }
-    return meters.of_numbers(media_tokens) if any(media_tokens.values()) else None
+    return meters.valid_meters(media_tokens) if any(media_tokens.values()) else None
 
 
 # --- Responses -----------------------------------------------------------------------------------------------
@@ -303,8 +307,8 @@ def answer_in(written: str) -> dict[str, Any]:
         return {}
     try:
         if written.startswith("["):
-            return _of_messages(_messages.decode(written))
-        return _of_answer(_answers.decode(written))
+            return _read_messages(_messages.decode(written))
+        return _read_answer(_answers.decode(written))
     except UNREADABLE:
         return {}
 
@@ -314,14 +318,14 @@ def answer_id(*stated: Any) -> str | None:
     return next((id for id in stated if _is_unique(id)), None)
 
 
-def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
+def _read_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     """
     A list of one complete response is read as that response, because OpenAI's agents for JavaScript write it
     in this form. Other lists may hold ids of single messages, so only ids that a provider gave to a whole
     response count.
     """
     if len(messages) == 1:
-        fields = _of_answer(messages[0])
+        fields = _read_answer(messages[0])
         if "response_id" in fields and _is_whole(messages[0], fields):
             return fields
     message_ids = {
@@ -330,9 +334,9 @@ def _of_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     return {"response_id": message_ids.pop()} if len(message_ids) == 1 else {}
 
 
-def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
+def _read_answer(answer: ProviderAnswer) -> dict[str, Any]:
     if answer.generations is not None:
-        return _of_generations(answer)
+        return _read_generations(answer)
     fields = first_counts(answer.usage, answer.usageMetadata, answer.usage_metadata)
     metadata = nested(answer.response_metadata, AnswerMetadata)
     stated = next(
@@ -342,7 +346,7 @@ def _of_answer(answer: ProviderAnswer) -> dict[str, Any]:
         fields["response_id"] = metadata.id
     elif _is_given(stated) or (_is_unique(stated) and _is_whole(answer, fields)):
         fields["response_id"] = stated
-    return _tier(answer.service_tier, metadata.service_tier) | fields
+    return _tier_field(answer.service_tier, metadata.service_tier) | fields
 
 
 def _is_whole(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
@@ -350,7 +354,7 @@ def _is_whole(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
     return is_counted and any((answer.model, answer.modelVersion, answer.model_version))
 
 
-def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
+def _read_generations(answer: ProviderAnswer) -> dict[str, Any]:
     """The counts of several prompts do not belong to one message."""
     counts: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
@@ -366,7 +370,7 @@ def _of_generations(answer: ProviderAnswer) -> dict[str, Any]:
                 tiers.append(metadata.service_tier)
                 counts = counts or first_counts(message.usage_metadata, metadata.usage, metadata.token_usage)
         ids.append(whole.id)
-    counts = _tier(*tiers) | (counts or first_counts(whole.usage, whole.token_usage))
+    counts = _tier_field(*tiers) | (counts or first_counts(whole.usage, whole.token_usage))
     response_id = next((id for id in ids if _is_given(id)), None)
     return counts if response_id is None else {**counts, "response_id": response_id}
 
@@ -386,7 +390,7 @@ _DEEPEST = 6
 _PAIR = re.compile(r"""['"](\w{1,64})['"]\s*:\s*(-?[0-9]{1,20}(?:\.[0-9]{1,20})?)(?![\w.])""")
 
 
-def counts(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
+def counts_by_field(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
     """The first name of a field that has a number counts."""
     stated_counts: dict[str, Any] = {}
     for field, keys in names.items():
@@ -417,11 +421,13 @@ def openai_usage(usage: dict[str, Any]) -> Fields:
     }
     inputs = object_in(usage, f"{input_side}_tokens_details")
     outputs = object_in(usage, f"{output_side}_tokens_details")
-    media_meters = of_parts(parts_in(inputs), parts_in(outputs), whole_cache=inputs.get("cached_tokens"))
+    media_meters = meters_of_details(
+        media_details(inputs), media_details(outputs), whole_cache=inputs.get("cached_tokens")
+    )
     return {
-        **counts(usage, totals),
-        **counts(inputs, {"cache_read": ("cached_tokens",), "cache_write": ("cache_write_tokens",)}),
-        **counts(outputs, {"reasoning": ("reasoning_tokens",)}),
+        **counts_by_field(usage, totals),
+        **counts_by_field(inputs, {"cache_read": ("cached_tokens",), "cache_write": ("cache_write_tokens",)}),
+        **counts_by_field(outputs, {"reasoning": ("reasoning_tokens",)}),
         **({} if media_meters is None else {"meters": media_meters}),
     }
 

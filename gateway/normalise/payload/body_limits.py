@@ -26,16 +26,16 @@ TURN: Final = b""  # readers yield it so that the event loop gets a turn
 Hold = Callable[[int], None]
 
 
-def unbounded(_: int) -> None: ...
+def hold_nothing(_: int) -> None: ...
 
 
 class SliceClock:
     """Measures work that has no bytes."""
 
     def __init__(self) -> None:
-        self.begin()
+        self.begin_slice()
 
-    def begin(self) -> None:
+    def begin_slice(self) -> None:
         self._until = time.monotonic() + SLICE_S
 
     def is_over(self) -> bool:
@@ -49,7 +49,7 @@ class Allowance:
     `hold` is called with the memory that items need beyond the bytes of the body.
     """
 
-    def __init__(self, max_items: int = MAX_ITEMS, hold: Hold = unbounded) -> None:
+    def __init__(self, max_items: int = MAX_ITEMS, hold: Hold = hold_nothing) -> None:
         self.max_items = max_items
         self.hold = hold
         self._items = 0
@@ -57,17 +57,17 @@ class Allowance:
         self._worked = 0
         self._began: float | None = None  # of the current slice
 
-    def again(self) -> Allowance:
+    def next_pass(self) -> Allowance:
         """The memory of the items is not reserved again."""
         return Allowance(self.max_items)
 
-    def ahead(self) -> Allowance:
+    def counting_pass(self) -> Allowance:
         """Limit only the number of items, in a pass that counts the rest of the body before decoding."""
-        walk = self.again()
+        walk = self.next_pass()
         walk._items = self._items
         return walk
 
-    def count(self, items: int, size: int) -> None:
+    def count_items(self, items: int, size: int) -> None:
         """
         `size` is that of all items. Raises Refusal 413 if there are too many, and 503 if there is no memory.
         """
@@ -118,13 +118,13 @@ def check_count(
     """
     if not is_packed and not (yield from may_hold_more(body, allowance.max_items)):
         return False
-    counted = allowance.ahead()
+    counted = allowance.counting_pass()
     try:
         for item in items():
             if not len(item):
                 yield
                 continue
-            counted.count(1, len(item))
+            counted.count_items(1, len(item))
             if counted.is_due(len(item)):
                 yield
     except BadPayload:

@@ -18,15 +18,15 @@ import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.payload.body_limits import TURN, Allowance
-from gateway.normalise.payload.json_cut import find
+from gateway.normalise.payload.json_cut import find_in_windows
 from gateway.normalise.payload.json_pieces import (
     PASSED_OVER,
     ValueEnds,
-    clean,
-    elements_of,
+    clean_json,
     is_document,
-    members_in,
-    piece,
+    iterate_members,
+    split_array,
+    text_piece,
 )
 
 Raw = bytes | msgspec.Raw
@@ -68,7 +68,7 @@ def check_containers(body: bytes, most: int) -> None:
         )
 
 
-def unmarked(body: bytes) -> bytes:
+def remove_byte_order_mark(body: bytes) -> bytes:
     return body.removeprefix(_BOM)
 
 
@@ -77,32 +77,32 @@ def items(body: bytes) -> Iterator[Raw]:
     Yield the items of a body, with TURN now and then. Raises BadPayload, at once or while iterating, if the
     body is not JSON or is incomplete.
     """
-    body = unmarked(body)
+    body = remove_byte_order_mark(body)
     if body.startswith(GZIP_MAGIC):
         raise BadPayload("the body is gzip; send Content-Encoding: gzip")
     first = body.lstrip()[:1]
     if first == b"[":
-        return _elements(body)
+        return _split_elements(body)
     if first == b"{":
-        return _documents(body)
+        return _split_documents(body)
     # the first line may be a null, as LiteLLM writes it, or a greeting, as in some logs
     if _has_object_line(body):
-        return _lines(body)
+        return _split_lines(body)
     raise BadPayload("the body is not a JSON object, a JSON array or JSON lines")
 
 
-def array(raw: Raw) -> Iterator[Raw]:
+def array_elements(raw: Raw) -> Iterator[Raw]:
     """Yield the elements, with TURN now and then. Any other value is the only element."""
-    return _elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
+    return _split_elements(bytes(raw)) if first_sign(raw) == b"[" else iter((raw,))
 
 
 def array_in(raw: Raw, name: str) -> Iterator[Raw]:
     """A large object is split without copying the array."""
     if len(raw) < _AT_ONCE:
-        return array(peek(raw)[name])
+        return array_elements(peek(raw)[name])
     text = object_text(raw)
     *_, array_begin = (begin for member, begin, _ in members_at(text, text.index(b"{")) if member == name)
-    return elements_of(text, array_begin)
+    return split_array(text, array_begin)
 
 
 def is_null(raw: Raw) -> bool:
@@ -126,7 +126,7 @@ def decode(raw: Raw, decoder: msgspec.json.Decoder[T]) -> T:
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return decoder.decode(clean(raw))
+        return decoder.decode(clean_json(raw))
 
 
 def peek(raw: Raw) -> dict[str, msgspec.Raw]:
@@ -149,12 +149,12 @@ def members_of(raw: Raw) -> Iterator[tuple[str, msgspec.Raw]]:
     the object is incomplete.
     """
     text = object_text(raw)
-    return ((name, piece(text, begin, end)) for name, begin, end in members_at(text, text.index(b"{")))
+    return ((name, text_piece(text, begin, end)) for name, begin, end in members_at(text, text.index(b"{")))
 
 
 def members_at(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
     """Yield name, start and end of each member. The number is limited as in `members_of`."""
-    return islice(members_in(text, place), _MOST_MEMBERS)
+    return islice(iterate_members(text, place), _MOST_MEMBERS)
 
 
 def object_text(raw: Raw) -> bytes:
@@ -162,10 +162,10 @@ def object_text(raw: Raw) -> bytes:
     text = bytes(raw)
     if text.lstrip()[:1] != b"{":
         raise msgspec.ValidationError("Expected `object`")
-    return text if is_document(text) else clean(text)
+    return text if is_document(text) else clean_json(text)
 
 
-def problem(error: Exception) -> str:
+def problem_text(error: Exception) -> str:
     """Name a field or an offset, never a value."""
     if isinstance(error, RecursionError):
         return "nested too deeply"
@@ -203,7 +203,7 @@ def inflate(packed: bytes, max_bytes: int) -> Generator[bytes, None, bytes]:
     return b"".join(parts)
 
 
-def base64(text: str) -> Generator[bytes, None, bytes]:
+def decode_base64(text: str) -> Generator[bytes, None, bytes]:
     """Yield TURN now and then. Raises ValueError if it is not base64."""
     parts: list[bytes] = []
     for start in range(0, len(text), _STEP):
@@ -219,23 +219,23 @@ def base64(text: str) -> Generator[bytes, None, bytes]:
     return b"".join(parts)
 
 
-def _elements(body: bytes) -> Iterator[Raw]:
+def _split_elements(body: bytes) -> Iterator[Raw]:
     if len(body) <= _AT_ONCE:
         try:
             return iter(_array.decode(body))
         except UNREADABLE:
             pass
-    return _lines(body) if is_document(_first_of_lines(body)) else _only_array(body)
+    return _split_lines(body) if is_document(_first_line(body)) else _only_array(body)
 
 
 def _only_array(body: bytes) -> Iterator[Raw]:
-    behind = yield from elements_of(body, body.index(b"["))
+    behind = yield from split_array(body, body.index(b"["))
     if behind.strip():
         raise BadPayload("there is data after the JSON array")
 
 
-def _documents(body: bytes) -> Iterator[Raw]:
-    documents = _clean_documents(body) or _clean_documents(clean(body))
+def _split_documents(body: bytes) -> Iterator[Raw]:
+    documents = _clean_documents(body) or _clean_documents(clean_json(body))
     if documents is None:
         raise BadPayload("the body is not valid JSON")
     return documents
@@ -246,11 +246,11 @@ def _clean_documents(body: bytes) -> Iterator[Raw] | None:
     if is_document(body):
         return iter((body,))
     if _has_object_line(body):
-        return _lines(body)
-    return _run(body) if _begins_run(body) else None
+        return _split_lines(body)
+    return _split_run(body) if _begins_run(body) else None
 
 
-def _lines(body: bytes) -> Iterator[Raw]:
+def _split_lines(body: bytes) -> Iterator[Raw]:
     offset = number = 0
     while offset < len(body):
         number += 1
@@ -261,47 +261,47 @@ def _lines(body: bytes) -> Iterator[Raw]:
         offset = end + 1 if end >= 0 else len(body)
         if line[:1] == b"[":
             try:
-                yield from _elements(line)
+                yield from _split_elements(line)
             except BadPayload:  # a bad line is rejected as one item
                 yield line
         elif b"}{" in line and not is_document(line):
-            yield from _run(line)
+            yield from _split_run(line)
         elif line:
             yield line
 
 
-def _run(text: bytes) -> Iterator[bytes]:
+def _split_run(text: bytes) -> Iterator[bytes]:
     """
     Yield objects without separators between them, as Firehose and CloudWatch write them. If one is invalid,
     the rest of the text from there is one piece.
     """
     ends, offset = ValueEnds(text), 0
-    while (end := ends.behind(offset)) is not None and text[end : end + 1] == b"{":
+    while (end := ends.next_token_place(offset)) is not None and text[end : end + 1] == b"{":
         yield text[offset:end].strip()
         offset = end
     yield text[offset:].strip()
 
 
 def _begins_run(text: bytes) -> bool:
-    end = ValueEnds(text).behind(0)
+    end = ValueEnds(text).next_token_place(0)
     return end is not None and text[end : end + 1] == b"{"
 
 
 def _has_object_line(body: bytes) -> bool:
     # Only lines that start with a brace count, because a document that is printed over several lines
     # has indented lines.
-    offset = 0 if body.startswith(b"{") else find(body, b"\n{") + 1
+    offset = 0 if body.startswith(b"{") else find_in_windows(body, b"\n{") + 1
     for _ in range(_LINES_TRIED):
         end = body.find(b"\n", offset)
         if body[offset : offset + 1] == b"{" and is_document(body[offset : len(body) if end < 0 else end]):
             return True
-        offset = find(body, b"\n{", end) + 1 if end >= 0 else 0
+        offset = find_in_windows(body, b"\n{", end) + 1 if end >= 0 else 0
         if not offset:
             return False
     return False
 
 
-def _first_of_lines(body: bytes) -> bytes:
+def _first_line(body: bytes) -> bytes:
     text = body.strip()
     return text[: max(0, text.find(b"\n"))]
 
@@ -314,7 +314,7 @@ MAX_WHOLE: Final = 256 * 1024 * 1024
 class Unfolding:
     def __init__(self, allowance: Allowance) -> None:
         self._hold = allowance.hold
-        self._allowance = allowance.again()
+        self._allowance = allowance.next_pass()
         self._left = MAX_WHOLE
 
     def take_off(self, wrapper: Raw) -> Iterator[bytes]:
@@ -322,7 +322,7 @@ class Unfolding:
         Count even an empty wrapper as an item, because it takes work. Yield TURN when the event loop is due a
         turn.
         """
-        self._allowance.count(1, len(wrapper))
+        self._allowance.count_items(1, len(wrapper))
         if self._allowance.is_due(len(wrapper)):
             yield TURN
 
@@ -333,21 +333,21 @@ class Unfolding:
         Raises ValueError if the data is not base64 or not gzip, TooBig if the piece is too large, and Refusal
         if the pieces of the body together are too large.
         """
-        body = yield from base64(packed)
+        body = yield from decode_base64(packed)
         if body.startswith(GZIP_MAGIC):
-            body = yield from self._inflated(body)
-        self._count(len(body))
+            body = yield from self._inflate_piece(body)
+        self._count_unfolded(len(body))
         self._hold(len(body))
         return body
 
-    def _inflated(self, packed: bytes) -> Generator[bytes, None, bytes]:
+    def _inflate_piece(self, packed: bytes) -> Generator[bytes, None, bytes]:
         try:
             return (yield from inflate(packed, MAX_PIECE))
         except TooBig:
-            self._count(MAX_PIECE)
+            self._count_unfolded(MAX_PIECE)
             raise
 
-    def _count(self, size: int) -> None:
+    def _count_unfolded(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             unfolded = f"The packed data in the body expands to more than {MAX_WHOLE} bytes"

@@ -50,7 +50,7 @@ class Stretches(Sequence[JsonItem]):
         self._windows = array("Q")  # start, end and number of elements of each window
         self._count = 0
 
-    def add(self, begin: int, end: int, count: int) -> None:
+    def add_window(self, begin: int, end: int, count: int) -> None:
         self._windows.extend((begin, end, count))
         self._count += count
 
@@ -84,17 +84,17 @@ class JsonCut:
         self._view = memoryview(body)
         self._allowance = allowance
 
-    def whole(self, read: Reader) -> Generator[bytes, None, Any]:
-        value, end = yield from read(self._after(_BLANK, 0))
-        end = self._after(_BLANK, end)
+    def read_document(self, read: Reader) -> Generator[bytes, None, Any]:
+        value, end = yield from read(self._skip_matching(_BLANK, 0))
+        end = self._skip_matching(_BLANK, end)
         if end != len(self.body):
-            raise self._broken(end)
+            raise self._syntax_error(end)
         return value
 
     def passed_over(self, at: int) -> Generator[bytes, None, int]:
-        return self._end(at, 1)
+        return self._value_end(at, 1)
 
-    def members(
+    def read_members(
         self, at: int, read: Mapping[bytes, Reader], where: str = "", *, depth: int = 0
     ) -> Read[dict[bytes, Any]]:
         """
@@ -105,9 +105,9 @@ class JsonCut:
         """
         if self._is_null(at):
             return {}, at + 4
-        self._check(at, b"{", where)
+        self._check_bracket(at, b"{", where)
         values: dict[bytes, Any] = {}
-        at = self._after(_BLANK, at + 1)
+        at = self._skip_matching(_BLANK, at + 1)
         if self._sign(at) == b"}":
             return values, at + 1
         alone, next_alone, border = 2, 2, b""
@@ -120,44 +120,44 @@ class JsonCut:
             alone -= 1
             name_match = _NAME.match(self.body, at, at + LONGEST_NAME)
             if name_match is None:
-                raise self._broken(at)
-            begin = self._after(_BLANK, name_match.end())
+                raise self._syntax_error(at)
+            begin = self._skip_matching(_BLANK, name_match.end())
             reader = read.get(name_match[1])
             if reader is not None:
                 values[name_match[1]], at = yield from reader(begin)
             else:
-                at = yield from self._end(begin, depth)
+                at = yield from self._value_end(begin, depth)
                 if not depth:
                     values[name_match[1]] = self._view[begin:at]
-            self._allowance.count(1, at - begin)
+            self._allowance.count_items(1, at - begin)
             if self._allowance.is_due(at - begin):
                 yield TURN
             end = at
-            at, is_last = self._behind(end, b"}")
+            at, is_last = self._next_place(end, b"}")
             if is_last:
                 return values, at
             border = self.body[end : at + 1]
 
-    def each(self, at: int, read: Reader, where: str = "") -> Read[list[Any]]:
+    def read_elements(self, at: int, read: Reader, where: str = "") -> Read[list[Any]]:
         values: list[Any] = []
         if self._is_null(at):
             return values, at + 4
-        self._check(at, b"[", where)
-        at = self._after(_BLANK, at + 1)
+        self._check_bracket(at, b"[", where)
+        at = self._skip_matching(_BLANK, at + 1)
         if self._sign(at) == b"]":
             return values, at + 1
         while True:
             begin = at
             value, at = yield from read(at)
             values.append(value)
-            self._allowance.count(1, at - begin)
+            self._allowance.count_items(1, at - begin)
             if self._allowance.is_due(at - begin):
                 yield TURN
-            at, is_last = self._behind(at, b"]")
+            at, is_last = self._next_place(at, b"]")
             if is_last:
                 return values, at
 
-    def elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
+    def locate_elements(self, at: int, where: str = "", depth: int = 0) -> Read[Stretches]:
         """
         Return the elements of an array for later reading. Null counts as an empty array. If `depth` is above
         0, the elements are only skipped.
@@ -165,8 +165,8 @@ class JsonCut:
         stretches = Stretches(self._view)
         if self._is_null(at):
             return stretches, at + 4
-        self._check(at, b"[", where)
-        at = self._after(_BLANK, at + 1)
+        self._check_bracket(at, b"[", where)
+        at = self._skip_matching(_BLANK, at + 1)
         if self._sign(at) == b"]":
             return stretches, at + 1
         alone, next_alone = 2, 2  # parse the first two elements one by one, because they show the separator
@@ -175,36 +175,36 @@ class JsonCut:
             begin = at
             count = 0
             if alone == 0:
-                at, count = self._window(begin, border, is_kept=not depth)
+                at, count = self._window_end(begin, border, is_kept=not depth)
             if count == 0:
                 if alone == 0:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
-                at, count = (yield from self._end(begin, depth)), 1
+                at, count = (yield from self._value_end(begin, depth)), 1
                 alone -= 1
             if not depth:
-                stretches.add(begin, at, count)
+                stretches.add_window(begin, at, count)
             # elements skipped in windows are not counted, because they take no memory
             if not depth or count == 1:
-                self._allowance.count(count, at - begin)
+                self._allowance.count_items(count, at - begin)
             if self._allowance.is_due(at - begin, count):
                 yield TURN
             end = at
-            at, is_last = self._behind(end, b"]")
+            at, is_last = self._next_place(end, b"]")
             if is_last:
                 return stretches, at
             border = self.body[end - 1 : at + _HEAD]
 
-    def _behind(self, end: int, bracket: bytes) -> tuple[int, bool]:
+    def _next_place(self, end: int, bracket: bytes) -> tuple[int, bool]:
         """Return also whether the element or member was the last."""
-        at = self._after(_BLANK, end)
+        at = self._skip_matching(_BLANK, end)
         sign = self._sign(at)
         if sign == bracket:
             return at + 1, True
         if sign != b",":
-            raise self._broken(at)
-        return self._after(_BLANK, at + 1), False
+            raise self._syntax_error(at)
+        return self._skip_matching(_BLANK, at + 1), False
 
-    def _window(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
+    def _window_end(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
         """The number of elements is 0 if none ends in the window."""
         end = begin + WINDOW
         for _ in range(_TRIES):
@@ -237,7 +237,7 @@ class JsonCut:
             return end + len(border) - 1
         return at
 
-    def _end(self, begin: int, depth: int) -> Generator[bytes, None, int]:
+    def _value_end(self, begin: int, depth: int) -> Generator[bytes, None, int]:
         window = self._view[begin : begin + WINDOW]
         is_cut = begin + WINDOW < len(self.body)
         try:
@@ -248,14 +248,14 @@ class JsonCut:
             offset = error_offset(error)
             # The message "trailing characters" proves that the text before the offset is valid. With any
             # other message, parse that text again.
-            if offset is not None and ("trailing" in str(error) or parses(window[: offset - 1])):
+            if offset is not None and ("trailing" in str(error) or is_valid_json(window[: offset - 1])):
                 return begin + offset - 1
             if not is_cut or (offset is not None and offset < len(window) - _LONGEST_TOKEN):
-                raise self._broken(begin + (offset or len(window))) from None
+                raise self._syntax_error(begin + (offset or len(window))) from None
             # Otherwise the text is incomplete only at the end of the window. Errors after the window
             # are found later.
         else:
-            return self._after(_NUMBER, begin + len(window)) if is_cut else begin + len(window)
+            return self._skip_matching(_NUMBER, begin + len(window)) if is_cut else begin + len(window)
         yield TURN
         if depth == _DEPTH:
             raise BadPayload("body: nested too deeply")
@@ -263,12 +263,12 @@ class JsonCut:
             case b'"':
                 return (yield from self._end_of_text(begin))
             case b"[":
-                _, end = yield from self.elements(begin, depth=depth + 1)
+                _, end = yield from self.locate_elements(begin, depth=depth + 1)
                 return end
             case b"{":
-                _, end = yield from self.members(begin, {}, depth=depth + 1)
+                _, end = yield from self.read_members(begin, {}, depth=depth + 1)
                 return end
-        raise self._broken(begin)
+        raise self._syntax_error(begin)
 
     def _end_of_text(self, begin: int) -> Generator[bytes, None, int]:
         end = yield from _text_end(self.body, begin)
@@ -276,7 +276,7 @@ class JsonCut:
             raise BadPayload("body: not valid JSON (it ends too early)")
         return end
 
-    def _check(self, at: int, bracket: bytes, where: str) -> None:
+    def _check_bracket(self, at: int, bracket: bytes, where: str) -> None:
         if self._sign(at) != bracket:
             raise BadPayload(f"{where or 'body'}: has the wrong type")
 
@@ -286,15 +286,15 @@ class JsonCut:
     def _sign(self, at: int) -> bytes:
         return self.body[at : at + 1]
 
-    def _after(self, what: re.Pattern[bytes], at: int) -> int:
-        return after(what, self.body, at)
+    def _skip_matching(self, what: re.Pattern[bytes], at: int) -> int:
+        return skip_matching(what, self.body, at)
 
     @staticmethod
-    def _broken(at: int) -> BadPayload:
+    def _syntax_error(at: int) -> BadPayload:
         return BadPayload(f"body: not valid JSON (byte {at})")
 
 
-def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
+def skip_matching(what: re.Pattern[bytes], text: bytes, at: int) -> int:
     """Skip what a repeating pattern matches, one window at a time."""
     while True:
         match = what.match(text, at, at + WINDOW)
@@ -304,7 +304,7 @@ def after(what: re.Pattern[bytes], text: bytes, at: int) -> int:
         at = match.end()
 
 
-def find(text: bytes, sign: bytes, begin: int = 0) -> int:
+def find_in_windows(text: bytes, sign: bytes, begin: int = 0) -> int:
     """Search at most one window per call of the parser."""
     while True:
         stop = begin + WINDOW
@@ -316,7 +316,7 @@ def find(text: bytes, sign: bytes, begin: int = 0) -> int:
 
 def end_of_text(text: bytes, begin: int) -> int | None:
     """Return None if the string never ends."""
-    return finished(_text_end(text, begin))
+    return run_to_end(_text_end(text, begin))
 
 
 def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
@@ -337,7 +337,7 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
     return None
 
 
-def finished(work: Generator[bytes, None, T]) -> T:
+def run_to_end(work: Generator[bytes, None, T]) -> T:
     """Ignore the pauses of a generator."""
     while True:
         try:
@@ -353,7 +353,7 @@ def error_offset(error: msgspec.DecodeError) -> int | None:
     return None if match is None else int(match[1])
 
 
-def parses(text: bytes | memoryview | msgspec.Raw) -> bool:
+def is_valid_json(text: bytes | memoryview | msgspec.Raw) -> bool:
     try:
         _document.decode(text)
     except (msgspec.DecodeError, RecursionError):

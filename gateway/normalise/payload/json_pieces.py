@@ -16,11 +16,11 @@ from gateway.normalise.payload.json_cut import (
     LONGEST_NAME,
     WINDOW,
     JsonCut,
-    after,
     end_of_text,
-    find,
-    finished,
-    parses,
+    find_in_windows,
+    is_valid_json,
+    run_to_end,
+    skip_matching,
 )
 
 # Limit of bytes added when invalid UTF-8 is replaced. Without this limit, a body could triple its size.
@@ -42,10 +42,10 @@ _HALVES = re.compile(rb"(?:" + _HIGH + rb"(?!" + _LOW + rb")|" + _LOW + rb"){1,4
 _HALF_BYTES: Final = 6
 
 
-def clean(raw: bytes | msgspec.Raw) -> bytes:
+def clean_json(raw: bytes | msgspec.Raw) -> bytes:
     """Replace NaN and Infinity by null, and lone surrogates and invalid UTF-8 by U+FFFD."""
-    text = _in_utf8(bytes(raw))
-    if all(find(text, sign) < 0 for sign in _SIGNS):
+    text = _replace_invalid_utf8(bytes(raw))
+    if all(find_in_windows(text, sign) < 0 for sign in _SIGNS):
         return text
     view, cleaned = memoryview(text), BytesIO()
     offset, is_text = 0, False
@@ -67,7 +67,7 @@ def clean(raw: bytes | msgspec.Raw) -> bytes:
     return cleaned.getvalue()
 
 
-def _in_utf8(text: bytes) -> bytes:
+def _replace_invalid_utf8(text: bytes) -> bytes:
     """Replace each byte that is not UTF-8 by U+FFFD, which takes three bytes, unless there are too many."""
     if text.isascii():
         return text
@@ -94,12 +94,12 @@ _MARK = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{},]', re.DOTALL)
 def is_document(text: bytes | msgspec.Raw) -> bool:
     if len(text) > WINDOW:
         body = bytes(text)
-        end = ValueEnds(body).of(len(body) - len(body.lstrip()))
+        end = ValueEnds(body).value_end(len(body) - len(body.lstrip()))
         return end is not None and not body[end:].strip()
-    return parses(text)
+    return is_valid_json(text)
 
 
-def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
+def split_array(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None, bytes]:
     """
     Split an array, even a large one or one that a strict parser rejects.
 
@@ -110,17 +110,17 @@ def elements_of(body: bytes, place: int) -> Generator[bytes | msgspec.Raw, None,
     end, place = place, place + 1
     passed_over = 0
     while body[end : end + 1] != b"]":
-        border = ends.border(place)
+        border = ends.element_border(place)
         if border is None and not is_cleaned:
             # clean all remaining elements together, because an error usually repeats in most elements
             is_cleaned = True
-            cleaned = clean(b"[" + body[place:])
-            if ValueEnds(cleaned).of(0) is not None:
+            cleaned = clean_json(b"[" + body[place:])
+            if ValueEnds(cleaned).value_end(0) is not None:
                 body, end, place = cleaned, 0, 1
                 ends, marks = ValueEnds(body), _Marks(body)
                 continue
         end = (yield from _counted_end(place, marks)) if border is None else border
-        if len(element := piece(body, place, end)):
+        if len(element := text_piece(body, place, end)):
             yield element
         else:
             passed_over += 1
@@ -135,26 +135,26 @@ class ValueEnds:
         self._text = text
         self._cut = JsonCut(text, Allowance(len(text) + 1))
 
-    def of(self, place: int) -> int | None:
+    def value_end(self, place: int) -> int | None:
         """Return None if the value is invalid."""
         try:
-            return finished(self._cut.passed_over(place))
+            return run_to_end(self._cut.passed_over(place))
         except BadPayload:
             return None
 
-    def behind(self, place: int) -> int | None:
+    def next_token_place(self, place: int) -> int | None:
         """Return None at the end of the text, or if the value is invalid."""
-        end = self.of(self.begin(place))
-        end = None if end is None else self.begin(end)
+        end = self.value_end(self.value_begin(place))
+        end = None if end is None else self.value_begin(end)
         return None if end == len(self._text) else end
 
-    def border(self, place: int) -> int | None:
+    def element_border(self, place: int) -> int | None:
         """Return the comma or bracket after an element, or None if the element is invalid."""
-        end = self.behind(place)
+        end = self.next_token_place(place)
         return None if end is None or self._text[end : end + 1] not in (b",", b"]") else end
 
-    def begin(self, place: int) -> int:
-        return after(_BLANK, self._text, place)
+    def value_begin(self, place: int) -> int:
+        return skip_matching(_BLANK, self._text, place)
 
 
 class _Marks:
@@ -164,7 +164,7 @@ class _Marks:
         self._body = body
         self._expression = _MARK
 
-    def behind(self, place: int) -> Iterator[re.Match[bytes]]:
+    def marks_from(self, place: int) -> Iterator[re.Match[bytes]]:
         while place < len(self._body):
             stop = place + WINDOW
             for mark in self._expression.finditer(self._body, place, stop):
@@ -181,7 +181,7 @@ class _Marks:
 
 def _counted_end(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
     depth = 0
-    for number, mark in enumerate(marks.behind(offset), start=1):
+    for number, mark in enumerate(marks.marks_from(offset), start=1):
         if number % _MARKS == 0:
             yield TURN
         sign = mark[0]
@@ -191,23 +191,23 @@ def _counted_end(offset: int, marks: _Marks) -> Generator[bytes, None, int]:
     raise BadPayload("the JSON array is incomplete")
 
 
-def piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
+def text_piece(text: bytes, begin: int, end: int) -> msgspec.Raw:
     """Do not copy a large part, so it may have trailing whitespace."""
     if end - begin < _SMALL:
         return msgspec.Raw(text[begin:end].strip())
-    return msgspec.Raw(memoryview(text)[after(_BLANK, text, begin) : end])
+    return msgspec.Raw(memoryview(text)[skip_matching(_BLANK, text, begin) : end])
 
 
-def members_in(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
+def iterate_members(text: bytes, place: int) -> Iterator[tuple[str, int, int]]:
     """Yield name, start and end of each member. Raises DecodeError."""
     ends = ValueEnds(text)
     while (name := _NAME.match(text, place, place + LONGEST_NAME)) is not None:
-        begin = ends.begin(name.end())
-        end = ends.of(begin)
+        begin = ends.value_begin(name.end())
+        end = ends.value_end(begin)
         if end is None:
             raise msgspec.DecodeError(f"JSON is malformed (byte {begin})")
         yield msgspec.json.decode(name[1], type=str), begin, end
         place = end
-    place = ends.begin(place + (text[place : place + 1] == b"{"))
+    place = ends.value_begin(place + (text[place : place + 1] == b"{"))
     if text[place : place + 1] != b"}":
         raise msgspec.DecodeError(f"JSON is malformed (byte {place})")

@@ -15,7 +15,7 @@ import msgspec
 
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import LARGEST_VALUE
-from gateway.normalise.payload.json_pieces import ValueEnds, piece
+from gateway.normalise.payload.json_pieces import ValueEnds, text_piece
 
 LARGE: Final = 1024 * 1024
 MAX_VALUE: Final = 256 * 1024  # for a value that is not text, far more than any metadata needs
@@ -23,18 +23,18 @@ MAX_VALUE: Final = 256 * 1024  # for a value that is not text, far more than any
 _anything = msgspec.json.Decoder()
 
 
-def slim(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
+def reduce_large(raw: payload.Raw, type: type[msgspec.Struct]) -> msgspec.Raw:
     """Leave out values that are too large for their field. Raises one of UNREADABLE."""
     text = payload.object_text(raw)
-    return _slim(text, text.index(b"{"), type)
+    return _reduce_members(text, text.index(b"{"), type)
 
 
-def _slim(text: bytes, offset: int, type: type[msgspec.Struct]) -> msgspec.Raw:
-    rules = _rules(type)
+def _reduce_members(text: bytes, offset: int, type: type[msgspec.Struct]) -> msgspec.Raw:
+    rules = _field_rules(type)
     small_members = {}
     for name, begin, end in payload.members_at(text, offset):
         rule = rules.get(name)
-        value = None if rule is None else _read(text, begin, end, rule)
+        value = None if rule is None else _reduce_value(text, begin, end, rule)
         if value is not None:
             small_members[name] = value
     return msgspec.Raw(msgspec.json.encode(small_members))
@@ -70,16 +70,16 @@ class _FieldRule(NamedTuple):
         return self.is_open or self.inner is not None
 
 
-def _read(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | None:
+def _reduce_value(text: bytes, begin: int, end: int, rule: _FieldRule) -> msgspec.Raw | None:
     size, sign = end - begin, text[begin : begin + 1]
     if size > MAX_VALUE and sign == b"{" and rule.inner is not None:
-        return _slim(text, begin, rule.inner)
+        return _reduce_members(text, begin, rule.inner)
     is_noise = size > LARGEST_VALUE if sign == b'"' else size > MAX_VALUE and rule.is_noise_if_large
-    return None if is_noise or not size else piece(text, begin, end)
+    return None if is_noise or not size else text_piece(text, begin, end)
 
 
 @cache
-def _rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
+def _field_rules(type: type[msgspec.Struct]) -> dict[str, _FieldRule]:
     fields = msgspec.structs.fields(type)
     return {field.encode_name: _FieldRule(struct_in(field.type), _is_open(field.type)) for field in fields}
 
@@ -100,7 +100,7 @@ KEPT: Final = 16 * 1024  # for a value that is kept unchanged
 DEEPEST: Final = 3  # levels to look into; large values below become null
 
 
-def outlined(raw: payload.Raw, most: int) -> payload.Raw:
+def outline_item(raw: payload.Raw, most: int) -> payload.Raw:
     """Keep small values, replace large ones by null, and cut lists to `most` elements."""
     if len(raw) < LARGE:
         return raw
@@ -122,19 +122,19 @@ def _outline(text: bytes, begin: int, end: int, max_items: int, depth: int) -> b
             for name, at, stop in members
         )
     if depth and sign == b"[":
-        return b"[%b]" % b",".join(_elements(text, begin, max_items, depth - 1))
+        return b"[%b]" % b",".join(_outline_elements(text, begin, max_items, depth - 1))
     return b"null"
 
 
-def _elements(text: bytes, begin: int, max_items: int, depth: int) -> list[bytes]:
+def _outline_elements(text: bytes, begin: int, max_items: int, depth: int) -> list[bytes]:
     ends, outlines, offset = ValueEnds(text), list[bytes](), begin + 1
     while len(outlines) < max_items:
-        offset = ends.begin(offset)
-        end = ends.of(offset)
+        offset = ends.value_begin(offset)
+        end = ends.value_end(offset)
         if end is None:
             break
         outlines.append(_outline(text, offset, end, max_items, depth))
-        offset = ends.begin(end) + 1
+        offset = ends.value_begin(end) + 1
         if text[offset - 1 : offset] != b",":
             break
     return outlines

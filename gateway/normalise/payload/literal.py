@@ -36,13 +36,13 @@ class _LiteralMember(NamedTuple):
     has_members: bool = False
 
 
-def of_literal(written: Any, type: type[Struct]) -> Struct:
+def read_literal(written: Any, type: type[Struct]) -> Struct:
     """Read text such as `{'a': 1}` or `Usage(a=1, b=Details(c=2))` into a struct."""
-    return _struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
+    return _build_struct(written[:MAX_LITERAL], type) if isinstance(written, str) else type()
 
 
-def _struct(written: str, type: type[Struct]) -> Struct:
-    members = {member.name: member for member in _members(written)}
+def _build_struct(written: str, type: type[Struct]) -> Struct:
+    members = {member.name: member for member in _yield_members(written)}
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(type):
         member = members.get(field.encode_name)
@@ -51,11 +51,11 @@ def _struct(written: str, type: type[Struct]) -> Struct:
         if not member.has_members:
             values[field.name] = member.value
         elif (inner := struct_in(field.type)) is not None:
-            values[field.name] = _struct(member.value, inner)
+            values[field.name] = _build_struct(member.value, inner)
     return type(**values)
 
 
-def _members(written: str) -> Iterator[_LiteralMember]:
+def _yield_members(written: str) -> Iterator[_LiteralMember]:
     """Yield the members directly inside the outermost bracket, except None and lists."""
     head = _HEAD.match(written)
     depth, opened, stage, name = 0, 0, _NAME, ""
@@ -80,13 +80,13 @@ def _members(written: str) -> Iterator[_LiteralMember]:
         elif kind == "sign":
             stage = _VALUE if stage == _SIGN else _COMMA
         elif stage == _NAME:
-            stage, name = _SIGN, _plain(token[0])
+            stage, name = _SIGN, _remove_quotes(token[0])
         elif stage == _VALUE:
             stage = _COMMA
             if token[0] != "None":
-                yield _LiteralMember(name, _plain(token[0]))
+                yield _LiteralMember(name, _remove_quotes(token[0]))
 
 
-def _plain(token: str) -> str:
+def _remove_quotes(token: str) -> str:
     """Remove the quotes of a text."""
     return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token

@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.normalise.reading import meters
 from gateway.normalise.reading.meters import BilledUnits
-from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, of_gemini, of_usage
-from gateway.normalise.reading.values import Other, count, first, nested, of_json, text
+from gateway.normalise.reading.tokens import Gemini, Tokens, Usage, tokens_of_gemini, tokens_of_usage
+from gateway.normalise.reading.values import Other, count, first_text, nested, object_or_none, text
 from spool.identity import Identity, call_identity, is_long
 from spool.meters import image_meter, quantity_in_millionths
 from spool.processing import PROVISIONED
@@ -42,7 +42,7 @@ class PagesRead(msgspec.Struct):
 
     def tokens(self) -> Tokens:
         """Some deployments count only annotated pages, but these were also read."""
-        found_meters = meters.of_numbers(
+        found_meters = meters.valid_meters(
             {
                 "input_document_pages": self.pages_processed,
                 "input_annotated_document_pages": self.pages_processed_annotation,
@@ -87,7 +87,7 @@ class ProviderBody(msgspec.Struct):
     def tier(self) -> str | None:
         """OpenAI states the tier next to the usage, Anthropic and Vertex inside it."""
         of_vertex = tier_of_traffic(nested(self.usageMetadata, Gemini).trafficType)
-        return first(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
+        return first_text(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
 
     @property
     def geography(self) -> Any:
@@ -97,41 +97,41 @@ class ProviderBody(msgspec.Struct):
     @property
     def answered_by(self) -> str | None:
         """Gemini's responses name the model in a field of their own."""
-        return first(self.modelVersion, self.model)
+        return first_text(self.modelVersion, self.model)
 
     def tokens(self, request: ProviderBody | None = None) -> Tokens:
         """
         `request` is the request body. It is needed because DALL-E's responses do not state the image size.
         """
-        counted = self._counted()
+        counted = self._count_usage()
         if request is None:
             return counted
         size, quality = self.size or request.size, self.quality or request.quality
-        return self._with_searches(counted, images_in(self.data, size, quality))
+        return self._add_searches(counted, response_image_meters(self.data, size, quality))
 
-    def _counted(self) -> Tokens:
+    def _count_usage(self) -> Tokens:
         billed = nested(self.usage, Usage).billed_units or nested(self.meta, CohereMeta).billed_units
         if isinstance(billed, BilledUnits):
-            return of_billed_units(billed)
+            return billed_unit_tokens(billed)
         if isinstance(self.usage, Usage):
-            return self._with_searches(of_usage(self.usage), searches_in_output(self.output))
+            return self._add_searches(tokens_of_usage(self.usage), searches_in_output(self.output))
         if isinstance(self.usageMetadata, Gemini):
-            return self._with_searches(of_gemini(self.usageMetadata), self._grounding())
+            return self._add_searches(tokens_of_gemini(self.usageMetadata), self._search_meters())
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
 
-    def _with_searches(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
+    def _add_searches(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
         """The number that the usage states takes precedence."""
         return (
             tokens
             if found_meters is None
-            else tokens._replace(meters=meters.merged(tokens.meters, found_meters))
+            else tokens._replace(meters=meters.merge_meters(tokens.meters, found_meters))
         )
 
-    def _grounding(self) -> meters.Meters:
+    def _search_meters(self) -> meters.Meters:
         """
         Models before the third generation charge once per prompt that searched, later ones once per query.
         """
-        run = sum(map(_queries_of, self.candidates)) if isinstance(self.candidates, list) else 0
+        run = sum(map(_count_queries, self.candidates)) if isinstance(self.candidates, list) else 0
         if not run:
             return None
         is_by_prompt = _BY_PROMPT.match((text(self.modelVersion) or "").rpartition("/")[2]) is not None
@@ -148,11 +148,11 @@ class ProviderBody(msgspec.Struct):
         return call_identity(record, response_id=response_id if is_unique else None, own_id=own_id)
 
 
-def of_billed_units(billed: BilledUnits) -> Tokens:
+def billed_unit_tokens(billed: BilledUnits) -> Tokens:
     return Tokens(
         count(billed.input_tokens, "billed_units.input_tokens"),
         count(billed.output_tokens, "billed_units.output_tokens"),
-        meters=meters.of_numbers(
+        meters=meters.valid_meters(
             {
                 "rerank_searches": billed.search_units,
                 "input_classifications": billed.classifications,
@@ -173,13 +173,13 @@ _BY_PROMPT = re.compile(r"gemini-[12](?:\.|-)")
 _SEARCHES = {"web_search_call": "web_searches", "file_search_call": "storage_searches"}
 
 
-def images_in(data: Any, size: Any, quality: Any) -> meters.Meters:
+def response_image_meters(data: Any, size: Any, quality: Any) -> meters.Meters:
     listed = data if isinstance(data, list) else []
-    return images(len(listed), size, quality) if listed and _is_image(listed[0]) else None
+    return image_meters(len(listed), size, quality) if listed and _is_image(listed[0]) else None
 
 
-def images(number: Any, size: Any, quality: Any) -> meters.Meters:
-    image_count = meters.quantity(number)
+def image_meters(number: Any, size: Any, quality: Any) -> meters.Meters:
+    image_count = meters.parse_quantity(number)
     if not image_count:
         return None
     of_kind = image_meter(size, quality)
@@ -192,7 +192,7 @@ def searches_in_output(output: Any) -> meters.Meters:
     for raw in output if isinstance(output, list) else ():
         if b"_search_call" not in bytes(raw):
             continue
-        item = of_json(raw, OutputItem) or OutputItem()
+        item = object_or_none(raw, OutputItem) or OutputItem()
         name = _SEARCHES.get(item.type) if isinstance(item.type, str) else None
         if name is not None and nested(item.action, SearchAction).type in (None, "search"):
             counts[name] = int(counts.get(name, 0)) + 1
@@ -201,13 +201,13 @@ def searches_in_output(output: Any) -> meters.Meters:
 
 def _is_image(raw: msgspec.Raw) -> bool:
     """Embeddings are listed under the same name."""
-    item = of_json(raw, MadeImage) or MadeImage()
+    item = object_or_none(raw, MadeImage) or MadeImage()
     return bool(item.url or item.b64_json)
 
 
-def _queries_of(raw: Any) -> int:
+def _count_queries(raw: Any) -> int:
     if b"webSearchQueries" not in bytes(raw):
         return 0
-    candidate = of_json(raw, GeminiCandidate) or GeminiCandidate()
+    candidate = object_or_none(raw, GeminiCandidate) or GeminiCandidate()
     queries = nested(candidate.groundingMetadata, Grounding).webSearchQueries
     return len(queries) if isinstance(queries, list) else 0

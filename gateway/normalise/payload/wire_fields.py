@@ -24,11 +24,11 @@ def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:
     if kind not in (0, 1, LENGTH_DELIMITED, 5) or not 0 < tag >> 3 <= _LARGEST_NUMBER:
         raise BadPayload(f"body: byte {begin} of a message of {size} bytes does not start a protobuf field")
     if end > size:
-        raise beyond(begin, size)
+        raise overrun_error(begin, size)
     return tag, start, end
 
 
-def beyond(begin: int, size: int) -> BadPayload:
+def overrun_error(begin: int, size: int) -> BadPayload:
     return BadPayload(f"body: a field at byte {begin} runs past the end of its message of {size} bytes")
 
 

@@ -65,22 +65,22 @@ def ai_names(members: Mapping[str, msgspec.Raw]) -> list[str]:
 
     A gateway's log has fewer names than a span, so `tokens` without other words is enough.
     """
-    return sorted(name for _, name in zip(range(MOST), _found(members), strict=False))
+    return sorted(name for _, name in zip(range(MOST), _names_in(members), strict=False))
 
 
-def _found(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
+def _names_in(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
     for name, value in members.items():
-        if _counts(name, value):
+        if _is_ai_count(name, value):
             yield name
         elif len(value) <= _LARGEST and payload.first_sign(value) == b"{":
             yield from (
                 f"{name}.{inner}"
                 for inner, inner_value in payload.peek(value).items()
-                if _counts(inner, inner_value)
+                if _is_ai_count(inner, inner_value)
             )
 
 
-def _counts(name: str, value: msgspec.Raw) -> bool:
+def _is_ai_count(name: str, value: msgspec.Raw) -> bool:
     if name.isupper():  # of a database column
         name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)

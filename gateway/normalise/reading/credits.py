@@ -39,5 +39,5 @@ def scale_credits(record: Inference, estimate: str | None) -> None:
             fits = Decimal(estimate) <= cost * _MAX_FACTOR and cost <= Decimal(estimate) * _MAX_FACTOR
         if fits:
             record.cost = decimal_text(cost)
-            tags.put_on(record, CREDITS_TAG, decimal_text(credits))
+            tags.put_tag_on(record, CREDITS_TAG, decimal_text(credits))
             return

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.normalise.reading.tags import MAX_NAME, is_secret, names_secret, put
+from gateway.normalise.reading.tags import MAX_NAME, is_secret, names_secret, put_tag
 from gateway.normalise.reading.values import mapping, text
 from spool.people import USER_EMAIL, is_address
 from spool.record import Inference
@@ -53,35 +53,35 @@ class Metadata:
     tags: dict[str, str] = field(default_factory=dict)
     left_out: int = 0
 
-    def tag(self, name: str, value: Any) -> None:
+    def add_tag(self, name: str, value: Any) -> None:
         """Count the value as dropped if it may not be a tag. Empty values are ignored."""
         if value is None or value == "":
             return
-        if not _may_be_named(name) or is_secret(value) or not put(self.tags, name, value):
+        if not _may_be_named(name) or is_secret(value) or not put_tag(self.tags, name, value):
             self.left_out += 1
 
-    def label(self, words: Iterable[Any]) -> None:
+    def add_labels(self, words: Iterable[Any]) -> None:
         """Split a word such as `k:v` at the first colon. Other words get the value `true`."""
         for word in words:
             if not isinstance(word, str):
                 self.left_out += 1
                 continue
             name, colon, value = word.partition(":")
-            self.tag(name, value if colon else "true")
+            self.add_tag(name, value if colon else "true")
 
-    def learn(self, facts: Mapping[str, Any]) -> None:
-        self.user = self.user or _first(facts, _USER)
-        self.team = self.team or _first(facts, _TEAM)
-        self.session = self.session or _first(facts, _SESSION)
+    def add_facts(self, facts: Mapping[str, Any]) -> None:
+        self.user = self.user or _first_text(facts, _USER)
+        self.team = self.team or _first_text(facts, _TEAM)
+        self.session = self.session or _first_text(facts, _SESSION)
         for name, value in facts.items():
             if name not in _WHO:
-                self.tag(name, value)
+                self.add_tag(name, value)
 
     def learn_fields(self, logged: WorkFields) -> None:
         for name in WorkFields.__struct_fields__:
-            self.tag(name, text(getattr(logged, name)))
+            self.add_tag(name, text(getattr(logged, name)))
 
-    def describe(
+    def fill_record(
         self,
         record: Inference,
         *,
@@ -96,25 +96,25 @@ class Metadata:
         if email is not None and not is_address(email):
             email = None
         principal = principal or email
-        supplied, session = _of_installation(end_user or self.user)
+        supplied, session = _user_and_session(end_user or self.user)
         if is_secret(supplied):
             supplied = None
             self.left_out += 1
         if principal and supplied:
-            self.tag("end_user", supplied)
+            self.add_tag("end_user", supplied)
         record.user = principal or supplied
         record.team = record.team or self.team
         record.session = record.session or self.session or session
         record.tags = self.tags
         if email is not None and email != principal:
-            self.left_out += not put(record.tags, USER_EMAIL, email)
+            self.left_out += not put_tag(record.tags, USER_EMAIL, email)
         add_run(record)
 
 
 def add_run(record: Inference) -> None:
     """Read the run of an agent, and the run that started it, from the caller's metadata."""
     if record.run is None:
-        record.run, record.parent_run = _first(record.tags, _RUN), _first(record.tags, _PARENT_RUN)
+        record.run, record.parent_run = _first_text(record.tags, _RUN), _first_text(record.tags, _PARENT_RUN)
 
 
 def key_name(*values: Any) -> str | None:
@@ -125,7 +125,7 @@ def key_name(*values: Any) -> str | None:
     return None
 
 
-def _of_installation(end_user: str | None) -> tuple[str | None, str | None]:
+def _user_and_session(end_user: str | None) -> tuple[str | None, str | None]:
     """Split a text that names user and session, as Claude Code's does."""
     if end_user is None or "session" not in end_user:
         return end_user, None
@@ -141,5 +141,5 @@ def _may_be_named(name: str) -> bool:
     return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
 
 
-def _first(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:
+def _first_text(facts: Mapping[str, Any], names: Iterable[str]) -> str | None:
     return next((value for name in names if (value := text(facts.get(name))) is not None), None)

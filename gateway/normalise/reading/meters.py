@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.normalise.reading.values import BadValue, Other, count, nested, number_of, of_json
+from gateway.normalise.reading.values import BadValue, Other, count, nested, number_of, object_or_none
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
@@ -86,7 +86,7 @@ class ModalityCount(msgspec.Struct):
     token_count: Any = None
 
 
-def quantity(value: Any) -> Quantity | None:
+def parse_quantity(value: Any) -> Quantity | None:
     """Accept a non-negative number with at most six decimals."""
     if type(value) is int:
         return value if value >= 0 else None
@@ -101,7 +101,7 @@ def quantity(value: Any) -> Quantity | None:
     return decimal_text(round(Decimal(number), DECIMALS))
 
 
-def of_parts(
+def meters_of_details(
     inputs: MediaDetails,
     outputs: MediaDetails,
     *,
@@ -118,10 +118,10 @@ def of_parts(
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
     if has_media or outputs.audio_tokens or outputs.image_tokens or outputs.video_tokens:
         # a 0 on the other side means that it is text
-        stated |= _modalities("input_{}_tokens", inputs)
+        stated |= _modality_numbers("input_{}_tokens", inputs)
         if isinstance(inputs.cached_tokens_details, CachedParts):
-            stated |= _cached(inputs.cached_tokens_details, stated, whole_cache)
-        stated |= _modalities("output_{}_tokens", outputs)
+            stated |= _cached_modalities(inputs.cached_tokens_details, stated, whole_cache)
+        stated |= _modality_numbers("output_{}_tokens", outputs)
     if outputs.image_count:
         stated["output_images"] = outputs.image_count
     if inputs.character_count:
@@ -133,29 +133,29 @@ def of_parts(
     if heard:
         stated["input_audio_seconds"] = heard
     if searches is not None or queries or inputs.web_search_requests:
-        run = searches_of(inputs.web_search_requests, searches, queries)
+        run = first_search_count(inputs.web_search_requests, searches, queries)
         if run:
             stated["web_searches"] = run
-    return of_numbers(stated) if stated else None
+    return valid_meters(stated) if stated else None
 
 
-def one_hour_of(details: CacheDetail | Other) -> int | None:
+def one_hour_cache_tokens(details: CacheDetail | Other) -> int | None:
     listed = details[:_KINDS] if isinstance(details, list) else []
-    kinds = (of_json(detail, CacheDetail) for detail in listed)
+    kinds = (object_or_none(detail, CacheDetail) for detail in listed)
     return next(
         (count(kind.inputTokens, "usage.cacheDetails") for kind in kinds if kind and kind.ttl == "1h"), None
     )
 
 
-def of_speech(details: SonicDetails) -> Meters:
+def speech_meters(details: SonicDetails) -> Meters:
     """If one side has audio, a 0 on the other side means that it is text."""
     sides = nested(details.total, SpokenSides)
     input_parts, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
     stated = {"input_audio_tokens": input_parts.speechTokens, "output_audio_tokens": spoken.speechTokens}
-    return of_numbers(stated) if any(stated.values()) else None
+    return valid_meters(stated) if any(stated.values()) else None
 
 
-def parts_in(details: Mapping[str, Any]) -> MediaDetails:
+def media_details(details: Mapping[str, Any]) -> MediaDetails:
     cached = details.get("cached_tokens_details")
     known = {name: details[name] for name in MediaDetails.__struct_fields__ if name in details}
     if isinstance(cached, dict):
@@ -164,7 +164,7 @@ def parts_in(details: Mapping[str, Any]) -> MediaDetails:
     return MediaDetails(**known)
 
 
-def searches_of(*stated: Any) -> Any:
+def first_search_count(*stated: Any) -> Any:
     """Some reports state the same searches in two places."""
     for reported in stated:
         number = (
@@ -177,12 +177,16 @@ def searches_of(*stated: Any) -> Any:
     return None
 
 
-def of_numbers(stated: dict[str, Any]) -> Meters:
-    quantities = {name: number for name, value in stated.items() if (number := quantity(value)) is not None}
+def valid_meters(stated: dict[str, Any]) -> Meters:
+    quantities = {
+        name: number for name, value in stated.items() if (number := parse_quantity(value)) is not None
+    }
     return quantities or None
 
 
-def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None) -> Meters:
+def meters_of_modality_lists(
+    prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None
+) -> Meters:
     """Tool results are part of the input."""
     stated: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
@@ -198,11 +202,11 @@ def of_lists(prompt: Any, tools: Any = None, candidates: Any = None, cache: Any 
     return stated or None
 
 
-def with_tools(stated: Meters, tokens: int | None) -> Meters:
+def add_tool_tokens(stated: Meters, tokens: int | None) -> Meters:
     return {**(stated or {}), "input_tool_tokens": tokens} if tokens else stated
 
 
-def merged(*several: Meters) -> Meters:
+def merge_meters(*several: Meters) -> Meters:
     """The first value of a meter counts."""
     combined: dict[str, Quantity] = {}
     for stated in several:
@@ -211,14 +215,14 @@ def merged(*several: Meters) -> Meters:
     return combined or None
 
 
-def _modalities(pattern: str, details: MediaDetails | CachedParts) -> dict[str, Any]:
+def _modality_numbers(pattern: str, details: MediaDetails | CachedParts) -> dict[str, Any]:
     numbers = zip(MODALITIES, (details.audio_tokens, details.image_tokens, details.video_tokens), strict=True)
     return {pattern.format(kind): number for kind, number in numbers if number is not None}
 
 
-def _cached(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
+def _cached_modalities(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
     """If the parts add up to the whole, a missing modality is 0."""
-    cached_parts = _modalities("cache_{}_read_tokens", details)
+    cached_parts = _modality_numbers("cache_{}_read_tokens", details)
     parts = [*cached_parts.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
         for kind in MODALITIES:
@@ -233,11 +237,11 @@ def _cached(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[st
 
 def _add_listed(stated: dict[str, Quantity], pattern: str, listed: Any) -> None:
     for raw in listed[:_MOST_LISTED] if isinstance(listed, list) else ():
-        line = _line(raw)
+        line = _read_modality(raw)
         kind = None if line is None else str(line.modality).rpartition(".")[2].lower()
         if line is None or kind not in MODALITIES:
             continue
-        number = quantity(line.tokenCount if line.token_count is None else line.token_count)
+        number = parse_quantity(line.tokenCount if line.token_count is None else line.token_count)
         if isinstance(number, int):
             name = pattern.format(kind)
             stated[name] = int(stated.get(name, 0)) + number
@@ -246,24 +250,24 @@ def _add_listed(stated: dict[str, Quantity], pattern: str, listed: Any) -> None:
 _MARKS = (b"AUDIO", b"IMAGE", b"VIDEO", b"audio", b"image", b"video")
 
 
-def _line(raw: Any) -> ModalityCount | None:
+def _read_modality(raw: Any) -> ModalityCount | None:
     if isinstance(raw, dict):
         names = {name: value for name, value in raw.items() if isinstance(name, str)}
         return ModalityCount(names.get("modality"), names.get("tokenCount"), names.get("token_count"))
     if not isinstance(raw, msgspec.Raw):
         return None
     written = bytes(raw)
-    return of_json(raw, ModalityCount) if any(mark in written for mark in _MARKS) else None
+    return object_or_none(raw, ModalityCount) if any(mark in written for mark in _MARKS) else None
 
 
-def of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
+def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
     """Recognize Tollhouse's own names of meters and their aliases."""
     numbers: dict[str, Any] = {}
     for written, value in buckets:
         name = _ALIASES.get(written, written)
         if name in METERS:
             numbers[name] = value
-    return of_numbers(numbers) if numbers else None
+    return valid_meters(numbers) if numbers else None
 
 
 # used by Langfuse's users and pydantic-ai

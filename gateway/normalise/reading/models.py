@@ -39,7 +39,7 @@ BEDROCK_ID: Final = re.compile(
 _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 
-def provider(written: Any, model: Any) -> str | None:
+def stated_or_model_provider(written: Any, model: Any) -> str | None:
     """Use the provider of the model if none is stated, or if the value is only a route's path."""
     stated = stated_provider(written)
     if stated is not None:
@@ -63,10 +63,10 @@ def provider_of_model(model: str) -> str | None:
     segment, slash, _rest = name.partition("/")
     if slash and _is_standard(segment):
         return providers.canonical_name(segment)
-    return "aws.bedrock" if BEDROCK_ID.match(name) else maker(name)
+    return "aws.bedrock" if BEDROCK_ID.match(name) else model_maker(name)
 
 
-def maker(model: str) -> str | None:
+def model_maker(model: str) -> str | None:
     """The name is in lower case."""
     return next((provider for beginnings, provider in _MAKERS if model.startswith(beginnings)), None)
 
@@ -74,11 +74,11 @@ def maker(model: str) -> str | None:
 def model_name(model: Any, written_provider: Any = None) -> str | None:
     """Remove a provider prefix, and of an ARN all before the last slash."""
     model_text = text(model)
-    return None if model_text is None else text(_without_prefix(model_text, text(written_provider)))
+    return None if model_text is None else text(_remove_prefix(model_text, text(written_provider)))
 
 
 @lru_cache(maxsize=1024)
-def _without_prefix(model: str, stated: str | None) -> str:
+def _remove_prefix(model: str, stated: str | None) -> str:
     if model.startswith("arn:"):
         return model.rpartition("/")[2]
     segment, slash, rest = model.partition("/")

@@ -53,14 +53,14 @@ _BY_ENDING = (
 
 
 @cache_by_text(256)
-def of_function(name: str) -> str | None:
+def operation_of_function(name: str) -> str | None:
     """Read an operation or a LiteLLM function. Return None if it calls no model."""
     last = name.rpartition(".")[2]
     named = BY_NAME.get(name) or BY_NAME.get(last)
     return named or next((operation for part, operation in _BY_PART if part in last), None)
 
 
-def of_path(path: Any) -> str | None:
+def operation_of_path(path: Any) -> str | None:
     """Ignore the query of a URL."""
     written = text(path)
     if written is None:

@@ -63,33 +63,33 @@ def region_of(*stated: Any, address: Any = None, model: Any = None) -> str | Non
     if written is not None and _is_global(written):
         return GLOBAL
     for value in stated:
-        if value is not None and (region := name_of(value)) is not None:
+        if value is not None and (region := normal_region_name(value)) is not None:
             return region
-    if address is not None and (region := of_address(address)) is not None:
+    if address is not None and (region := region_of_address(address)) is not None:
         return region
     arn = _ARN.fullmatch(written) if written is not None and written.startswith("arn:") else None
-    return name_of(arn["region"]) if arn else None
+    return normal_region_name(arn["region"]) if arn else None
 
 
-def name_of(value: Any) -> str | None:
+def normal_region_name(value: Any) -> str | None:
     """Normalize the name: `East US 2` is `eastus2`."""
     written = text(value)
-    return None if written is None or len(written) > MAX_NAME else _name(written)
+    return None if written is None or len(written) > MAX_NAME else _normal_name(written)
 
 
 def is_of_cloud(value: Any, cloud: str) -> bool:
     """`cloud` is `aws`, `azure` or `gcp`."""
-    name = name_of(value)
+    name = normal_region_name(value)
     return name is not None and _is_of_cloud(name, cloud)
 
 
-def of_address(value: Any) -> str | None:
+def region_of_address(value: Any) -> str | None:
     written = text(value)
-    return None if written is None or len(written) > MAX_ADDRESS else _of_address(written)
+    return None if written is None or len(written) > MAX_ADDRESS else _region_of_address(written)
 
 
 @cache_by_text(1024)
-def _name(written: str) -> str | None:
+def _normal_name(written: str) -> str | None:
     folded = written.lower().replace(" ", "")
     return folded if _NAME.fullmatch(folded) and folded not in _UNKNOWN else None
 
@@ -100,13 +100,13 @@ def _is_of_cloud(name: str, cloud: str) -> bool:
 
 
 @cache_by_text(1024)
-def _of_address(written: str) -> str | None:
+def _region_of_address(written: str) -> str | None:
     parts = _HOST.fullmatch(written.lower())
     if parts is None:
         return None
     host = parts["host"].rstrip(".")
     location = _LOCATION.search(parts["path"] or "") if host.endswith(".googleapis.com") else None
-    if location is not None and (region := _name(location["region"])) is not None:
+    if location is not None and (region := _normal_name(location["region"])) is not None:
         return region
     if host == _VERTEX:
         return GLOBAL

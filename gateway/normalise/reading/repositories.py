@@ -31,7 +31,7 @@ _OF_GITLAB = re.compile(r"([^\s#!]+)!(\d+)")
 _NUMBER = re.compile(r"(?:refs/(?:pull|merge-requests)/)?[#!]?(?P<number>\d+)(?:/\w+)?")
 _REPOSITORY, _PULL_REQUEST, _BRANCH = "repository", "pull_request", "branch"
 _HEADS = "refs/heads/"
-NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # which `one_name_each` may change
+NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # which `unify_work_tags` may change
 
 
 def repository_of(attributes: Mapping[str, Any]) -> str | None:
@@ -42,16 +42,16 @@ def repository_of(attributes: Mapping[str, Any]) -> str | None:
     """
     for attribute in URL_NAMES:
         stated = text(attributes.get(attribute))
-        if stated is not None and (repository := _path_of(stated)) is not None:
+        if stated is not None and (repository := _repository_path(stated)) is not None:
             return repository
     name, owner = text(attributes.get(NAME)), text(attributes.get(OWNER))
     if name is None or owner is None or "/" in name:
-        return None if name is None else _path_of(name)
-    return _path_of(f"{owner}/{name}")
+        return None if name is None else _repository_path(name)
+    return _repository_path(f"{owner}/{name}")
 
 
 @cache_by_text(1024)
-def _path_of(stated: str) -> str | None:
+def _repository_path(stated: str) -> str | None:
     path = re.split(r"[?#]", stated, maxsplit=1)[0].rstrip("/\\").removesuffix(".git")
     if _LOCAL.match(path):
         path = re.split(r"[/\\]", path)[-1]
@@ -62,7 +62,7 @@ def _path_of(stated: str) -> str | None:
     return path if is_name else None
 
 
-def one_name_each(tags: Mapping[str, str]) -> dict[str, str]:
+def unify_work_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """
     Use the same names for every reporter: `owner/name`, a branch without `refs/heads/`, and
     `owner/name#number`.
@@ -70,7 +70,7 @@ def one_name_each(tags: Mapping[str, str]) -> dict[str, str]:
     A repository whose text may hold credentials is left out.
     """
     named = dict(tags)
-    repository = None if (stated := named.pop(_REPOSITORY, None)) is None else _path_of(stated)
+    repository = None if (stated := named.pop(_REPOSITORY, None)) is None else _repository_path(stated)
     if repository is not None:
         named[_REPOSITORY] = repository
     if _BRANCH in named:

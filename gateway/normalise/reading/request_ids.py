@@ -19,33 +19,33 @@ _FORM = "req_"
 _BEDROCK = "aws.bedrock"  # Amazon's request ids are UUIDs
 
 
-def _header(name: str) -> Any:
+def _header_field(name: str) -> Any:
     return msgspec.field(name=name, default=None)
 
 
 class RequestIdHeaders(msgspec.Struct):
-    request_id: Any = _header("request-id")  # Anthropic
-    x_request_id: Any = _header("x-request-id")  # OpenAI
-    of_amazon: Any = _header("x-amzn-requestid")
-    of_azure: Any = _header("x-ms-request-id")
+    request_id: Any = _header_field("request-id")  # Anthropic
+    x_request_id: Any = _header_field("x-request-id")  # OpenAI
+    of_amazon: Any = _header_field("x-amzn-requestid")
+    of_azure: Any = _header_field("x-ms-request-id")
 
 
-def names_of_request(record: Inference, headers: RequestIdHeaders) -> tuple[bytes, ...]:
+def keys_from_headers(record: Inference, headers: RequestIdHeaders) -> tuple[bytes, ...]:
     """Read further names of a call from the headers of the provider's response."""
-    names = names_of_stated(record, headers.request_id, headers.x_request_id)
+    names = keys_from_ids(record, headers.request_id, headers.x_request_id)
     for id in (headers.of_amazon, headers.of_azure):
         if id is not None:
             names += provider_request_names(record, text(id))
     return names
 
 
-def names_of_field(record: Inference, id: Any) -> tuple[bytes, ...]:
+def keys_from_field(record: Inference, id: Any) -> tuple[bytes, ...]:
     """Read further names of a call from a log field that the operator fills with a header of the provider."""
-    names = names_of_stated(record, id)
+    names = keys_from_ids(record, id)
     return names if names or record.provider != _BEDROCK else provider_request_names(record, text(id))
 
 
-def names_of_stated(record: Inference, *ids: Any) -> tuple[bytes, ...]:
+def keys_from_ids(record: Inference, *ids: Any) -> tuple[bytes, ...]:
     """Ignore ids of any other form than a provider's."""
     stated = dict.fromkeys(id for id in map(text, ids) if id is not None and id.startswith(_FORM))
     return tuple([name for id in stated for name in provider_request_names(record, id)])

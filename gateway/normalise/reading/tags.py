@@ -74,7 +74,7 @@ def is_secret(value: Any) -> bool:
     return "***" in value and len(value.split()) == 1
 
 
-def text_of(value: Any) -> str | None:
+def tag_text(value: Any) -> str | None:
     """Return a number as its JSON text, `true` as "true", and None for other values."""
     if isinstance(value, str):
         return value
@@ -87,9 +87,9 @@ def text_of(value: Any) -> str | None:
     return None
 
 
-def put(tags: dict[str, str], name: str, value: Any) -> bool:
+def put_tag(tags: dict[str, str], name: str, value: Any) -> bool:
     """Return False for a value that was left out, so that the caller counts it."""
-    text = text_of(value)
+    text = tag_text(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
     # a number is never a prompt, so it may have the name `messages_sent`
@@ -97,20 +97,20 @@ def put(tags: dict[str, str], name: str, value: Any) -> bool:
         return False
     if name in _ONE_WORD and len(text.split()) > 1:
         return False
-    return _add(tags, name, text)
+    return _add_within_limits(tags, name, text)
 
 
-def put_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
+def put_tag_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
     """Change a copy of the tags, because several records may share one dict."""
     tags = dict(record.tags)
-    is_kept = put(tags, name, value)
+    is_kept = put_tag(tags, name, value)
     record.tags = tags
     return is_kept
 
 
-def put_free(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
-    text = text_of(value)
-    return text is not None and may_be_free(name, text, keep) and put(tags, name, value)
+def put_free_tag(tags: dict[str, str], name: str, value: Any, keep: frozenset[str]) -> bool:
+    text = tag_text(value)
+    return text is not None and may_be_free(name, text, keep) and put_tag(tags, name, value)
 
 
 def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
@@ -149,10 +149,10 @@ def is_brief(text: str) -> bool:
 
 def put_label(tags: dict[str, str], name: str, text: str) -> bool:
     """Accept any name that an operator chose, except a content name."""
-    return len(name) <= MAX_NAME and not is_content(name) and _add(tags, name, text)
+    return len(name) <= MAX_NAME and not is_content(name) and _add_within_limits(tags, name, text)
 
 
-def _add(tags: dict[str, str], name: str, text: str) -> bool:
+def _add_within_limits(tags: dict[str, str], name: str, text: str) -> bool:
     if len(text) > MAX_VALUE:
         return False
     if len(tags) >= MAX_TAGS and name not in tags:

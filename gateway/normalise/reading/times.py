@@ -32,12 +32,12 @@ _MAX_DURATION: Final = 64
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
 
 
-def instant(value: Any) -> int | None:
+def parse_instant(value: Any) -> int | None:
     """A time without an offset is UTC. Return None if it is absent, 0 or malformed."""
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match:
-            return _of_text(match)
+            return _instant_of_match(match)
     try:
         number = number_of(value, "")
     except BadValue:
@@ -47,16 +47,16 @@ def instant(value: Any) -> int | None:
     whole = int(number)  # comparing integers takes a tenth of the time
     for below, unit in _BANDS:
         if whole < below:
-            return _bounded(int(number * unit))
-    return _bounded(whole)
+            return _time_within_limits(int(number * unit))
+    return _time_within_limits(whole)
 
 
-def after(start: int | None, milliseconds: Any) -> int | None:
-    took = nanoseconds(milliseconds)
-    return None if start is None or took is None else _bounded(start + took)
+def end_after(start: int | None, milliseconds: Any) -> int | None:
+    took = milliseconds_to_ns(milliseconds)
+    return None if start is None or took is None else _time_within_limits(start + took)
 
 
-def nanoseconds(milliseconds: Any) -> int | None:
+def milliseconds_to_ns(milliseconds: Any) -> int | None:
     """Return None for a duration that is impossible for a call."""
     try:
         number = number_of(milliseconds, "")
@@ -65,38 +65,38 @@ def nanoseconds(milliseconds: Any) -> int | None:
     return int(number * MS) if number is not None and 0 <= number <= _LONGEST_MS else None
 
 
-def duration(written: Any) -> int | None:
+def parse_duration(written: Any) -> int | None:
     """Parse `804ms`, `1.5s`, `350us` or `1m2s`. A number without a unit is in milliseconds."""
     if not isinstance(written, str) or len(written) > _MAX_DURATION:
-        return nanoseconds(written)
+        return milliseconds_to_ns(written)
     parts = _DURATION.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written.strip():
-        return nanoseconds(written)
+        return milliseconds_to_ns(written)
     total = sum(int(Decimal(number) * _UNITS[unit]) for number, unit in parts)
     return total if total <= _LONGEST_MS * MS else None
 
 
-def before(end: int | None, took: int | None) -> int | None:
-    return None if end is None or took is None else _bounded(end - took)
+def start_before(end: int | None, took: int | None) -> int | None:
+    return None if end is None or took is None else _time_within_limits(end - took)
 
 
-def _of_text(match: re.Match[str]) -> int | None:
+def _instant_of_match(match: re.Match[str]) -> int | None:
     day, minute, second, fraction, _utc, sign, hours, minutes = match.groups()
-    start = _minute(day, minute)
+    start = _minute_to_epoch(day, minute)
     if start is None or int(second or 0) > 60:
         return None
     offset = (int(hours) * 60 + int(minutes or 0)) * 60 if sign else 0
     seconds = start + int(second or 0) - (-offset if sign == "-" else offset)
-    return _bounded(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
+    return _time_within_limits(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
 
 
 @lru_cache(maxsize=256)  # because the events of one batch share a few minutes
-def _minute(day: str, minute: str) -> int | None:
+def _minute_to_epoch(day: str, minute: str) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{day}T{minute}").replace(tzinfo=UTC).timestamp())
     except ValueError:
         return None
 
 
-def _bounded(time_ns: int) -> int | None:
+def _time_within_limits(time_ns: int) -> int | None:
     return time_ns if 0 < time_ns <= MAX_NS else None

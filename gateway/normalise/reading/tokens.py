@@ -30,7 +30,7 @@ COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
 
 
 class Tokens(NamedTuple):
-    """Counts as reported or after `settle`. None means unknown."""
+    """Counts as reported or after `normalise_counts`. None means unknown."""
 
     input: int | None = None
     output: int | None = None
@@ -45,7 +45,7 @@ class Tokens(NamedTuple):
         """A call without a model counts as a call only if this is True."""
         return bool(self.input or self.output)
 
-    def reported(self) -> int:
+    def count_known(self) -> int:
         """Of two reports of a call, the one with more known counts is used."""
         return sum(number is not None for number in self)
 
@@ -69,13 +69,13 @@ class CacheWrites(msgspec.Struct):
     ephemeral_5m_input_tokens: Any = None
     ephemeral_1h_input_tokens: Any = None
 
-    def total(self) -> int | None:
-        return added(
+    def total_tokens(self) -> int | None:
+        return sum_known(
             count(self.ephemeral_5m_input_tokens, "ephemeral_5m_input_tokens"),
-            self.one_hour(),
+            self.one_hour_tokens(),
         )
 
-    def one_hour(self) -> int | None:
+    def one_hour_tokens(self) -> int | None:
         return count(self.ephemeral_1h_input_tokens, "ephemeral_1h_input_tokens")
 
 
@@ -87,8 +87,8 @@ class Details(MediaDetails):
     reasoning_tokens: Any = None
     thinking_tokens: Any = None  # Anthropic's name
 
-    def reasoning(self) -> int | None:
-        stated = _either(self.reasoning_tokens, self.thinking_tokens)
+    def reasoning_count(self) -> int | None:
+        stated = _value_or_fallback(self.reasoning_tokens, self.thinking_tokens)
         return count(stated, "usage.completion_tokens_details.reasoning_tokens")
 
 
@@ -144,7 +144,7 @@ class Gemini(msgspec.Struct):
     cacheTokensDetails: Other = None
 
 
-def settle(
+def normalise_counts(
     reported: Tokens,
     *,
     total: int | None = None,
@@ -184,7 +184,7 @@ def settle(
     )
 
 
-def agreeing(
+def match_total(
     tokens: Tokens, total: int, inputs: Sequence[Any], outputs: Sequence[Any], *, without_cache: bool
 ) -> Tokens:
     """Choose the stated pair that adds up to the total, or leave `tokens` unchanged."""
@@ -201,7 +201,7 @@ def agreeing(
     return tokens
 
 
-def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
+def whole_if_agreeing(whole: Tokens, stated: Tokens) -> Tokens | None:
     """
     Return the counts of a usage object if they agree with all counts stated separately. Otherwise return None.
 
@@ -221,7 +221,7 @@ def of_whole(whole: Tokens, stated: Tokens) -> Tokens | None:
     return whole._replace(**{part: getattr(stated, part) for part in PARTS if getattr(whole, part) is None})
 
 
-def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
+def add_missing_thoughts(tokens: Tokens, total: int | None) -> Tokens:
     """Some reports include reasoning only in the total."""
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
         return tokens
@@ -229,18 +229,18 @@ def with_thoughts(tokens: Tokens, total: int | None) -> Tokens:
     return tokens._replace(output=tokens.output + thoughts, reasoning=thoughts) if thoughts > 0 else tokens
 
 
-def of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
+def tokens_of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
     """`without_cache`: the object has OpenAI's names, but the provider's input count excludes the cache."""
     if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
-        return _of_openai(usage, without_cache=without_cache)
+        return _openai_tokens(usage, without_cache=without_cache)
     if usage.inputTokens is not None or usage.outputTokens is not None:
-        return _of_converse(usage)
+        return _converse_tokens(usage)
     if usage.totalInputTokens is not None:
-        return _of_sonic(usage)
-    return _of_anthropic(usage)
+        return _sonic_tokens(usage)
+    return _anthropic_tokens(usage)
 
 
-def of_gemini(usage: Gemini) -> Tokens:
+def tokens_of_gemini(usage: Gemini) -> Tokens:
     """
     The prompt count excludes tool results, and the candidates count excludes reasoning.
 
@@ -253,17 +253,19 @@ def of_gemini(usage: Gemini) -> Tokens:
     cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
     # some gateways pass on the total, but not the reasoning tokens that it includes
     if thoughts is None and prompt is not None:
-        thoughts = _beyond(total_of(usage.totalTokenCount), prompt, from_tools, candidates)
-    total = total_of(usage.totalTokenCount)
+        thoughts = _excess_over(reported_total(usage.totalTokenCount), prompt, from_tools, candidates)
+    total = reported_total(usage.totalTokenCount)
     put_out = usage.candidatesTokensDetails or usage.responseTokensDetails
     tools, cache = usage.toolUsePromptTokensDetails, usage.cacheTokensDetails
-    found_meters = meters.of_lists(usage.promptTokensDetails, tools, put_out, cache)
-    found_meters = meters.with_tools(found_meters, from_tools)
-    input_tokens = added(prompt, from_tools)
-    if thoughts and total is not None and total == added(prompt, from_tools, candidates):
-        return settle(Tokens(input_tokens, candidates, cached, reasoning=thoughts, meters=found_meters))
-    return settle(
-        Tokens(input_tokens, added(candidates, thoughts), cached, reasoning=thoughts, meters=found_meters)
+    found_meters = meters.meters_of_modality_lists(usage.promptTokensDetails, tools, put_out, cache)
+    found_meters = meters.add_tool_tokens(found_meters, from_tools)
+    input_tokens = sum_known(prompt, from_tools)
+    if thoughts and total is not None and total == sum_known(prompt, from_tools, candidates):
+        return normalise_counts(
+            Tokens(input_tokens, candidates, cached, reasoning=thoughts, meters=found_meters)
+        )
+    return normalise_counts(
+        Tokens(input_tokens, sum_known(candidates, thoughts), cached, reasoning=thoughts, meters=found_meters)
     )
 
 
@@ -272,11 +274,11 @@ def cache_write(usage: Usage) -> int | None:
     total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
     if total or usage.cache_creation is None:
         return total
-    kinds = nested(usage.cache_creation, CacheWrites).total()
+    kinds = nested(usage.cache_creation, CacheWrites).total_tokens()
     return kinds if kinds or total is None else total
 
 
-def total_of(stated: Any) -> int | None:
+def reported_total(stated: Any) -> int | None:
     """Ignore an impossible total, because totals are never billed."""
     if type(stated) is int:  # the most frequent case
         return stated if 0 <= stated <= MAX_TOKENS else None
@@ -286,33 +288,33 @@ def total_of(stated: Any) -> int | None:
         return None
 
 
-def _beyond(total: int | None, *parts: int | None) -> int | None:
+def _excess_over(total: int | None, *parts: int | None) -> int | None:
     """Return None if nothing is left."""
     rest = 0 if total is None else total - sum(part or 0 for part in parts)
     return rest if rest > 0 else None
 
 
-def added(*parts: int | None) -> int | None:
+def sum_known(*parts: int | None) -> int | None:
     known = [part for part in parts if part is not None]
     return sum(known) if known else None
 
 
-def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
+def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
     details = usage.prompt_tokens_details or usage.input_tokens_details or usage.input_token_details
     input_details = nested(details, Details)
     output_details = nested(
         usage.completion_tokens_details or usage.output_tokens_details or usage.output_token_details, Details
     )
-    cache_read = _either(input_details.cached_tokens, usage.cache_read_input_tokens)
-    kinds = _either(input_details.cache_creation_token_details, usage.cache_creation)
+    cache_read = _value_or_fallback(input_details.cached_tokens, usage.cache_read_input_tokens)
+    kinds = _value_or_fallback(input_details.cache_creation_token_details, usage.cache_creation)
     reported = Tokens(
-        count(_either(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
-        count(_either(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
+        count(_value_or_fallback(usage.prompt_tokens, usage.input_tokens), "usage.prompt_tokens"),
+        count(_value_or_fallback(usage.completion_tokens, usage.output_tokens), "usage.completion_tokens"),
         count(cache_read, "usage.prompt_tokens_details.cached_tokens"),
         _openai_cache_write(usage, input_details),
-        output_details.reasoning(),
-        None if kinds is None else nested(kinds, CacheWrites).one_hour(),
-        meters.of_parts(
+        output_details.reasoning_count(),
+        None if kinds is None else nested(kinds, CacheWrites).one_hour_tokens(),
+        meters.meters_of_details(
             input_details,
             output_details,
             searches=usage.server_tool_use,
@@ -322,68 +324,72 @@ def _of_openai(usage: Usage, *, without_cache: bool) -> Tokens:
         ),
     )
     if usage.citation_tokens is not None:
-        return _with_citations(reported, usage)
-    return settle(reported, total=total_of(usage.total_tokens), without_cache=without_cache)
+        return _add_citations(reported, usage)
+    return normalise_counts(reported, total=reported_total(usage.total_tokens), without_cache=without_cache)
 
 
-def _with_citations(reported: Tokens, usage: Usage) -> Tokens:
+def _add_citations(reported: Tokens, usage: Usage) -> Tokens:
     """Perplexity's completion count and total exclude reasoning and citation tokens."""
     cited = count(usage.citation_tokens, "usage.citation_tokens")
-    thoughts = _either(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
-    found_meters = meters.merged(reported.meters, meters.of_numbers({"output_citation_tokens": cited}))
+    thoughts = _value_or_fallback(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
+    found_meters = meters.merge_meters(
+        reported.meters, meters.valid_meters({"output_citation_tokens": cited})
+    )
     return reported._replace(
-        output=added(reported.output, thoughts, cited), reasoning=thoughts, meters=found_meters
+        output=sum_known(reported.output, thoughts, cited), reasoning=thoughts, meters=found_meters
     )
 
 
 def _openai_cache_write(usage: Usage, input_details: Details) -> int | None:
-    stated = _either(input_details.cache_creation_tokens, input_details.cache_write_tokens)
+    stated = _value_or_fallback(input_details.cache_creation_tokens, input_details.cache_write_tokens)
     write = count(stated, "usage.prompt_tokens_details.cache_creation_tokens")
     if write is None:
         write = cache_write(usage)
     if write is not None or input_details.cache_creation_token_details is None:
         return write
-    return nested(input_details.cache_creation_token_details, CacheWrites).total()
+    return nested(input_details.cache_creation_token_details, CacheWrites).total_tokens()
 
 
-def _of_converse(usage: Usage) -> Tokens:
+def _converse_tokens(usage: Usage) -> Tokens:
     reported = Tokens(
         count(usage.inputTokens, "usage.inputTokens"),
         count(usage.outputTokens, "usage.outputTokens"),
         count(usage.cacheReadInputTokens, "usage.cacheReadInputTokens"),
         count(usage.cacheWriteInputTokens, "usage.cacheWriteInputTokens"),
-        cache_write_1h=None if usage.cacheDetails is None else meters.one_hour_of(usage.cacheDetails),
+        cache_write_1h=None
+        if usage.cacheDetails is None
+        else meters.one_hour_cache_tokens(usage.cacheDetails),
     )
-    return settle(reported, without_cache=True)
+    return normalise_counts(reported, without_cache=True)
 
 
-def _of_sonic(usage: Usage) -> Tokens:
+def _sonic_tokens(usage: Usage) -> Tokens:
     """The counts are the sums of the session so far."""
     input_tokens = count(usage.totalInputTokens, "usage.totalInputTokens")
     spoken = count(usage.totalOutputTokens, "usage.totalOutputTokens")
-    return Tokens(input_tokens, spoken, meters=meters.of_speech(nested(usage.details, SonicDetails)))
+    return Tokens(input_tokens, spoken, meters=meters.speech_meters(nested(usage.details, SonicDetails)))
 
 
-def _of_anthropic(usage: Usage) -> Tokens:
+def _anthropic_tokens(usage: Usage) -> Tokens:
     reported = Tokens(
         count(usage.input_tokens, "usage.input_tokens"),
         count(usage.output_tokens, "usage.output_tokens"),
         count(usage.cache_read_input_tokens, "usage.cache_read_input_tokens"),
         cache_write(usage),
-        nested(usage.output_tokens_details, Details).reasoning(),
-        None if usage.cache_creation is None else nested(usage.cache_creation, CacheWrites).one_hour(),
-        _beside_tokens(usage),
+        nested(usage.output_tokens_details, Details).reasoning_count(),
+        None if usage.cache_creation is None else nested(usage.cache_creation, CacheWrites).one_hour_tokens(),
+        _other_meters(usage),
     )
-    return settle(reported, without_cache=True)
+    return normalise_counts(reported, without_cache=True)
 
 
-def _beside_tokens(usage: Usage) -> meters.Meters:
+def _other_meters(usage: Usage) -> meters.Meters:
     """Return Anthropic's searches, or the seconds of a transcription that is charged by duration."""
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     audio_seconds = usage.seconds if usage.type == "duration" else None
-    searches = meters.searches_of(usage.server_tool_use)
-    return meters.of_numbers({"web_searches": searches, "input_audio_seconds": audio_seconds})
+    searches = meters.first_search_count(usage.server_tool_use)
+    return meters.valid_meters({"web_searches": searches, "input_audio_seconds": audio_seconds})
 
 
 def _is_openai(usage: Usage) -> bool:
@@ -397,7 +403,7 @@ def _is_openai(usage: Usage) -> bool:
     return any(isinstance(part, Details) for part in details)
 
 
-def _either(value: Any, fallback: Any) -> Any:
+def _value_or_fallback(value: Any, fallback: Any) -> Any:
     return fallback if value is None else value
 
 
@@ -413,25 +419,27 @@ def is_bucket(name: str) -> bool:
     return _is_input(name) or "output" in name or name in _TOTAL
 
 
-def sums(buckets: Mapping[str, int]) -> Tokens:
+def sum_buckets(buckets: Mapping[str, int]) -> Tokens:
     """A sum to which no bucket belongs is None."""
     inputs = {name: number for name, number in buckets.items() if _is_input(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}
     cache_reads = [number for name, number in inputs.items() if "cache" in name and name not in cache_writes]
     reasoning = [number for name, number in outputs.items() if "reasoning" in name]
-    input_tokens = _first_of(buckets, "input", "input_tokens")
-    output_tokens = _first_of(buckets, "output", "output_tokens")
-    total = _first_of(buckets, *_TOTAL)
+    input_tokens = _first_bucket(buckets, "input", "input_tokens")
+    output_tokens = _first_bucket(buckets, "output", "output_tokens")
+    total = _first_bucket(buckets, *_TOTAL)
     if total is None or total != (input_tokens or 0) + (output_tokens or 0):
-        input_tokens, output_tokens = added(*inputs.values()), added(*outputs.values())
+        input_tokens, output_tokens = sum_known(*inputs.values()), sum_known(*outputs.values())
     return Tokens(
         input=input_tokens,
         output=output_tokens,
-        cache_read=added(*cache_reads),
-        cache_write=added(*cache_writes.values()),
-        reasoning=added(*reasoning),
-        cache_write_1h=added(*[number for name, number in cache_writes.items() if _ONE_HOUR.search(name)]),
+        cache_read=sum_known(*cache_reads),
+        cache_write=sum_known(*cache_writes.values()),
+        reasoning=sum_known(*reasoning),
+        cache_write_1h=sum_known(
+            *[number for name, number in cache_writes.items() if _ONE_HOUR.search(name)]
+        ),
     )
 
 
@@ -439,5 +447,5 @@ def _is_input(name: str) -> bool:
     return "input" in name or name.startswith("cache")
 
 
-def _first_of(buckets: Mapping[str, int], *names: str) -> int | None:
+def _first_bucket(buckets: Mapping[str, int], *names: str) -> int | None:
     return next((buckets[name] for name in names if name in buckets), None)

@@ -17,8 +17,8 @@ import msgspec
 
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED
 from gateway.normalise.payload.items import UNREADABLE, Raw, decode
-from gateway.normalise.payload.large_items import LARGE, slim
-from gateway.normalise.reading.tags import text_of
+from gateway.normalise.payload.large_items import LARGE, reduce_large
+from gateway.normalise.reading.tags import tag_text
 from spool.record import decimal_text
 
 MAX_TEXT: Final = 2048  # of an id, a name or a model
@@ -48,7 +48,7 @@ class BadValue(Exception):
         self.message = message
 
 
-def exact(written: str) -> Decimal | str:
+def exact_number(written: str) -> Decimal | str:
     """Keep all digits. A text whose exponent is too large for a Decimal stays a text."""
     try:
         return Decimal(written)
@@ -59,12 +59,12 @@ def exact(written: str) -> Decimal | str:
 @cache
 def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
     """Decode untyped numbers with a fraction as Decimal."""
-    return msgspec.json.Decoder(type, float_hook=exact)
+    return msgspec.json.Decoder(type, float_hook=exact_number)
 
 
-def decoded(raw: Raw, type: type[Struct]) -> Struct:
+def decode_object(raw: Raw, type: type[Struct]) -> Struct:
     """Decode one object of any size. Raises one of UNREADABLE."""
-    result: Struct = decode(raw if len(raw) < LARGE else slim(raw, type), decoder(type))
+    result: Struct = decode(raw if len(raw) < LARGE else reduce_large(raw, type), decoder(type))
     return result
 
 
@@ -73,15 +73,15 @@ def nested(value: Any, type: type[Struct]) -> Struct:
     if isinstance(value, type):
         return value
     if isinstance(value, str) and value.lstrip()[:1] == "{":
-        return of_json(value, type) or type()
+        return object_or_none(value, type) or type()
     return type()
 
 
-def of_json(text: str | Raw, type: type[Struct]) -> Struct | None:
+def object_or_none(text: str | Raw, type: type[Struct]) -> Struct | None:
     """Return None for another form or a truncated object, as in many bodies."""
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
-        return decoded(packed, type)
+        return decode_object(packed, type)
     except UNREADABLE:
         return None
 
@@ -93,7 +93,7 @@ def mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, str) or value.lstrip()[:1] != "{":
         return {}
     if len(value) >= LARGE:
-        parsed = of_json('{"map":' + value + "}", _Map)
+        parsed = object_or_none('{"map":' + value + "}", _Map)
         return parsed.map if parsed else {}
     try:
         return decode(value.encode("utf-8", "surrogatepass"), _MAPS)
@@ -101,7 +101,7 @@ def mapping(value: Any) -> dict[str, Any]:
         return {}
 
 
-def unquoted(value: Any) -> Any:
+def unquote_json(value: Any) -> Any:
     """Decode JSON text, and return any other value unchanged."""
     if type(value) is str and value[:1] in ('"', "{", "[") and len(value) < LARGE:
         try:
@@ -116,13 +116,13 @@ def text(value: Any) -> str | None:
     if value is None:  # the most frequent case
         return None
     if type(value) is not str:
-        if isinstance(value, bool) or (written := text_of(value)) is None:
+        if isinstance(value, bool) or (written := tag_text(value)) is None:
             return None
         value = written
     return None if value in ABSENT or len(value) > MAX_TEXT else value
 
 
-def first(*values: Any) -> str | None:
+def first_text(*values: Any) -> str | None:
     for value in values:
         if (text_value := text(value)) is not None:
             return text_value
@@ -193,15 +193,15 @@ def number_of(value: Any, field: str) -> Decimal | None:
         return Decimal(value)
     # floats come from OTLP and untyped JSON; the shortest text of a float has the digits that were sent
     if kind is float:
-        return _read(repr(value), field)
+        return _parse_number(repr(value), field)
     if kind is str:
-        return _read(value.strip(), field)
+        return _parse_number(value.strip(), field)
     if value is None:
         return None
     raise BadValue(MALFORMED, f"{field} is not a number")
 
 
-def _read(written: str, field: str) -> Decimal | None:
+def _parse_number(written: str, field: str) -> Decimal | None:
     if written in ABSENT:
         return None
     if len(written) > MAX_TEXT or not _NUMBER.fullmatch(written):
@@ -216,7 +216,7 @@ class _Map(msgspec.Struct):
     map: dict[str, Any] = {}
 
 
-_MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact)
+_MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number)
 
 
 OTHER = "_OTHER"

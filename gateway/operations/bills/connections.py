@@ -311,7 +311,7 @@ class ConnectionKind(ResourceKind):
         await connections.put_in_costs(row.id, bool(given.in_costs), actor=asking.actor)
 
     async def delete(self, asking: Asking, row: BillingConnection) -> None:
-        await asking.services.billing_connections.leave(row.id, actor=asking.actor)
+        await asking.services.billing_connections.delete_but_keep_rows(row.id, actor=asking.actor)
 
 
 CONNECTION_KIND = ConnectionKind()

@@ -101,7 +101,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     override = override_of(price)
     only = PriceBook(book.card, (override,))
     effect = _Effect()
-    after = book.with_own(override)
+    after = book.with_override(override)
     for day in days:
         for one in await services.ledger.usage_of_day(day):
             if one.dimensions.kind == "call" and _fits(override, only, one):

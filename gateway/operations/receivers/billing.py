@@ -87,7 +87,7 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
     # the request was stored before, so accept it even if the connection has changed since
     if names is not None and request.services.deposits.has(names):
         return await _keep(request, id, names, is_repeat=True)
-    async with connections.taking(id) as connection:
+    async with connections.hold_for_file(id) as connection:
         return await _keep(request, connection.id, names, upstream_id=connection.upstream_id)
 
 
@@ -134,4 +134,6 @@ async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:
             "body_too_large",
             "A billing file may have at most 5 MB. Send several files, each with whole hours.",
         )
-    return await aside(partial(billing.read, body, max_tags=max_tags), is_large=len(body) > LARGE)
+    return await aside(
+        partial(billing.read_billing_file, body, max_tags=max_tags), is_large=len(body) > LARGE
+    )

@@ -16,7 +16,7 @@ from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.turns import LARGE, aside, drive, drive_aside
-from gateway.normalise.events import BINARY, LINK_EVENT, Events, is_binary, read, read_binary
+from gateway.normalise.events import BINARY, LINK_EVENT, Events, is_binary, read_binary, read_events
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.operations.holders.receivers import TopicServices
@@ -76,7 +76,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         )
     else:
         events = await drive_aside(
-            lambda hold: read(
+            lambda hold: read_events(
                 body, Allowance(options.max_items, hold), takes_ids=takes_ids, keep_tags=keep_tags
             ),
             request.share.take,

@@ -159,7 +159,7 @@ async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     name = unit_cost.stream_name(request.word("stream"))
     type = request.word("type")
     is_new = book.find(name) is None
-    operation, stream = unit_cost.created(request.body, type=type, stream=name, find=book.find)
+    operation, stream = unit_cost.read_stream_creation(request.body, type=type, stream=name, find=book.find)
     receipt = await _keep(request, Operations([operation], [None], {name: stream}))
     return answers.json_response(
         {"stream": describe_stream(stream)}, status=201 if is_new else 200, receipt=receipt
@@ -212,7 +212,7 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     refusals=(*WRITE, 404, 409),
 )
 async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    is_forced = unit_cost.forced(request.body)
+    is_forced = unit_cost.read_force_flag(request.body)
     name = unit_cost.stream_name(request.word("stream"))
     stream = _known(request, name)
     if not is_forced and await request.services.storage.streams.totals(name):
@@ -313,9 +313,9 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
     # Accept a repeated request even if the streams have changed since.
     is_repeat = names is not None and request.services.deposits.has(names)
     body = request.body
-    items = await aside(lambda: unit_cost.items_of(body), is_large=len(body) > LARGE)
+    items = await aside(lambda: unit_cost.request_records(body), is_large=len(body) > LARGE)
     operations = await drive(
-        unit_cost.read(
+        unit_cost.read_operations(
             items,
             type=type,
             stream=None if stream is None else unit_cost.stream_name(stream),

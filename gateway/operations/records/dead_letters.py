@@ -16,7 +16,7 @@ from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.normalise import billing
 from gateway.normalise.reading import regions, tags
-from gateway.normalise.reading.times import instant
+from gateway.normalise.reading.times import parse_instant
 from gateway.normalise.reading.values import MAX_COST_DIGITS, MAX_TEXT, MAX_TOKENS
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import call
@@ -271,7 +271,7 @@ def _text(name: str, value: Any) -> str | None:
 
 def _region(name: str, value: Any) -> str | None:
     """Return a region in the spelling that totals use."""
-    region = regions.name_of(value) if isinstance(value, str) else None
+    region = regions.normal_region_name(value) if isinstance(value, str) else None
     if value is not None and region is None:
         raise Invalid(f"{name} must be a region as the provider names it, such as us-east-1 or eu, or null")
     return region
@@ -299,7 +299,7 @@ def _cost(name: str, value: Any) -> str | None:
 
 
 def _time(name: str, value: Any) -> int | None:
-    time = instant(value) if isinstance(value, str) else None
+    time = parse_instant(value) if isinstance(value, str) else None
     if value is not None and time is None:
         raise Invalid(f"{name} must be an RFC 3339 time such as 2026-01-31T12:00:00Z, or null")
     return time
@@ -318,7 +318,7 @@ def _tags(name: str, value: Any) -> dict[str, str]:
             not isinstance(text, str)
             or tags.names_secret(key)
             or tags.is_secret(text)
-            or not tags.put(checked_tags, key, text)
+            or not tags.put_tag(checked_tags, key, text)
         ):
             raise Invalid(
                 f"{name}.{key[:64]} must be text with a short name, and must not be content or a "
@@ -330,7 +330,7 @@ def _tags(name: str, value: Any) -> dict[str, str]:
 def _data(name: str, value: Any) -> dict[str, Any]:
     texts: dict[str, str] = {}
     for key, item in value.items() if isinstance(value, dict) else [("", None)]:
-        if not tags.put(texts, key, item):
+        if not tags.put_tag(texts, key, item):
             raise Invalid(
                 f"{name}.{key[:64]} must be a number, a text or true or false, and must not be "
                 "content; their number is limited"
@@ -340,7 +340,7 @@ def _data(name: str, value: Any) -> dict[str, Any]:
 
 def _body(name: str, value: Any) -> bytes:
     body = msgspec.json.encode(value)
-    drop = billing.read(body)
+    drop = billing.read_billing_file(body)
     if drop.errors:
         raise Invalid("; ".join((f"{name} is not a billing file", *drop.errors)))
     return body
@@ -348,7 +348,7 @@ def _body(name: str, value: Any) -> bytes:
 
 def _drop(body: bytes) -> dict[str, Any]:
     """Return the month, operation and number of rows of the hourly file in a record."""
-    drop = billing.read(body)
+    drop = billing.read_billing_file(body)
     return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
 
 

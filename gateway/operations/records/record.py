@@ -9,7 +9,7 @@ from math import inf
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.intake.reasons import not_counted, price_lines, reasons
+from gateway.intake.reasons import field_reasons, not_counted, price_lines
 from gateway.money.costs.times import parse_moment
 from gateway.operations.money.work_links.declared import links_of
 from gateway.operations.records.dead_letters import describe_dead
@@ -95,7 +95,7 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         "record": describe_record(stored.record),
         **describe_place(stored),
         "work": {name: value for name in UNITS if (value := stored.unit_values(name, digests, links)[-1])},
-        "why": reasons(stored.record, book) | _why_not_counted(corrections),
+        "why": field_reasons(stored.record, book) | _why_not_counted(corrections),
         "price_lines": price_lines(stored.record, book),
         **_corrected(corrections),
     }

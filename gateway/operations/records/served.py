@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from gateway.http.requests import Result
-from gateway.intake.rate_cards.names import letters
+from gateway.intake.rate_cards.names import family_letters
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.normalise.otlp.metrics import SERVERS
 from gateway.operations.holders.operators import SpoolServices
@@ -124,7 +124,7 @@ class ServedDay:
 
     def _of(self, model: str | None) -> ServedModel | None:
         """Return the sums of a model. Names that differ only in punctuation are the same model."""
-        model_key = letters(model) if model else ""
+        model_key = family_letters(model) if model else ""
         return (
             self._models[model_key] if model_key in self._models or len(self._models) < MOST_MODELS else None
         )

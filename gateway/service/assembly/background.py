@@ -200,7 +200,7 @@ async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
 async def _retain(log: Log, connections: BillingConnections) -> None:
     while True:
         await log.retain()
-        await connections.trim()
+        await connections.delete_old_months()
         await asyncio.sleep(RETAIN_EVERY_S)
 
 
@@ -235,7 +235,7 @@ async def learn(memory: Once[SpanMemory], activity: Callable[[], Awaitable[None]
         for _ in learning or ():
             if clock.is_over():
                 await asyncio.sleep(0)
-                clock.begin()
+                clock.begin_slice()
         if learning is None:
             await activity()
         await asyncio.sleep(LOOK_S if learning is None else LEARN_S)

@@ -183,7 +183,7 @@ class Reload:
             validate=self.assembler.drop_validation(config),
         )
         if not self.is_agent:
-            await self.operators.money.billing_connections.establish()
+            await self.operators.money.billing_connections.create_configured_and_clean_up()
         self.assembler.devices.configure(config.devices, self.assembler.people(config))
         self.assembler.clusters.configure(config.clusters)
         self.receivers.access.configure(config.server, prepared.legacy)

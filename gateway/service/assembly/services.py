@@ -228,7 +228,7 @@ def _opamp_instances(assembler: Assembler) -> OpampInstances:
 
 async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
     """Start the parts that an agent does not have. An agent reads too few spans for a span memory."""
-    await assembler.billing_connections.establish()
+    await assembler.billing_connections.create_configured_and_clean_up()
     await assembler.start_sign_ins(metrics)
     native = assembler.native.native
     if native is not None:

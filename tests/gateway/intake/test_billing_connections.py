@@ -45,7 +45,7 @@ async def test_a_connection_that_another_gateway_has_just_made_keeps_its_rows() 
     draft = ConnectionDraft(name="bill", cloud_provider="MongoDB")
     await there.connections.create(draft, id="new", most=9, actor=ADA)
     rows = Rows("new", "gone")
-    await BillingConnections(here, cast(Any, rows), clock, BillingSettings()).establish()
+    await BillingConnections(here, cast(Any, rows), clock, BillingSettings()).create_configured_and_clean_up()
     assert {"new"} == rows.ids
 
 

@@ -76,7 +76,7 @@ def payload(*, uncertain: int = 0) -> Outcome:
             call_identity(call, response_id=f"chatcmpl-{number:032d}"),
             device="d" if number == PART else None,
         )
-        outcome.pack()
+        outcome.pack_full_part()
     return outcome
 
 
@@ -161,9 +161,9 @@ def test_packing_moves_devices_and_marks_along_with_their_records() -> None:
             call, Identity(os.urandom(16), certain=certain), device=f"device-{number}" if number < 4 else None
         )
     outcome.received = PART
-    outcome.pack()
+    outcome.pack_full_part()
 
-    packed, rest = outcome.parts()
+    packed, rest = outcome.yield_parts()
     assert packed.named == {0: "device-0", 1: "device-2"}
     assert packed.forwarded == {1}
     assert rest.named == {0: "device-1", 1: "device-3"}
@@ -185,7 +185,7 @@ def test_a_payload_is_cut_for_a_commit_that_others_wait_for() -> None:
     outcome.forwarded = {5}
     outcome.reject(10, "malformed", "x")
     outcome.ignored["not_ai"] = 1
-    parts = list(outcome.parts(4))
+    parts = list(outcome.yield_parts(4))
     ids = [[record.request_id for record in part.records] for part in parts]  # type: ignore[union-attr]
     assert [["0", "2", "3", "4"], ["5", "6", "7", "8"], ["9"], ["1"]] == ids
     assert [{3: "device"}, {}, {}, {}] == [part.named for part in parts]
@@ -318,7 +318,7 @@ def growing() -> Outcome:
     for number in range(1, MANY + 1):
         point = CounterPoint(b"s" * 16, NS, NS + number, number, msgspec.structs.replace(template))
         outcome.add_point(point, device="d" if number == PART + 1 else None)
-        outcome.pack()
+        outcome.pack_full_part()
     return outcome
 
 
@@ -327,7 +327,7 @@ async def test_points_of_a_large_payload_are_kept_in_parts_too(log: Log) -> None
     A large payload of counters is also stored in parts, which keep the order and the devices of their points.
     A repeat after a failure counts only the missing points.
     """
-    parts = [(len(part.points), part.named_points, part.received) for part in growing().parts()]
+    parts = [(len(part.points), part.named_points, part.received) for part in growing().yield_parts()]
     assert [(PART, {}, PART), (PART, {0: "d"}, PART), (10, {}, 10)] == parts
     with pytest.raises(SpoolFull):
         await intake(FullFrom(log, 2)).take(growing(), BEARER)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.configuration.reader import load
 from gateway.configuration.sections import ConfigError, PriceOverride, PriceSettings
 from gateway.intake import leaves
-from gateway.intake.price_lines import itemise, problem
+from gateway.intake.price_lines import itemise_estimate, unpriced_reason
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from spool.ledger.repricing import token_sum
@@ -26,7 +26,7 @@ from tests.rounds import examples
 BOOK = PriceBook.load()
 TEXT = [
     (seller, model.id)
-    for seller, of in sorted(cards.packaged().providers.items())
+    for seller, of in sorted(cards.packaged_card().providers.items())
     for model in of.models
     if seller in ("anthropic", "openai", "google") and not model.apart and model.prices[0].input is not None
 ]
@@ -44,7 +44,7 @@ def test_the_published_example_to_the_last_digit() -> None:
     """Cached audio is charged on its own line, not with cached text or with audio."""
     record = realtime(input_audio_tokens=1000, cache_audio_read_tokens=640, output_audio_tokens=260)
     assert "0.02964" == BOOK.estimate(record)
-    lines = itemise(BOOK, record)
+    lines = itemise_estimate(BOOK, record)
     assert lines is not None
     assert [
         ("input", 140, "4", "0.00056"),
@@ -73,7 +73,7 @@ def test_the_published_example_to_the_last_digit() -> None:
 def test_what_is_not_known_has_no_estimate_and_a_cause(record: Inference, cause: str | None) -> None:
     """If a price or a part is not known, there is no estimate. The price of text is never used instead."""
     assert BOOK.estimate(record) is None
-    words = problem(BOOK, record)
+    words = unpriced_reason(BOOK, record)
     assert (cause is None) == (words is None)
     assert cause is None or f"({cause})" in str(words)
 
@@ -170,7 +170,7 @@ def test_lines_add_up_and_no_token_is_in_two(data: st.DataObject) -> None:
     record = call("gpt-realtime", input_tokens=input_tokens + text_in + text_read, meters=meters,
                   output_tokens=output_tokens + text_out, cache_read_tokens=cached + text_read)  # fmt: skip
     assume(record.input_tokens or record.output_tokens)
-    lines = itemise(BOOK, record)
+    lines = itemise_estimate(BOOK, record)
     assert lines is not None
     assert Decimal(BOOK.estimate(record) or "-1") == sum(Decimal(line.amount) for line in lines)
     assert (record.input_tokens or 0) + (record.output_tokens or 0) == sum(

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from docs.generate.price_sources import LITELLM, read
-from gateway.intake.price_updates import Change, differences, models_in, refusals, updated
+from gateway.intake.price_updates import (
+    Change,
+    count_priced_models,
+    differences,
+    refusal_reasons,
+    update_card,
+)
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards import litellm
@@ -43,10 +49,10 @@ def cost(result: Card, name: str, time: str = DAY, **fields: Any) -> str | None:
 def test_a_changed_price_applies_from_its_day_on() -> None:
     """Earlier calls keep their price, and a price that is known for a later day still applies then."""
     before = card(model("acme", price("2"), price("4", since="2027-01-01")))
-    after = updated(before, card(model("acme", price("3"))), since=DAY)
+    after = update_card(before, card(model("acme", price("3"))), since=DAY)
     costs = [cost(after, "acme", time) for time in ("2026-11-26", DAY, "2026-12-31", "2027-01-01")]
     assert ["2", "3", "3", "4"] == costs
-    assert after == updated(after, card(model("acme", price("3"))), since=DAY)
+    assert after == update_card(after, card(model("acme", price("3"))), since=DAY)
 
 
 def test_names_with_other_prices_become_models_of_their_own() -> None:
@@ -55,12 +61,12 @@ def test_names_with_other_prices_become_models_of_their_own() -> None:
     change with it, and exact names that the newer list lacks keep their price.
     """
     before = card(model("acme-2", price("2"), equals=("acme-latest", "acme-old"), starts=("acme-2-",)))
-    after = updated(before, card(model("acme-latest", price("5"))), since=DAY)
+    after = update_card(before, card(model("acme-latest", price("5"))), since=DAY)
     assert ["5", "2", "2", "2"] == [
         cost(after, name) for name in ("acme-latest", "acme-2", "acme-old", "acme-2-1")
     ]
     before = card(model("acme-2", price("2"), equals=("acme-old",), starts=("acme-2",)))
-    after = updated(before, card(model("acme-2", price("5"))), since=DAY)
+    after = update_card(before, card(model("acme-2", price("5"))), since=DAY)
     assert ["5", "5", "2"] == [cost(after, name) for name in ("acme-2", "acme-2-1", "acme-old")]
     assert ["2", "2", "2"] == [cost(after, name, "2026-11-26") for name in ("acme-2", "acme-2-1", "acme-old")]
 
@@ -70,7 +76,7 @@ def test_what_the_newer_list_lacks_stays() -> None:
     listed = price("2", cache_read=Decimal("0.2"), meters={"web_searches": Decimal(10)})
     flex = price("1", mode="flex", cache_read=Decimal("0.1"))
     before = card(model("acme", listed, flex), model("other"))
-    after = updated(before, card(model("acme", price("3"))), since=DAY)
+    after = update_card(before, card(model("acme", price("3"))), since=DAY)
     assert "0.2" == cost(after, "acme", read=10**6)
     assert "1" == cost(after, "acme", tags={"service_tier": "flex"})
     assert "1" == cost(after, "other")
@@ -85,7 +91,7 @@ def test_a_new_tier_begins_and_ends_with_the_standard_price() -> None:
     """
     before = card(model("acme", price("2"), price("4", since="2027-01-01")))
     newer = card(model("acme", price("2"), price("1", mode="flex")))
-    after = updated(before, newer, since=DAY)
+    after = update_card(before, newer, since=DAY)
     flex = {"service_tier": "flex"}
     assert ["1", "1", "4"] == [
         cost(after, "acme", time, tags=flex) for time in ("2026-01-01", DAY, "2027-01-01")
@@ -98,7 +104,7 @@ def test_a_new_tier_begins_and_ends_with_the_standard_price() -> None:
 def test_prices_by_the_hour_stay() -> None:
     """A list that cannot state hours does not replace prices that depend on them."""
     before = card(model("acme", price("1"), price("2", hours=("01:00", "04:00"))))
-    assert before == updated(before, card(model("acme", price("2"))), since=DAY)
+    assert before == update_card(before, card(model("acme", price("2"))), since=DAY)
 
 
 def test_repeated_and_rounded_prices_are_no_change() -> None:
@@ -113,18 +119,18 @@ def test_repeated_and_rounded_prices_are_no_change() -> None:
     repeated = price("2", cache_read=Decimal("0.2"), tiers=(Tier(above=200_000, input=Decimal(4), output=Decimal(9)),),
                      meters={"audio_seconds": Decimal("0.110988")})  # fmt: skip
     newer = card(model("acme", repeated, price("1", mode="flex", cache_read=Decimal("0.2"))))
-    assert before == updated(before, newer, since=DAY)
+    assert before == update_card(before, newer, since=DAY)
 
 
 def test_the_real_list_can_be_loaded_twice() -> None:
     """After an update with LiteLLM's list, a second update changes nothing, and no check refuses the first one."""
-    newer = litellm.card_of(read(LITELLM)["models"], day=DAY, version="litellm-1")
-    before = cards.packaged()
-    after = updated(before, newer, since=DAY)
+    newer = litellm.convert_list(read(LITELLM)["models"], day=DAY, version="litellm-1")
+    before = cards.packaged_card()
+    after = update_card(before, newer, since=DAY)
     changes = differences(before, after, time=NOON)
-    assert not list(refusals(before, newer, after, changes, today=DAY))
-    assert [] == differences(after, updated(after, newer, since=DAY), time=NOON)
-    assert models_in(after) >= models_in(before)
+    assert not list(refusal_reasons(before, newer, after, changes, today=DAY))
+    assert [] == differences(after, update_card(after, newer, since=DAY), time=NOON)
+    assert count_priced_models(after) >= count_priced_models(before)
     assert not [
         change
         for change in differences(before, after, time=day_ns("2026-11-01"))
@@ -161,7 +167,7 @@ def many(*prices: str, count: int = 50) -> list[Model]:
 def test_lists_that_cannot_be_right_are_refused(newer: Card, words: str) -> None:
     """A list that is incomplete, of another day, or in another currency or unit is refused with the reason."""
     before = card(*many("2"))
-    found = "\n".join(refusals(before, newer, newer, differences(before, newer, time=NOON), today=DAY))
+    found = "\n".join(refusal_reasons(before, newer, newer, differences(before, newer, time=NOON), today=DAY))
     assert words in found
     assert bool(words) == bool(found)
 
@@ -172,4 +178,4 @@ def test_a_shrunken_list_is_compared_with_the_one_before() -> None:
     newer = card(*many("2", count=1199), date=DAY, name="litellm")
     assert [
         "the list has prices of 1199 models, but at least 1200 are expected; it may be incomplete"
-    ] == list(refusals(before, newer, newer, [], today=DAY))
+    ] == list(refusal_reasons(before, newer, newer, [], today=DAY))

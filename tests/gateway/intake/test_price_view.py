@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from gateway.configuration.sections import PriceOverride
-from gateway.intake.price_view import ModelPrices, PriceRow, prices_of_model, similar
+from gateway.intake.price_view import ModelPrices, PriceRow, prices_of_model, similar_models
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Tier
 from tests.gateway.intake.test_price_updates import card, model, price
@@ -101,6 +101,6 @@ def test_what_is_shown_is_what_is_charged(name: str) -> None:
 
 def test_unknown_models_get_suggestions() -> None:
     assert [] == prices_of_model(BOOK, "gpt-5.6-tera", None, NOW)
-    assert similar(BOOK, "gpt-5.6-tera")[0] == "gpt-5.6-terra"
-    assert "claude-sonnet-5" in similar(BOOK, "anthropic/claude-sonet-5")
-    assert [] == similar(BOOK, "qqqqqqqqqqqqqq")
+    assert similar_models(BOOK, "gpt-5.6-tera")[0] == "gpt-5.6-terra"
+    assert "claude-sonnet-5" in similar_models(BOOK, "anthropic/claude-sonet-5")
+    assert [] == similar_models(BOOK, "qqqqqqqqqqqqqq")

@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.configuration.sections import PriceOverride, PriceSettings
-from gateway.intake.price_lines import itemise
+from gateway.intake.price_lines import itemise_estimate
 from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.rate_cards import card as cards
-from gateway.intake.reasons import reasons
+from gateway.intake.reasons import field_reasons
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES, HourlySums, sized
 from spool.log.values import Entry
@@ -272,8 +272,11 @@ def test_a_tier_without_a_price_has_the_standard_price(
         tiered.estimated_cost, tiered.price_book,
     )  # fmt: skip
     assert BOOK.version == standard.price_book
-    assert f"no {tier} price for the model, so the standard price" in reasons(tiered, BOOK)["estimated_cost"]
-    assert "standard" not in reasons(standard, BOOK)["estimated_cost"]
+    assert (
+        f"no {tier} price for the model, so the standard price"
+        in field_reasons(tiered, BOOK)["estimated_cost"]
+    )
+    assert "standard" not in field_reasons(standard, BOOK)["estimated_cost"]
     assert [tier] == missing_prices(tiered.price_book)
 
 
@@ -332,7 +335,7 @@ def test_a_region_with_another_price_is_named(
         BOOK.price(each)
     assert record.estimated_cost == other.estimated_cost is not None
     assert ([region] if is_named else []) == missing_prices(record.price_book)
-    assert is_named == (f"no {region} price" in reasons(record, BOOK)["estimated_cost"])
+    assert is_named == (f"no {region} price" in field_reasons(record, BOOK)["estimated_cost"])
 
 
 def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
@@ -345,7 +348,7 @@ def test_tokens_of_capacity_that_is_paid_apart_cost_nothing() -> None:
     assert "0" == BOOK.estimate(record)
     record.meters = {"input_audio_tokens": 400, "web_searches": 2}
     assert "0.07" == BOOK.estimate(record)
-    [searches] = [line for line in itemise(BOOK, record) or () if line.price != "0"]
+    [searches] = [line for line in itemise_estimate(BOOK, record) or () if line.price != "0"]
     assert ("web searches", 2, "35", "0.07") == searches[:4]
     assert BOOK.estimate(call("unheard-of", tags=tags)) is None
 
@@ -466,22 +469,22 @@ def test_price_fills_in_place(record: Inference, expected: tuple[str | None, ...
 
 def test_card_names_its_source() -> None:
     """The packaged price card states the sources of its prices, the licence and the date."""
-    card = cards.read(cards.newest())
+    card = cards.read_card(cards.newest_packaged_file())
     assert {"name", "version", "date", "url", "licence", "also"} == set(card.source)
     assert f"genai-prices-{card.source['version']}-{card.source['date']}" == card.version
 
 
 def test_the_packaged_card_is_read_once() -> None:
     """All price books of a process share the packaged card. An operator's card is read again each time."""
-    assert cards.packaged() is cards.packaged()
-    assert cards.read(cards.newest()) == cards.packaged()
-    assert PriceBook.load().version == cards.packaged().version
+    assert cards.packaged_card() is cards.packaged_card()
+    assert cards.read_card(cards.newest_packaged_file()) == cards.packaged_card()
+    assert PriceBook.load().version == cards.packaged_card().version
 
 
 def test_card_survives_its_own_writing() -> None:
     """Reading and writing a card preserves the bytes, so a new card differs only where prices changed."""
-    path = cards.newest()
-    assert path.read_bytes() == cards.write(cards.read(path))
+    path = cards.newest_packaged_file()
+    assert path.read_bytes() == cards.encode_card(cards.read_card(path))
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "version": "x", "source": {}, "providers": {}}'])
@@ -547,7 +550,7 @@ def test_sums_cost_what_their_calls_cost(
         )  # fmt: skip
     each = [BOOK.estimate(one) for one in calls]
     for one, cost in zip(calls, each, strict=True):
-        lines = itemise(BOOK, one)
+        lines = itemise_estimate(BOOK, one)
         assert cost == (
             None if lines is None else decimal_text(sum((Decimal(line.amount) for line in lines), Decimal(0)))
         )
@@ -561,7 +564,11 @@ def test_most_tiers_can_be_priced_again() -> None:
     The ledger groups calls by size. Its size classes match almost all sizes at which prices of the card
     change, so almost all sums can be priced again.
     """
-    models = [model for seller in cards.read(cards.newest()).providers.values() for model in seller.models]
+    models = [
+        model
+        for seller in cards.read_card(cards.newest_packaged_file()).providers.values()
+        for model in seller.models
+    ]
     starts = [tier.above for model in models for price in model.prices for tier in price.tiers]
     apart = [above for above in starts if above in SIZES or above + 1 in SIZES]
     assert len(apart) >= 0.95 * len(starts)
@@ -569,7 +576,7 @@ def test_most_tiers_can_be_priced_again() -> None:
 
 MODELS = [
     (provider, model.id)
-    for provider, seller in cards.read(cards.newest()).providers.items()
+    for provider, seller in cards.read_card(cards.newest_packaged_file()).providers.items()
     for model in seller.models
 ]
 
@@ -608,7 +615,7 @@ def test_every_mode_has_a_price_for_a_call_of_a_year_ago() -> None:
         "priority": {"service_tier": "priority"},
     }  # fmt: skip
     without, looked_at = [], 0
-    for provider, seller in cards.read(cards.newest()).providers.items():
+    for provider, seller in cards.read_card(cards.newest_packaged_file()).providers.items():
         for model in seller.models:
             for mode in {price.mode for price in model.prices}:
                 now, then = (

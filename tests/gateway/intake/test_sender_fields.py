@@ -206,7 +206,7 @@ async def test_a_payload_in_parts_counts_once(log_of: Log, clock: MovedClock) ->
     counter = SenderFieldCounter(clock)
     outcome = payload(*[{} for _ in range(PART + 10)])
     outcome.name_agent("agent/1")
-    outcome.pack()
+    outcome.pack_full_part()
     await intake(log_of, counter, clock).take(outcome, BEARER)
     [senders] = counter.take().values()
     assert PART + 10 == senders["kong", "1.0"].calls

@@ -30,9 +30,13 @@ def read(
 
 
 def read_all(body: bytes, *, type: str, stream: str, operation: str = "sum") -> Operations:
-    items = unit_cost.items_of(body)
+    items = unit_cost.request_records(body)
     return asyncio.run(
-        drive(unit_cost.read(items, type=type, stream=stream, operation=operation, find=KNOWN.get, now=NOW))
+        drive(
+            unit_cost.read_operations(
+                items, type=type, stream=stream, operation=operation, find=KNOWN.get, now=NOW
+            )
+        )
     )
 
 
@@ -243,7 +247,7 @@ def test_records_of_one_request_agree_with_each_other() -> None:
 
 def test_a_large_request_is_read_in_turns() -> None:
     """A large request is read in slices, and the event loop gets a turn after a part of the records."""
-    work = unit_cost.read(
+    work = unit_cost.read_operations(
         [allocation() for _ in range(unit_cost.MAX_RECORDS)],
         type="allocation",
         stream="new",

@@ -84,7 +84,7 @@ class Service:
             return web.json_response({"error": {"type": "t", "message": "no"}}, status=status)
         if len(body) > 5_000_000:
             return web.json_response({"message": "too large"}, status=413)
-        drop = rules.read(body)
+        drop = rules.read_billing_file(body)
         assert () == drop.errors
         said = orjson.loads(body)
         assert said["operation"] == "replace_hourly"

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from exporters.check import check_destinations, check_streams
 from exporters.service.paths import STREAMS
 from exporters.settings import DestinationSettings, EventStream, UpstreamKey, UpstreamSettings
-from gateway.normalise.billing import read
+from gateway.normalise.billing import read_billing_file
 from spool.clock import SystemClock
 from spool.registry.scopes import INGEST, VALIDATE_BILLING_DROP
 from tests.exporters.upstream import FakeUpstream, Reply
@@ -137,7 +137,7 @@ async def test_check_asks_for_a_verdict_on_a_drop(
     )  # fmt: skip
     [asked] = [request for request in upstream.requests if request.path not in ("/v1/traces", "/v1/metrics")]
     assert "/v2/connections/billing/external/validate_billing_drop" == asked.path
-    assert not read(asked.body).errors  # this gateway's rules accept the drop
+    assert not read_billing_file(asked.body).errors  # this gateway's rules accept the drop
 
 
 async def test_check_tries_every_destination(upstream: FakeUpstream, tmp_path: Path) -> None:

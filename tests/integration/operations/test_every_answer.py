@@ -207,7 +207,7 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
         book=StreamBook([]),
         clock=clock,
     )
-    await do("published", publisher.publish(rule))
+    await do("published", publisher.publish_rule(rule))
     reader = CostReader(whole=storage.ledger, require_registry=lambda: registry)
     report = ScheduledReport(
         id="1",

@@ -351,8 +351,8 @@ async def test_a_large_drop_is_checked_beside_the_event_loop(
         places.append(threading.current_thread() is threading.main_thread())
         return real(body, max_tags=max_tags)
 
-    real = billing.read
-    monkeypatch.setattr(billing, "read", read)
+    real = billing.read_billing_file
+    monkeypatch.setattr(billing, "read_billing_file", read)
     key = await serving.make_key("billing", use_cases=[SEND_BILLING_DATA])
     for count in (1, LARGE // 100):
         drop = orjson.dumps({"month": "2026-11", "data": [ROW] * count})

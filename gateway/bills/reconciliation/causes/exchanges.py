@@ -13,7 +13,7 @@ from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cell
 from gateway.bills.reconciliation.wording import named
-from gateway.intake.rate_cards.names import family
+from gateway.intake.rate_cards.names import model_family
 
 _Extra = dict[str, int]  # billed minus counted, by meter
 _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
@@ -53,7 +53,7 @@ def other_model(case: Case) -> Iterator[Claim]:
             EXACT,
             f"the bill has {tokens:,} tokens under {named([lacking])} that Tollhouse has under {named([surplus])}, "
             f"to the token and by kind, on {len(days):,} days"
-            + ("; they are snapshots of one model" if family(lacking) == family(surplus) else ""),
+            + ("; they are snapshots of one model" if model_family(lacking) == model_family(surplus) else ""),
             _ASK_FOR_MODEL,
         )
 

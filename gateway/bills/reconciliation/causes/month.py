@@ -12,7 +12,7 @@ from statistics import median
 from gateway.bills.reconciliation.claims import OF_PRICES, TIER_NOT_GIVEN, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import COARSEST, LARGE_SHARE, LEAST_DAYS, NOTHING, SAME
 from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, Cell, Place
-from gateway.intake.rate_cards.names import family
+from gateway.intake.rate_cards.names import model_family
 
 MISSING = frozenset({"unreported_calls", "usage_missing", "output_missing"})
 ONE_SIDED = {
@@ -54,7 +54,7 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
         by_kind[cell.key, cell.model, meter == OUTPUT] += tokens
         by_day[cell.day] += tokens
     for (cell, meter), tokens in _tokens_left(claims, case, but={*MISSING, *ONE_NAME}):
-        by_kind[ANY_KEY, family(cell.model), meter == OUTPUT] += tokens
+        by_kind[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     exchanged = {
         day: ONE_SIDED[claim.cause]
         for claim in claims
@@ -83,9 +83,11 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
 
 def _models_under_other_names(claims: Iterable[Claim], case: Case) -> set[str]:
     """Return models whose tokens have, or may have, another name on the other side."""
-    snapshots = {family(cell.model) for cell, _ in case.split.extra if cell.model in _counted_models(case)}
+    snapshots = {
+        model_family(cell.model) for cell, _ in case.split.extra if cell.model in _counted_models(case)
+    }
     moved = {model for claim in claims if claim.cause == "other_model" for model in claim.models}
-    return moved | {cell.model for cell in case.split.billed if family(cell.model) in snapshots}
+    return moved | {cell.model for cell in case.split.billed if model_family(cell.model) in snapshots}
 
 
 def _models_without_usual_price(claims: Iterable[Claim], case: Case) -> set[str]:
@@ -186,7 +188,7 @@ def _beside_tokens(
     own, of_any_key = Counter[_Kind](), Counter[_Kind]()
     for (cell, meter), tokens in _tokens(claim):
         own[cell.key, cell.model, meter == OUTPUT] += tokens
-        of_any_key[ANY_KEY, family(cell.model), meter == OUTPUT] += tokens
+        of_any_key[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     is_of_models = _counted_models(case).isdisjoint(claim.models)
     if claim.cause in MISSING and not _are_lacking(own, by_kind):
         yield "time_edge"

@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import SAME_SIZE
 from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
 from gateway.bills.reconciliation.wording import named
-from gateway.intake.rate_cards.names import family
+from gateway.intake.rate_cards.names import model_family
 
 _POINT = (
     "Let the program that uses it report to Tollhouse: point its base URL at the gateway, or send "
@@ -130,7 +130,7 @@ def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
         candidate
         for candidate in _only(case, name, billed=not billed)
         if (size < SAME_SIZE * other_sizes[candidate] and other_sizes[candidate] < SAME_SIZE * size)
-        or (name == "model" and family(candidate) == family(value))
+        or (name == "model" and model_family(candidate) == model_family(value))
     ]
     return f"; {named(alike)} on the other side may be the same" if alike else ""
 

@@ -21,7 +21,7 @@ from gateway.normalise.payload.body_limits import Allowance
 from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading.metadata import Metadata
 from gateway.normalise.reading.models import provider_of_model
-from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, set_counts, settle
+from gateway.normalise.reading.tokens import COUNT_CACHE_APART, Tokens, normalise_counts, set_counts
 from gateway.normalise.reading.values import BadValue, first_readable, status_code, text
 from spool.identity import Identity
 from spool.processing import MODES
@@ -178,7 +178,7 @@ def all_of(*names: str) -> Callable[[Members], bool]:
 def inner_objects(members: Members, name: str) -> Iterator[Members]:
     """Return the members of the object under a name, or of each object in a list."""
     if name in members:
-        yield from map(payload.peek, islice(payload.array(members[name]), MAX_LOOKED_AT))
+        yield from map(payload.peek, islice(payload.array_elements(members[name]), MAX_LOOKED_AT))
 
 
 def has_object_with(members: Members, name: str, *inner: str) -> bool:
@@ -243,7 +243,7 @@ def declare_column(name: str) -> Any:
 
 
 def count_tokens(record: Inference, reported: Tokens, *, without_cache: bool = False) -> None:
-    set_counts(record, settle(reported, without_cache=without_cache))
+    set_counts(record, normalise_counts(reported, without_cache=without_cache))
 
 
 def counts_cache_apart(path: Any, *models: Any) -> bool:
@@ -259,7 +259,7 @@ def tag_tier(metadata: Metadata, *stated: Any) -> None:
     """Tag only tiers with prices of their own."""
     for value in stated:
         if value is not None and value in _TIERS:
-            metadata.tag("service_tier", value)
+            metadata.add_tag("service_tier", value)
             return
 
 

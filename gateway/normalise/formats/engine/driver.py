@@ -36,7 +36,7 @@ from gateway.normalise.payload.items import Unfolding
 from gateway.normalise.reading import tags as tag_rules
 from gateway.normalise.reading.ai_names import ai_names
 from gateway.normalise.reading.tags import drop_free_texts
-from gateway.normalise.reading.values import BadValue, decoded
+from gateway.normalise.reading.values import BadValue, decode_object
 from spool.identity import AS_GATEWAY, Identity, build_relay
 
 MAX_SHAPES: Final = 1000  # which the operator can see
@@ -52,14 +52,14 @@ def read_body(
     is_packed = yield from has_any(body, format.signs_of_packing)
     if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
         # the memory of unpacked data is already reserved
-        unfolding = Unfolding(allowance.again())
+        unfolding = Unfolding(allowance.next_pass())
     for item in _body_items(format, body, unfolding):
         if not len(item):
             yield
             continue
-        allowance.count(1, len(item))
+        allowance.count_items(1, len(item))
         if allowance.is_due(len(item)):
-            outcome.pack()
+            outcome.pack_full_part()
             yield
         _read_item(outcome, format, item)
     return outcome
@@ -80,13 +80,13 @@ def _read_item(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreada
     if isinstance(item, Unreadable):
         return outcome.reject(index, MALFORMED, item.message)
     try:
-        event = decoded(item, format.event)
+        event = decode_object(item, format.event)
         calls = read_event_calls(format, event)
     except payload.UNREADABLE as error:
         if payload.is_null(item):  # LiteLLM's arrays contain nulls
             outcome.ignored[NOT_AI] += 1
             return None
-        return outcome.reject(index, MALFORMED, payload.problem(error))
+        return outcome.reject(index, MALFORMED, payload.problem_text(error))
     if not calls:
         return _pass_over(outcome, format, item, event)
     # Further calls count as split from the first.
@@ -143,7 +143,7 @@ def _pass_over(outcome: Outcome, format: ItemFormat, item: payload.Raw, event: A
         if why is not None or not (names := ai_names(members)):
             outcome.ignored[why or NOT_AI] += 1
             if why == MERGED:
-                outcome.drop(
+                outcome.note_dropped(
                     f"item {outcome.received - 1}", "repeats the item of the same call that has the counts"
                 )
             return
@@ -235,7 +235,7 @@ def take_row(
         own = dict(record.tags)
         outcome.left_out += call.left_out + tag_rules.drop_free_texts(own, outcome.keep_tags)
         for name, value in tags.items():
-            outcome.left_out += name not in own and not tag_rules.put(own, name, value)
+            outcome.left_out += name not in own and not tag_rules.put_tag(own, name, value)
         record.tags = own
         why = None if outcome.why is None else field_origins(format.origins, record)
         outcome.add(record, _identity_with_relay(call), why, device=device, version=version)

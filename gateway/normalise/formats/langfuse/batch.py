@@ -33,15 +33,22 @@ from gateway.normalise.outcome import MALFORMED, MERGED, NOT_AI, Options, Outcom
 from gateway.normalise.payload import items as payload
 from gateway.normalise.payload.body_limits import Allowance, check_count
 from gateway.normalise.reading.metadata import Metadata
-from gateway.normalise.reading.meters import of_buckets
+from gateway.normalise.reading.meters import meters_of_buckets
 from gateway.normalise.reading.tags import drop_free_texts, is_secret
-from gateway.normalise.reading.times import instant
-from gateway.normalise.reading.tokens import Tokens, Usage, is_bucket, of_usage, settle, sums
+from gateway.normalise.reading.times import parse_instant
+from gateway.normalise.reading.tokens import (
+    Tokens,
+    Usage,
+    is_bucket,
+    normalise_counts,
+    sum_buckets,
+    tokens_of_usage,
+)
 from gateway.normalise.reading.values import (
     BadValue,
     Other,
     count,
-    decoded,
+    decode_object,
     is_true,
     mapping,
     money,
@@ -72,10 +79,12 @@ prepare_types(Usage, NamedUsage)
 def tokens_of_details(details: Mapping[str, Any]) -> Tokens | None:
     """Return the tokens of `usageDetails`, or None if it counts no tokens."""
     if any(name in details for name in _OPENAI):
-        return _if_reported(of_usage(_openai_usage(details)))
+        return _if_reported(tokens_of_usage(_openai_usage(details)))
     counts = {name: _bucket_tokens(name, value) for name, value in details.items()}
     buckets = {name: number for name, number in counts.items() if number is not None}
-    return _if_reported(settle(sums(buckets)._replace(meters=of_buckets(details.items()))))
+    return _if_reported(
+        normalise_counts(sum_buckets(buckets)._replace(meters=meters_of_buckets(details.items())))
+    )
 
 
 def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
@@ -87,9 +96,9 @@ def tokens_of_named_usage(usage: NamedUsage) -> Tokens | None:
         return None
     own_names = (usage.input, usage.output, usage.promptTokens, usage.completionTokens)
     if all(number is None for number in own_names):
-        return _if_reported(of_usage(usage))
+        return _if_reported(tokens_of_usage(usage))
     return _if_reported(
-        settle(
+        normalise_counts(
             Tokens(
                 count(usage.promptTokens if usage.input is None else usage.input, "usage.input"),
                 count(usage.completionTokens if usage.output is None else usage.output, "usage.output"),
@@ -129,7 +138,7 @@ def _bucket_tokens(name: str, value: Any) -> int | None:
 
 
 def _if_reported(tokens: Tokens) -> Tokens | None:
-    return tokens if tokens.reported() else None
+    return tokens if tokens.count_known() else None
 
 
 _CALLS = frozenset({GENERATION, "embedding"})
@@ -185,7 +194,7 @@ def read_batch(body: bytes, options: Options, allowance: Allowance) -> Generator
         if not len(item):
             yield
             continue
-        allowance.count(1, len(item))
+        allowance.count_items(1, len(item))
         if allowance.is_due(len(item)):
             yield
         batch.read_event(item)
@@ -205,7 +214,7 @@ class _BatchReader:
             is_generation = self._note_event(raw)
         except payload.UNREADABLE as error:
             if not payload.is_null(raw):
-                return self._outcome.reject(index, MALFORMED, payload.problem(error))
+                return self._outcome.reject(index, MALFORMED, payload.problem_text(error))
             is_generation = False
         except BadValue as error:
             return self._outcome.reject(index, error.reason, error.message)
@@ -241,25 +250,25 @@ class _BatchReader:
 
     def _note_event(self, raw: payload.Raw) -> bool:
         """Note the facts of an event. Return whether it is about a generation."""
-        event = decoded(raw, LangfuseEvent)
+        event = decode_object(raw, LangfuseEvent)
         kind, _, verb = (text(event.type) or "").rpartition("-")
         if kind == TRACE:
-            self._learn_trace(decoded(raw, _TraceEvent).body)
+            self._learn_trace(decode_object(raw, _TraceEvent).body)
         if kind not in _CALLS and kind != "observation":
             return False
-        observed = decoded(raw, _ObservationEvent).body
+        observed = decode_object(raw, _ObservationEvent).body
         if kind == "observation" and (text(observed.type) or "").lower() not in _CALLS:
             return False
         own_id = text(observed.id)
         if own_id is None:
             raise BadValue(MALFORMED, "body.id is missing")
         generation = _build_generation(
-            own_id, observed, at=instant(event.timestamp), created=verb == "create"
+            own_id, observed, at=parse_instant(event.timestamp), created=verb == "create"
         )
         if own_id in self._generations:
             self._generations[own_id] = merge_reports(self._generations[own_id], generation)
             self._outcome.ignored[MERGED] += 1
-            self._outcome.drop(
+            self._outcome.note_dropped(
                 f"event {self._outcome.received - 1}", "adds to the generation of an earlier event"
             )
         else:
@@ -271,8 +280,8 @@ class _BatchReader:
         if own_id is None:
             return
         metadata = Metadata()
-        metadata.label(body.tags if isinstance(body.tags, list) else ())
-        metadata.learn(mapping(body.metadata))
+        metadata.add_labels(body.tags if isinstance(body.tags, list) else ())
+        metadata.add_facts(mapping(body.metadata))
         metadata.left_out += drop_free_texts(metadata.tags, self._outcome.keep_tags)
         user = text(body.userId) or metadata.user
         if is_secret(user):
@@ -318,8 +327,8 @@ def _build_generation(own_id: str, observed: _Observation, *, at: int | None, cr
         id=own_id,
         at=at,
         trace_id=text(observed.traceId),
-        start_time=instant(observed.startTime),
-        end_time=instant(observed.endTime),
+        start_time=parse_instant(observed.startTime),
+        end_time=parse_instant(observed.endTime),
         model=text(observed.model),
         details=tokens_of_details(mapping(observed.usageDetails)),
         usage=tokens_of_named_usage(usage),

@@ -23,7 +23,7 @@ from gateway.normalise.formats.langfuse.generations import NAME, ORIGINS
 from gateway.normalise.outcome import Outcome
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
-from gateway.normalise.reading.values import decoded
+from gateway.normalise.reading.values import decode_object
 
 FATE = closed({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
 FATES = closed({"successes": array(FATE), "errors": array(FATE)})
@@ -85,7 +85,7 @@ def answer_each_event(body: bytes, outcome: Outcome, _: float) -> Answering:
 
 def _event_id(raw: payload.Raw) -> str:
     try:
-        event_id = decoded(raw, LangfuseEvent).id
+        event_id = decode_object(raw, LangfuseEvent).id
     except payload.UNREADABLE:
         return ""
     return event_id if isinstance(event_id, str) else ""

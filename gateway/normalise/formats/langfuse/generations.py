@@ -10,8 +10,8 @@ import msgspec
 from gateway.normalise.formats.engine.declaration import Call, count_tokens, is_call, mark_failed
 from gateway.normalise.litellm_calls import identity_of
 from gateway.normalise.reading.metadata import add_run
-from gateway.normalise.reading.models import model_name, provider
-from gateway.normalise.reading.tags import put
+from gateway.normalise.reading.models import model_name, stated_or_model_provider
+from gateway.normalise.reading.tags import put_tag
 from gateway.normalise.reading.tokens import Tokens
 from spool.identity import AS_GATEWAY, Identity, build_relay, call_identity
 from spool.record import Inference
@@ -114,7 +114,7 @@ def merge_by_time(known: Generation, later: Generation) -> Generation:
 def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
     """Return also the number of tags dropped above the limit."""
     tags = dict(known.tags)
-    left_out = sum(not put(tags, name, value) for name, value in later.tags.items())
+    left_out = sum(not put_tag(tags, name, value) for name, value in later.tags.items())
     return Trace(
         known.id,
         user=later.user or known.user,
@@ -142,7 +142,7 @@ def generation_from_record(record: Inference) -> Generation:
         end_time=record.end_time,
         model=record.request_model,
         provider=record.provider,
-        details=tokens if tokens.reported() else None,
+        details=tokens if tokens.count_known() else None,
         details_cost=record.cost,
         level="ERROR" if record.status == "error" else None,
         cached=record.status == "cached" or None,
@@ -162,7 +162,7 @@ def build_call(generation: Generation, trace: Trace | None, identity: Identity |
         trace_id=generation.trace_id,
         start_time=generation.start_time,
         end_time=generation.end_time,
-        provider=generation.provider or provider(None, generation.model),
+        provider=generation.provider or stated_or_model_provider(None, generation.model),
         request_model=model_name(generation.model),
         cost=generation.usage_cost if generation.details_cost is None else generation.details_cost,
     )

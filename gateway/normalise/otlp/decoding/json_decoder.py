@@ -21,16 +21,16 @@ from gateway.normalise.otlp.decoding import json_schema as schema
 from gateway.normalise.otlp.decoding.json_request import (
     JsonScopes,
     Names,
-    decoded,
+    decode_item,
     large_item,
+    run_in_turns,
     small_members,
-    turns,
 )
 from gateway.normalise.otlp.decoding.json_schema import (
     JsonResource,
     attributes_of,
-    double,
-    outside_of,
+    parse_double,
+    undecoded_attributes,
     whole_number,
 )
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE, Malformed, Piece, TraceEnds
@@ -43,12 +43,12 @@ from gateway.normalise.otlp.model import (
     Scope,
     Span,
     SpanEvent,
-    moment,
     take_events,
+    usable_time,
 )
 from gateway.normalise.outcome import MALFORMED, Reject
 from gateway.normalise.payload.body_limits import Allowance, may_hold_more
-from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, finished
+from gateway.normalise.payload.json_cut import WINDOW, JsonCut, JsonItem, Stretches, run_to_end
 
 T = TypeVar("T")
 
@@ -95,7 +95,7 @@ class _Filling(Generic[T]):
         ignored[reason] = ignored.get(reason, 0) + 1
         self.part.received += 1
 
-    def cut(self) -> Piece[T]:
+    def finish_piece(self) -> Piece[T]:
         part, self.part = self.part, Piece()
         self._before += part.received
         return part
@@ -108,8 +108,8 @@ _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
     ends = TraceEnds() if len(body) > pieces.LARGE_BODY else None
     names = ("resourceSpans", "scopeSpans", "spans")
-    read = _reader_of(schema.SPAN, _span)
-    for part in _pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
+    read = _build_reader(schema.SPAN, _build_span)
+    for part in _decode_pieces(body, schema.TRACES, names, read, allowance or Allowance(), ends):
         if ends is not None:
             ends.mark_ended(part)
         yield part
@@ -117,17 +117,19 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
 
 def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogRecord]]:
     names = ("resourceLogs", "scopeLogs", "logRecords")
-    read = _reader_of(schema.LOG_RECORD, _log_record)
-    return _pieces(body, schema.LOGS, names, read, allowance or Allowance())
+    read = _build_reader(schema.LOG_RECORD, _build_log_record)
+    return _decode_pieces(body, schema.LOGS, names, read, allowance or Allowance())
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
     """Points that cannot count are in `ignored`."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
-    return _pieces(body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_points_of)
+    return _decode_pieces(
+        body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_count_points
+    )
 
 
-def _pieces(
+def _decode_pieces(
     body: bytes,
     decoder: msgspec.json.Decoder[Any],
     names: Names,
@@ -138,7 +140,7 @@ def _pieces(
 ) -> Iterator[Piece[T]]:
     """`count` counts the items in a listed element that holds several, such as a metric."""
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
-    for _ in json_request.entries(body, decoder, names, allowance, into=entries):
+    for _ in json_request.collect_entries(body, decoder, names, allowance, into=entries):
         yield Piece()
     if count is not None:
         for _ in _check_count(body, entries, allowance, count):
@@ -148,7 +150,7 @@ def _pieces(
             yield Piece()
     filling: _Filling[T] = _Filling()
     for i, described, scopes in entries:
-        resource = _resource(described, f"{names[0]}[{i}]")
+        resource = _decode_resource(described, f"{names[0]}[{i}]")
         if allowance.is_due(0):
             yield Piece()
         for j, scope_members, items in scopes:
@@ -161,10 +163,10 @@ def _pieces(
                 yield Piece()
             for k, raw in enumerate(items):
                 for _ in read(filling, resource, scope, raw, _Place(names, i, j, k), allowance):
-                    yield filling.cut()
+                    yield filling.finish_piece()
                 if allowance.is_due(memoryview(raw).nbytes):
-                    yield filling.cut()
-    yield filling.cut()
+                    yield filling.finish_piece()
+    yield filling.finish_piece()
 
 
 def _check_count(
@@ -176,9 +178,9 @@ def _check_count(
     """Raise Refusal 413 before any item is read."""
     if not (yield from may_hold_more(body, allowance.max_items)):
         return
-    counted = allowance.ahead()
+    counted = allowance.counting_pass()
     for raw in (raw for _, _, scopes in entries for _, _, items in scopes for raw in items):
-        counted.count((yield from count(raw, counted)), 0)
+        counted.count_items((yield from count(raw, counted)), 0)
         if counted.is_due(memoryview(raw).nbytes):
             yield
 
@@ -193,7 +195,7 @@ def _note_ends(
             for text, count in windows:
                 for trace_id in _trace_ids(text, count):
                     with suppress(ValueError):
-                        ends.note(bytes.fromhex(trace_id))
+                        ends.count_span(bytes.fromhex(trace_id))
                 if allowance.is_due(memoryview(text).nbytes, count):
                     yield
 
@@ -220,12 +222,12 @@ def _trace_id_of_large(span: JsonItem) -> list[str]:
     """One pass of the parser could not read such a span."""
     cut = JsonCut(bytes(span), Allowance())
     with suppress(BadPayload, ValueError):
-        members = finished(cut.whole(partial(cut.members, read={})))
+        members = run_to_end(cut.read_document(partial(cut.read_members, read={})))
         return [msgspec.json.decode(members[b"traceId"], type=str)] if b"traceId" in members else []
     return []
 
 
-def _resource(resource: JsonResource | None, where: str) -> Resource:
+def _decode_resource(resource: JsonResource | None, where: str) -> Resource:
     """A bad resource refuses the whole payload."""
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
@@ -233,8 +235,8 @@ def _resource(resource: JsonResource | None, where: str) -> Resource:
         raise BadPayload(f"{where}.resource{error}") from None
 
 
-def _time(value: schema.Whole, field: str) -> int:
-    return 0 if value is None else moment(whole_number(value, field, 0, 1 << 64))
+def _read_time(value: schema.Whole, field: str) -> int:
+    return 0 if value is None else usable_time(whole_number(value, field, 0, 1 << 64))
 
 
 def _hex_id(value: str | None, size: int, field: str) -> str | None:
@@ -258,8 +260,10 @@ def _usable_id(value: Any, size: int) -> str | None:
         return None
 
 
-def _reader_of(decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource, Scope], T]) -> _Reader[T]:
-    def read(
+def _build_reader(
+    decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource, Scope], T]
+) -> _Reader[T]:
+    def read_item(
         filling: _Filling[T],
         resource: Resource,
         scope: Scope,
@@ -270,7 +274,7 @@ def _reader_of(decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource
         if memoryview(raw).nbytes > MAX_PIECE:
             return read_large(filling, resource, scope, raw, where, allowance)
         try:
-            item = decoded(raw, decoder)
+            item = decode_item(raw, decoder)
             if item is not None:
                 filling.add(make(item, resource, scope))
         except Malformed as error:
@@ -287,7 +291,7 @@ def _reader_of(decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource
     ) -> Iterator[None]:
         try:
             large = yield from large_item(raw, allowance)
-            item: Any = decoded(large.text, decoder)
+            item: Any = decode_item(large.text, decoder)
             item.attributes = large.attributes
             if decoder is schema.SPAN:
                 item.events = large.events
@@ -295,10 +299,10 @@ def _reader_of(decoder: msgspec.json.Decoder[Any], make: Callable[[Any, Resource
         except (Malformed, BadPayload) as error:
             filling.reject(f"{where}{error}")
 
-    return read
+    return read_item
 
 
-def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
+def _build_span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
     code = span.status.code if span.status else None
     attributes = attributes_of(span.attributes)
     events = [
@@ -313,19 +317,19 @@ def _span(span: schema.JsonSpan, resource: Resource, scope: Scope) -> Span:
         _hex_id(span.traceId, 16, "traceId"),
         _hex_id(span.spanId, 8, "spanId"),
         _hex_id(span.parentSpanId, 8, "parentSpanId"),
-        _time(span.startTimeUnixNano, "startTimeUnixNano") or None,
-        _time(span.endTimeUnixNano, "endTimeUnixNano") or None,
+        _read_time(span.startTimeUnixNano, "startTimeUnixNano") or None,
+        _read_time(span.endTimeUnixNano, "endTimeUnixNano") or None,
         attributes,
         2 if code in (2, "STATUS_CODE_ERROR") else 0,
         take_events(attributes, events) if events else events,
     )
 
 
-def _log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) -> LogRecord:
+def _build_log_record(record: schema.JsonLogRecord, resource: Resource, scope: Scope) -> LogRecord:
     body = (record.body.stringValue if record.body else None) or ""
-    time = _time(record.timeUnixNano, "timeUnixNano")
+    time = _read_time(record.timeUnixNano, "timeUnixNano")
     if not time:
-        time = _time(record.observedTimeUnixNano, "observedTimeUnixNano")
+        time = _read_time(record.observedTimeUnixNano, "observedTimeUnixNano")
     return LogRecord(
         resource,
         scope,
@@ -348,7 +352,7 @@ def _read_metric(
 ) -> Iterator[None]:
     """A metric that cannot be read counts as one rejected item."""
     try:
-        metric = yield from _metric(raw, allowance)
+        metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload) as error:
         filling.reject(f"{where}{error}")
         return
@@ -362,40 +366,41 @@ def _read_metric(
         temporality = data.aggregationTemporality
         if isinstance(temporality, str):
             temporality = _TEMPORALITIES.get(temporality, 0)
-        countable.shape(name, temporality or 0, bool(data.isMonotonic))
+        countable.set_kind(name, temporality or 0, bool(data.isMonotonic))
         points = data.dataPoints or ()
-        allowance.count(len(points), memoryview(raw).nbytes)
+        allowance.count_items(len(points), memoryview(raw).nbytes)
         for number, encoded in enumerate(points):
             _read_point(filling, countable, encoded, kind, f"{where}.{kind}.dataPoints[{number}]")
             if allowance.is_due(memoryview(encoded).nbytes):
                 yield
 
 
-def _points_of(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
+def _count_points(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
     """An unreadable metric counts 0 here, and the reader rejects it."""
     try:
-        metric = yield from _metric(raw, allowance)
+        metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload):
         return 0
     kinds = () if metric is None else [getattr(metric, kind) for kind in _KINDS]
     return sum(len(data.dataPoints or ()) for data in kinds if data is not None)
 
 
-def _metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
+def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
     """The points of a large metric are located first and decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
-        return decoded(raw, schema.METRIC)
-    cut = JsonCut(bytes(raw), allowance.again())
-    points = partial(cut.elements, where=".dataPoints")
+        return decode_item(raw, schema.METRIC)
+    cut = JsonCut(bytes(raw), allowance.next_pass())
+    points = partial(cut.locate_elements, where=".dataPoints")
     read = {
-        kind.encode(): partial(cut.members, read={b"dataPoints": points}, where=f".{kind}") for kind in _KINDS
+        kind.encode(): partial(cut.read_members, read={b"dataPoints": points}, where=f".{kind}")
+        for kind in _KINDS
     }
-    members = yield from turns(cut.whole(partial(cut.members, read=read)))
+    members = yield from run_in_turns(cut.read_document(partial(cut.read_members, read=read)))
     kinds = {kind: members.pop(kind.encode()) for kind in _KINDS if kind.encode() in members}
-    metric: Any = decoded(small_members(members), schema.METRIC)
+    metric: Any = decode_item(small_members(members), schema.METRIC)
     for kind, inner in kinds.items():
         data_points = inner.pop(b"dataPoints", ())
-        data: Any = decoded(small_members(inner), schema.DATA, f".{kind}")
+        data: Any = decode_item(small_members(inner), schema.DATA, f".{kind}")
         data.dataPoints = data_points
         setattr(metric, kind, data)
     return metric
@@ -405,10 +410,10 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
     try:
         if memoryview(raw).nbytes > MAX_PIECE:
             raise Malformed(f": larger than {MAX_PIECE} bytes")
-        encoded = decoded(raw, schema.DATA_POINT)
+        encoded = decode_item(raw, schema.DATA_POINT)
         if encoded is None:
             return
-        point = _point(countable, encoded, kind) if countable.is_read else None
+        point = _build_point(countable, encoded, kind) if countable.is_read else None
         if point is None:
             filling.ignore(CANNOT_COUNT)
         else:
@@ -420,20 +425,20 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
 _NUMBERS = frozenset({"sum", "gauge"})  # with one number per point
 
 
-def _point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:
+def _build_point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:
     value: int | float | None = None
     if kind not in _NUMBERS:
-        value = None if point.sum is None else double(point.sum, "sum")
+        value = None if point.sum is None else parse_double(point.sum, "sum")
     elif point.asInt is not None:
         value = whole_number(point.asInt, "asInt", -(1 << 63), 1 << 63)
     elif point.asDouble is not None:
-        value = double(point.asDouble, "asDouble")
+        value = parse_double(point.asDouble, "asDouble")
     attributes = attributes_of(point.attributes)
-    return countable.point(
+    return countable.build_point(
         flags=0 if point.flags is None else whole_number(point.flags, "flags", 0, 1 << 32),
-        start_time=_time(point.startTimeUnixNano, "startTimeUnixNano"),
-        time=_time(point.timeUnixNano, "timeUnixNano"),
+        start_time=_read_time(point.startTimeUnixNano, "startTimeUnixNano"),
+        time=_read_time(point.timeUnixNano, "timeUnixNano"),
         value=value,
         attributes=attributes,
-        outside=outside_of(point.attributes, attributes),
+        outside=undecoded_attributes(point.attributes, attributes),
     )

@@ -39,7 +39,7 @@ class LargeItem(NamedTuple):
     events: list[schema.JsonEvent]
 
 
-def entries(
+def collect_entries(
     body: bytes,
     decoder: msgspec.json.Decoder[Any],
     names: Names,
@@ -53,19 +53,19 @@ def entries(
     Raises BadPayload if the body is not a request, and Refusal if it holds too much.
     """
     yield from _check_text(body)
-    body = in_camel_case(body)
+    body = to_camel_case(body)
     if len(body) > WHOLE:
         try:
-            yield from _cut(body, names, allowance, into)
+            yield from _cut_entries(body, names, allowance, into)
         except BadPayload:
-            repaired = without_lone_surrogates(body)
+            repaired = replace_lone_surrogates(body)
             if repaired is None:
                 raise
             into.clear()
-            yield from _cut(repaired, names, allowance, into)
+            yield from _cut_entries(repaired, names, allowance, into)
         return
     outer, middle, items = names
-    request = _decoded(body, decoder)
+    request = _decode_body(body, decoder)
     groups = getattr(request, outer) or ()
     count = len(groups)
     for i, entry in enumerate(groups):
@@ -79,18 +79,20 @@ def entries(
                     scopes.append((j, scope.scope, scope_items))
                     count += len(scope_items)
             into.append((i, entry.resource, scopes))
-    allowance.count(count, len(body))
+    allowance.count_items(count, len(body))
 
 
 def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
     """Raises Malformed or BadPayload if a large member is invalid."""
-    cut = JsonCut(bytes(raw), allowance.again())
-    read = {name: partial(cut.elements, where=f".{name.decode()}") for name in (b"attributes", b"events")}
-    members = yield from turns(cut.whole(partial(cut.members, read=read)))
+    cut = JsonCut(bytes(raw), allowance.next_pass())
+    read = {
+        name: partial(cut.locate_elements, where=f".{name.decode()}") for name in (b"attributes", b"events")
+    }
+    members = yield from run_in_turns(cut.read_document(partial(cut.read_members, read=read)))
     attributes: Attributes = {}
     pairs: list[schema.KeyValue | None] = []
     for element in members.pop(b"attributes", ()):
-        pairs.append(_pair(element))
+        pairs.append(_decode_pair(element))
         if len(pairs) == _MANY:
             attributes.update(attributes_of(pairs))
             pairs.clear()
@@ -102,7 +104,7 @@ def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Lar
         size = memoryview(element).nbytes
         if allowance.is_due(size):
             yield
-        event = decoded(element, schema.EVENT, ".events") if size <= _LARGEST_EVENT else None
+        event = decode_item(element, schema.EVENT, ".events") if size <= _LARGEST_EVENT else None
         if event is not None and event.name in READ_EVENTS:
             events.append(event)
     return LargeItem(small_members(members), attributes, events)
@@ -114,17 +116,17 @@ def small_members(members: Mapping[bytes, memoryview]) -> bytes:
     return b"{" + b",".join(encoded) + b"}"
 
 
-def decoded(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str = "") -> T:
+def decode_item(raw: JsonItem | bytes, decoder: msgspec.json.Decoder[T], field: str = "") -> T:
     """Raises Malformed."""
     try:
         return decoder.decode(raw)
     except msgspec.ValidationError as error:
-        raise Malformed(f"{field}.{_path(error)}: {_WRONG_TYPE}") from None
+        raise Malformed(f"{field}.{_error_path(error)}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError:
         raise Malformed(f"{field}: not valid JSON, or text that is not valid Unicode") from None
 
 
-def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
+def run_in_turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
     """Yield after each step, so that the event loop can do other work."""
     while True:
         try:
@@ -135,49 +137,59 @@ def turns(work: Generator[bytes, None, T]) -> Generator[None, None, T]:
         yield
 
 
-def _pair(element: JsonItem) -> schema.KeyValue | None:
+def _decode_pair(element: JsonItem) -> schema.KeyValue | None:
     """Return None for a large attribute, unless a rule reduces it to something small."""
     size = memoryview(element).nbytes
     if size > LARGE:
-        named_pair = decoded(element, schema.NAMED, ".attributes")
+        named_pair = decode_item(element, schema.NAMED, ".attributes")
         if size > LARGEST_VALUE or RULES[named_pair.key or ""] is not admission.REDUCED:
             return None
-    return decoded(element, schema.KEY_VALUE, ".attributes")
+    return decode_item(element, schema.KEY_VALUE, ".attributes")
 
 
-def _cut(
+def _cut_entries(
     body: bytes,
     names: Names,
     allowance: Allowance,
     into: list[tuple[int, schema.JsonResource | None, JsonScopes]],
 ) -> Iterator[None]:
-    cut = JsonCut(body, allowance.again())
+    cut = JsonCut(body, allowance.next_pass())
     outer, middle, items = (name.encode() for name in names)
-    scope = partial(cut.members, read={items: partial(cut.elements, where=names[2])}, where=names[1])
-    entry = partial(cut.members, read={middle: partial(cut.each, read=scope, where=names[1])}, where=names[0])
-    request = partial(cut.members, read={outer: partial(cut.each, read=entry, where=names[0])})
-    members = yield from turns(cut.whole(request))
+    scope = partial(
+        cut.read_members, read={items: partial(cut.locate_elements, where=names[2])}, where=names[1]
+    )
+    entry = partial(
+        cut.read_members,
+        read={middle: partial(cut.read_elements, read=scope, where=names[1])},
+        where=names[0],
+    )
+    request = partial(cut.read_members, read={outer: partial(cut.read_elements, read=entry, where=names[0])})
+    members = yield from run_in_turns(cut.read_document(request))
     for i, outer_member in enumerate(members.get(outer, ())):
         scopes: JsonScopes = []
         for j, inner in enumerate(outer_member.get(middle, ())):
-            scope_members = _described(
+            scope_members = _decode_resource_or_scope(
                 inner.get(b"scope"), schema.SCOPE, f"{names[0]}[{i}].{names[1]}[{j}].scope"
             )
             scope_items = inner.get(items, ())
             scopes.append((j, scope_members, scope_items))
-            allowance.count(1 + len(scope_items), 0)
+            allowance.count_items(1 + len(scope_items), 0)
             if allowance.is_due(0):
                 yield
         into.append(
             (
                 i,
-                _described(outer_member.get(b"resource"), schema.RESOURCE, f"{names[0]}[{i}].resource"),
+                _decode_resource_or_scope(
+                    outer_member.get(b"resource"), schema.RESOURCE, f"{names[0]}[{i}].resource"
+                ),
                 scopes,
             )
         )
 
 
-def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str) -> T | None:
+def _decode_resource_or_scope(
+    value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str
+) -> T | None:
     """Raises Refusal 413 if a resource or a scope is too large."""
     if value is None:
         return None
@@ -188,7 +200,7 @@ def _described(value: memoryview | None, decoder: msgspec.json.Decoder[T], where
             f"{where} is larger than {MAX_PIECE} bytes; send fewer attributes.",
         )
     try:
-        return decoded(value, decoder)
+        return decode_item(value, decoder)
     except Malformed as error:
         raise BadPayload(f"{where}{error}") from None
 
@@ -208,28 +220,28 @@ def _check_text(body: bytes) -> Iterator[None]:
             yield
 
 
-def _decoded(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+def _decode_body(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise BadPayload(f"{_path(error) or 'body'}: {_WRONG_TYPE}") from None
+        raise BadPayload(f"{_error_path(error) or 'body'}: {_WRONG_TYPE}") from None
     except msgspec.DecodeError as error:
-        repaired = without_lone_surrogates(body)
+        repaired = replace_lone_surrogates(body)
         if repaired is not None:
-            return _decoded(repaired, decoder)
-        raise BadPayload(f"body: not valid JSON ({_offset(error)})") from None
+            return _decode_body(repaired, decoder)
+        raise BadPayload(f"body: not valid JSON ({_error_position(error)})") from None
     except RecursionError:
         raise BadPayload("body: nested too deeply") from None
 
 
-def _path(error: msgspec.ValidationError) -> str:
+def _error_path(error: msgspec.ValidationError) -> str:
     # A message such as "Expected `int`, got `float` - at `$.status.code`" is cut to its path, so that no
     # value can leak.
     _, separator, path = str(error).rpartition("`$")
     return path.strip("`.") if separator else ""
 
 
-def _offset(error: msgspec.DecodeError) -> str:
+def _error_position(error: msgspec.DecodeError) -> str:
     offset = error_offset(error)
     return "it ends too early" if offset is None else f"byte {offset}"
 
@@ -248,7 +260,7 @@ _SIGNS = (b'_value"', b'_spans"', b'_logs"', b'_metrics"', b'_nano"')
 _WORD = re.compile(rb"_([a-z])")
 
 
-def in_camel_case(body: bytes) -> bytes:
+def to_camel_case(body: bytes) -> bytes:
     beginning = body[:_SEARCHED]
     for sign in _SIGNS:
         if sign in beginning:
@@ -259,10 +271,10 @@ def in_camel_case(body: bytes) -> bytes:
         return body
     if len(body) > _LARGEST_REWRITTEN:
         raise BadPayload("body: field names must be lowerCamelCase")
-    return _SNAKE.sub(_renamed, body)
+    return _SNAKE.sub(_camel_case_name, body)
 
 
-def _renamed(name: re.Match[bytes]) -> bytes:
+def _camel_case_name(name: re.Match[bytes]) -> bytes:
     # Every match is a field name of the protocol, because attribute keys appear as values ("key": "trace_id")
     # and quotes in texts are escaped.
     return _WORD.sub(lambda letter: letter[1].upper(), name[0])
@@ -275,7 +287,7 @@ _HEX = rb"[0-9a-fA-F][0-9a-fA-F]"
 _SURROGATE = re.compile(rb"\\u[dD](?:[89abAB]%b(?:\\u[dD][c-fC-F]%b)?|[c-fC-F]%b)" % (_HEX, _HEX, _HEX))
 
 
-def without_lone_surrogates(body: bytes) -> bytes | None:
+def replace_lone_surrogates(body: bytes) -> bytes | None:
     """
     Replace escapes of lone surrogates by U+FFFD, because JSON parsers refuse them.
 

@@ -204,27 +204,29 @@ def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attri
                     attributes[name] = number
             elif len(text) <= admission.MAX_VALUE:
                 attributes[name] = text
-        elif rule is not admission.DROPPED and (decoded := _kept(value, rule, name)) is not None:
+        elif rule is not admission.DROPPED and (decoded := _permitted_value(value, rule, name)) is not None:
             attributes[name] = decoded
     return attributes
 
 
-def outside_of(pairs: Iterable[KeyValue | None] | None, attributes: Attributes) -> dict[str, object]:
+def undecoded_attributes(
+    pairs: Iterable[KeyValue | None] | None, attributes: Attributes
+) -> dict[str, object]:
     """Return what was not decoded into `attributes`."""
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
             with suppress(Malformed):  # these values are not read
-                if (plain := _plain(pair.value, pair.key)) is not None:
+                if (plain := _plain_value(pair.value, pair.key)) is not None:
                     outside[pair.key] = plain
     return outside
 
 
-def _plain(value: Value, name: str) -> object:
+def _plain_value(value: Value, name: str) -> object:
     if value.stringValue is not None:
         return value.stringValue
     number = _number_or_bool(value, name)
-    return _words(value.arrayValue, name) if number is None else number
+    return _array_texts(value.arrayValue, name) if number is None else number
 
 
 def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
@@ -234,20 +236,20 @@ def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
             return int(whole)  # without a function call for most values
         if whole is not None:
             return whole_number(whole, "intValue", -(1 << 63), 1 << 63)
-        return value.boolValue if double_value is None else double(double_value, "doubleValue")
+        return value.boolValue if double_value is None else parse_double(double_value, "doubleValue")
     except Malformed as error:
         raise Malformed(f".attributes.{name[:_LONGEST_NAME]}{error}") from None
 
 
-def _kept(value: Value, rule: str, name: str) -> Any:
+def _permitted_value(value: Value, rule: str, name: str) -> Any:
     if rule is admission.REDUCED:
-        return None if value.stringValue is None else admission.reduced(name, value.stringValue)
+        return None if value.stringValue is None else admission.reduce_text(name, value.stringValue)
     if value.stringValue is not None:
         return value.stringValue if len(value.stringValue) <= admission.MAX_VALUE else None
-    return _words(value.arrayValue, name)
+    return _array_texts(value.arrayValue, name)
 
 
-def _words(encoded: Raw, name: str) -> list[str] | None:
+def _array_texts(encoded: Raw, name: str) -> list[str] | None:
     """Decode arrays only here, because most of them are never read."""
     if not 0 < memoryview(encoded).nbytes <= LARGE:
         return None
@@ -278,7 +280,7 @@ def whole_number(value: int | str | float, field: str, low: int, high: int) -> i
     return number
 
 
-def double(value: float | str, field: str) -> float:
+def parse_double(value: float | str, field: str) -> float:
     if isinstance(value, str):
         try:
             return float(value)

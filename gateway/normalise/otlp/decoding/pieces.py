@@ -41,7 +41,7 @@ class ItemReader(Protocol[T_contra]):
 
     def take(self, place: int, item: T_contra) -> None: ...
 
-    def settle(self, ended: frozenset[str]) -> Iterable[None]:
+    def add_ended_traces(self, ended: frozenset[str]) -> Iterable[None]:
         """Add the calls of traces that have no spans in later pieces."""
 
     def finish(self) -> Iterable[None] | None:
@@ -54,7 +54,7 @@ class TraceEnds:
     def __init__(self) -> None:
         self._to_come: Counter[bytes] = Counter()
 
-    def note(self, trace_id: bytes) -> None:
+    def count_span(self, trace_id: bytes) -> None:
         self._to_come[trace_id] += 1
 
     def mark_ended(self, part: Piece[Any]) -> None:

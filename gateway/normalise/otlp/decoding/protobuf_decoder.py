@@ -19,7 +19,7 @@ from gateway.normalise.otlp import admission
 from gateway.normalise.otlp.admission import RULES, rule_of
 from gateway.normalise.otlp.decoding import pieces, wire
 from gateway.normalise.otlp.decoding.pieces import Malformed, Piece, TraceEnds
-from gateway.normalise.otlp.decoding.wire import Path, check_count, requests, varint
+from gateway.normalise.otlp.decoding.wire import Path, check_count, cut_request, encode_varint
 from gateway.normalise.otlp.metrics import CANNOT_COUNT, Countable
 from gateway.normalise.otlp.model import (
     END_OF_TIME,
@@ -31,8 +31,8 @@ from gateway.normalise.otlp.model import (
     Scope,
     Span,
     SpanEvent,
-    moment,
     take_events,
+    usable_time,
 )
 from gateway.normalise.otlp.shapes import FIELD_NAMES
 from gateway.normalise.outcome import MALFORMED, Reject
@@ -68,17 +68,17 @@ class _Known(dict[bytes, Pair]):
         size = len(raw)
         at = raw[1] + 3 if size > 5 else size  # of the value's length
         if size < at + 3:
-            return _any_layout(raw)
+            return _decode_any_layout(raw)
         encoded = raw[:at]
-        head = _heads.get(encoded) or _head_of(encoded)
+        head = _heads.get(encoded) or _decode_head(encoded)
         if head is None:
-            return _any_layout(raw)
+            return _decode_any_layout(raw)
         value: Any = None
         length, kind = raw[at], raw[at + 1]
         if length >= 0x80:
             value = _long_text(raw, at)
         elif length != size - at - 1:
-            return _any_layout(raw)
+            return _decode_any_layout(raw)
         elif kind == _STRING:
             if raw[at + 2] == length - 2:
                 value = raw[at + 3 :].decode()
@@ -87,13 +87,13 @@ class _Known(dict[bytes, Pair]):
         elif kind == _DOUBLE and length == 9:
             value = _unpack_double(raw, at + 2)[0]
         if value is None:
-            return _any_layout(raw)
+            return _decode_any_layout(raw)
         name, is_left_out, is_reduced, repeats = head
         if is_left_out or (length >= 0x80 and len(value) > admission.MAX_VALUE):
-            return _reduced(name, value) if is_reduced else _LEFT_OUT
+            return _reduced_pair(name, value) if is_reduced else _LEFT_OUT
         pair = (name, value)
         if repeats:
-            _remember(raw, pair)
+            _remember_pair(raw, pair)
         return pair
 
 
@@ -121,8 +121,8 @@ def attributes_of(encoded: Sequence[bytes]) -> Attributes:
     """
     # iterating over protobuf's own containers takes twice as long
     pairs: Sequence[bytes] = encoded[:]
-    if len(pairs) >= _CONVERSATION and any(map(_is_dropped, _middle_of(pairs))):
-        pairs = _without_dropped(pairs)
+    if len(pairs) >= _CONVERSATION and any(map(_is_dropped, _middle_pairs(pairs))):
+        pairs = _remove_dropped(pairs)
     attributes = dict(map(_read, pairs))
     attributes.pop("", None)
     return attributes
@@ -144,8 +144,8 @@ class _Openings(dict[int, bytes]):
         if size > _LONGEST_OPENING:
             return opening
         for text in range(max(0, size - 5), size):
-            length = varint(text)
-            stated = varint(1 + len(length) + text) + b"\x0a" + length
+            length = encode_varint(text)
+            stated = encode_varint(1 + len(length) + text) + b"\x0a" + length
             if len(stated) + text == size:
                 opening = stated
         self[size] = opening
@@ -155,7 +155,7 @@ class _Openings(dict[int, bytes]):
 _openings = _Openings()
 
 
-def _middle_of(pairs: Sequence[bytes]) -> Sequence[bytes]:
+def _middle_pairs(pairs: Sequence[bytes]) -> Sequence[bytes]:
     middle = len(pairs) // 2
     return pairs[middle : middle + _SAMPLE]
 
@@ -164,7 +164,7 @@ def _is_dropped(raw: bytes) -> bool:
     return len(raw) > 5 and _heads.get(raw[: raw[1] + 3]) is _DROPPED
 
 
-def _without_dropped(pairs: Iterable[bytes]) -> list[bytes]:
+def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
     """Return KeyValues without the texts that are dropped. Raises UnicodeDecodeError if one of these is no text."""
     heads, openings, dropped = _heads.get, _openings, _DROPPED
     kept: list[bytes] = []
@@ -180,24 +180,24 @@ def _without_dropped(pairs: Iterable[bytes]) -> list[bytes]:
     return kept
 
 
-def outside_of(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
+def undecoded_attributes(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
     """Return what was not decoded into `attributes`."""
     outside: dict[str, object] = {}
-    for pair in map(_parsed, encoded):
-        if pair.key and pair.key not in attributes and (plain := _plain(pair.value)) is not None:
+    for pair in map(_parse_pair, encoded):
+        if pair.key and pair.key not in attributes and (plain := _plain_value(pair.value)) is not None:
             outside[pair.key] = plain
     return outside
 
 
-def _plain(value: Any) -> object:
+def _plain_value(value: Any) -> object:
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return _texts(value)
+        return _array_texts(value)
     return getattr(value, kind) if kind in ("string_value", *_NUMBERS) else None
 
 
-def _reduced(name: str, value: Any) -> Pair:
-    reduced = admission.reduced(name, value) if type(value) is str else None
+def _reduced_pair(name: str, value: Any) -> Pair:
+    reduced = admission.reduce_text(name, value) if type(value) is str else None
     return _LEFT_OUT if reduced is None else (name, reduced)
 
 
@@ -239,19 +239,19 @@ def _behind_length(raw: bytes, at: int) -> int | None:
     return None
 
 
-def _any_layout(raw: bytes) -> Pair:
+def _decode_any_layout(raw: bytes) -> Pair:
     """Remember the name for `_Known`."""
-    message = _parsed(raw)
+    message = _parse_pair(raw)
     name = message.key
     rule = RULES[name]
-    value = None if rule is admission.DROPPED else _value(message.value, rule, name)
+    value = None if rule is admission.DROPPED else _permitted_value(message.value, rule, name)
     pair = _LEFT_OUT if value is None else (name, value)
     if (rule is admission.SCALAR and name not in _VARYING) or name in FIELD_NAMES["finish"]:
-        _remember(raw, pair)
+        _remember_pair(raw, pair)
     return pair
 
 
-def _parsed(raw: bytes) -> Any:
+def _parse_pair(raw: bytes) -> Any:
     """Of a large attribute that is no text, parse only the key."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
@@ -261,7 +261,7 @@ def _parsed(raw: bytes) -> Any:
     return wire.KeyValue.FromString(raw)
 
 
-def _head_of(encoded: bytes) -> _Head | None:
+def _decode_head(encoded: bytes) -> _Head | None:
     """Remember a head that recurs. Return None for no head, or that of a list."""
     if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
         return None
@@ -282,29 +282,29 @@ def _head_of(encoded: bytes) -> _Head | None:
     return head
 
 
-def _remember(raw: bytes, pair: Pair) -> None:
+def _remember_pair(raw: bytes, pair: Pair) -> None:
     if len(raw) <= _LONGEST_KNOWN:
         if len(_known) >= _MOST_KNOWN:
             make_room(_known)
         _known[raw] = pair
 
 
-def _value(value: Any, rule: str, name: str) -> Any:
+def _permitted_value(value: Any, rule: str, name: str) -> Any:
     """Return what the rule permits, or None."""
     kind = value.WhichOneof("value")
     if kind == "string_value":
         text = value.string_value
         if rule is admission.REDUCED:
-            return admission.reduced(name, text)
+            return admission.reduce_text(name, text)
         return None if len(text) > admission.MAX_VALUE else text
     if kind in _NUMBERS:
         return getattr(value, kind) if rule is admission.SCALAR else None
     if kind == "array_value" and rule is admission.WORDS:
-        return _texts(value)
+        return _array_texts(value)
     return None
 
 
-def _texts(value: Any) -> list[str] | None:
+def _array_texts(value: Any) -> list[str] | None:
     return [part.string_value for part in value.array_value.values if part.string_value] or None
 
 
@@ -333,7 +333,7 @@ def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Sp
         yield Piece()
     if len(body) > pieces.LARGE_BODY:
         ends = yield from _trace_ends(body, allowance)
-    for part in _pieces(body, wire.TracesRequest, _spans, _PATH, allowance):
+    for part in _decode_pieces(body, wire.TracesRequest, _decode_spans, _PATH, allowance):
         if ends is not None:
             ends.mark_ended(part)
         yield part
@@ -343,7 +343,7 @@ def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogR
     allowance = allowance or Allowance()
     for _ in check_count(body, _PATH, allowance):
         yield Piece()
-    yield from _pieces(body, wire.LogsRequest, _log_records, _PATH, allowance)
+    yield from _decode_pieces(body, wire.LogsRequest, _decode_log_records, _PATH, allowance)
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
@@ -351,10 +351,10 @@ def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[P
     allowance = allowance or Allowance()
     for _ in check_count(body, _POINTS, allowance):
         yield Piece()
-    yield from _pieces(body, wire.MetricsRequest, _data_points, _POINTS, allowance)
+    yield from _decode_pieces(body, wire.MetricsRequest, _decode_data_points, _POINTS, allowance)
 
 
-def _pieces(
+def _decode_pieces(
     body: bytes,
     message: Any,
     read: Callable[[Any, int, int, Allowance], Iterator[Piece[T]]],
@@ -367,7 +367,7 @@ def _pieces(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
         )
     received = offset = 0
-    for encoded in requests(body, path, allowance=allowance):
+    for encoded in cut_request(body, path, allowance=allowance):
         size = len(encoded)
         try:
             request = message.FromString(encoded)
@@ -393,7 +393,7 @@ def _pieces(
 def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
     """Decode nothing, which takes a tenth of the time of the decoding pass."""
     ends = TraceEnds()
-    for encoded in requests(body, _PATH, allowance=allowance):
+    for encoded in cut_request(body, _PATH, allowance=allowance):
         try:
             request = wire.TracesRequest.FromString(encoded)
         except DecodeError:  # the decoding pass reports the position of the error
@@ -401,18 +401,18 @@ def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], Non
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
                 for span in scope_spans.spans:
-                    ends.note(span.trace_id)
+                    ends.count_span(span.trace_id)
         yield Piece()
     return ends
 
 
-def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> Iterator[Piece[Span]]:
+def _decode_spans(request: Any, first_index: int, size: int, allowance: Allowance) -> Iterator[Piece[Span]]:
     items = len(request.resource_spans)
     for resource_spans in request.resource_spans:
         items += len(resource_spans.scope_spans)
         for scope_spans in resource_spans.scope_spans:
             items += len(scope_spans.spans)
-    allowance.count(items, size)
+    allowance.count_items(items, size)
     part: Piece[Span] = Piece()
     at, parts = first_index, 0  # position of the span, and parts since the last check of the time
     for resource_spans in request.resource_spans:
@@ -420,7 +420,7 @@ def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> I
         if len(encoded) <= MANY:
             resource = Resource(attributes_of(encoded))
         else:
-            resource = Resource((yield from _attributes(encoded, allowance)))
+            resource = Resource((yield from _decode_attributes_in_turns(encoded, allowance)))
         for scope_spans in resource_spans.scope_spans:
             scope = Scope(scope_spans.scope.name, scope_spans.scope.version)
             if allowance.is_due(0):
@@ -431,11 +431,11 @@ def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> I
                 if size <= MANY:
                     attributes = attributes_of(encoded)
                 else:
-                    attributes = yield from _attributes(encoded, allowance)
-                read = (yield from _events(events, allowance)) if events else _NO_EVENTS
+                    attributes = yield from _decode_attributes_in_turns(encoded, allowance)
+                read = (yield from _decode_events(events, allowance)) if events else _NO_EVENTS
                 exceptions = take_events(attributes, read) if read else _NO_EVENTS
                 try:
-                    part.items.append((at, _span(resource, scope, span, attributes, exceptions)))
+                    part.items.append((at, _build_span(resource, scope, span, attributes, exceptions)))
                 except Malformed as error:
                     part.rejects.append(Reject(at, MALFORMED, f"spans[{at}]{error}"))
                 at += 1
@@ -451,16 +451,18 @@ def _spans(request: Any, first_index: int, size: int, allowance: Allowance) -> I
     yield part
 
 
-def _log_records(
+def _decode_log_records(
     request: Any, first_index: int, size: int, allowance: Allowance
 ) -> Iterator[Piece[LogRecord]]:
     groups = [group.scope_logs for group in request.resource_logs]
-    allowance.count(
-        _entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size
+    allowance.count_items(
+        _count_entries(groups) + sum(len(scope.log_records) for group in groups for scope in group), size
     )
     part: Piece[LogRecord] = Piece()
     for resource_logs in request.resource_logs:
-        resource = Resource((yield from _attributes(resource_logs.resource.attributes, allowance)))
+        resource = Resource(
+            (yield from _decode_attributes_in_turns(resource_logs.resource.attributes, allowance))
+        )
         for scope_logs in resource_logs.scope_logs:
             scope = Scope(scope_logs.scope.name, scope_logs.scope.version)
             if allowance.is_due(0):
@@ -470,9 +472,9 @@ def _log_records(
                 if len(encoded) <= MANY:
                     attributes = attributes_of(encoded)
                 else:
-                    attributes = yield from _attributes(encoded, allowance)
+                    attributes = yield from _decode_attributes_in_turns(encoded, allowance)
                 part.items.append(
-                    (first_index + part.received, _log_record(resource, scope, record, attributes))
+                    (first_index + part.received, _build_log_record(resource, scope, record, attributes))
                 )
                 part.received += 1
                 if allowance.is_due(0, len(encoded)):
@@ -482,23 +484,33 @@ def _log_records(
     yield part
 
 
-def _data_points(request: Any, first_index: int, size: int, allowance: Allowance) -> Iterator[Piece[Point]]:
+def _decode_data_points(
+    request: Any, first_index: int, size: int, allowance: Allowance
+) -> Iterator[Piece[Point]]:
     groups = [group.scope_metrics for group in request.resource_metrics]
     metrics = [metric for group in groups for scope in group for metric in scope.metrics]
-    allowance.count(_entries(groups) + len(metrics) + sum(len(_points(metric)) for metric in metrics), size)
+    allowance.count_items(
+        _count_entries(groups) + len(metrics) + sum(len(_metric_points(metric)) for metric in metrics), size
+    )
     part: Piece[Point] = Piece()
     for resource_metrics in request.resource_metrics:
-        resource = Resource((yield from _attributes(resource_metrics.resource.attributes, allowance)))
+        resource = Resource(
+            (yield from _decode_attributes_in_turns(resource_metrics.resource.attributes, allowance))
+        )
         for scope_metrics in resource_metrics.scope_metrics:
             scope = Scope(scope_metrics.scope.name, scope_metrics.scope.version)
             if allowance.is_due(0):
                 yield Piece()
             for metric in scope_metrics.metrics:
-                countable = _countable(metric, resource, scope)
+                countable = _build_countable(metric, resource, scope)
                 if allowance.is_due(0):
                     yield Piece()
-                for encoded in _points(metric):
-                    point = (yield from _point(encoded, countable, allowance)) if countable.is_read else None
+                for encoded in _metric_points(metric):
+                    point = (
+                        (yield from _build_point(encoded, countable, allowance))
+                        if countable.is_read
+                        else None
+                    )
                     if point is None:
                         part.ignored[CANNOT_COUNT] = part.ignored.get(CANNOT_COUNT, 0) + 1
                     else:
@@ -511,12 +523,14 @@ def _data_points(request: Any, first_index: int, size: int, allowance: Allowance
     yield part
 
 
-def _entries(groups: Sequence[Sequence[Any]]) -> int:
+def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
     """Resources and scopes count as items as well."""
     return len(groups) + sum(map(len, groups))
 
 
-def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Piece[Any], None, Attributes]:
+def _decode_attributes_in_turns(
+    encoded: Sequence[bytes], allowance: Allowance
+) -> Generator[Piece[Any], None, Attributes]:
     """Give the event loop turns."""
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
@@ -527,7 +541,9 @@ def _attributes(encoded: Sequence[bytes], allowance: Allowance) -> Generator[Pie
     return attributes
 
 
-def _events(events: Sequence[bytes], allowance: Allowance) -> Generator[Piece[Any], None, list[SpanEvent]]:
+def _decode_events(
+    events: Sequence[bytes], allowance: Allowance
+) -> Generator[Piece[Any], None, list[SpanEvent]]:
     span_events: list[SpanEvent] = []
     for raw in events:
         if allowance.is_due(len(raw)):
@@ -541,7 +557,7 @@ def _events(events: Sequence[bytes], allowance: Allowance) -> Generator[Piece[An
     return span_events
 
 
-def _span(
+def _build_span(
     resource: Resource, scope: Scope, span: Any, attributes: Attributes, events: list[SpanEvent]
 ) -> Span:
     trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_span_id
@@ -565,7 +581,7 @@ def _span(
     )
 
 
-def _log_record(resource: Resource, scope: Scope, record: Any, attributes: Attributes) -> LogRecord:
+def _build_log_record(resource: Resource, scope: Scope, record: Any, attributes: Attributes) -> LogRecord:
     trace_id, span_id = record.trace_id, record.span_id
     body = wire.AnyValue.FromString(record.body).string_value if len(record.body) <= _LARGEST_TEXT else ""
     return LogRecord(
@@ -573,31 +589,31 @@ def _log_record(resource: Resource, scope: Scope, record: Any, attributes: Attri
         scope,
         record.event_name,
         body if len(body) <= 256 and " " not in body else "",
-        moment(record.time_unix_nano) or moment(record.observed_time_unix_nano) or None,
+        usable_time(record.time_unix_nano) or usable_time(record.observed_time_unix_nano) or None,
         trace_id.hex() if len(trace_id) == 16 and trace_id != _NO_TRACE else None,
         span_id.hex() if len(span_id) == 8 and span_id != _NO_SPAN else None,
         attributes,
     )
 
 
-def _points(metric: Any) -> Sequence[Any]:
+def _metric_points(metric: Any) -> Sequence[Any]:
     kind = metric.WhichOneof("data")
     points: Sequence[Any] = getattr(metric, kind).data_points if kind else ()
     return points
 
 
-def _countable(metric: Any, resource: Resource, scope: Scope) -> Countable:
+def _build_countable(metric: Any, resource: Resource, scope: Scope) -> Countable:
     countable = Countable(metric.name, metric.unit, resource, scope)
     kind = metric.WhichOneof("data")
     if kind:
         data = getattr(metric, kind)
-        countable.shape(
+        countable.set_kind(
             kind, getattr(data, "aggregation_temporality", 0), getattr(data, "is_monotonic", False)
         )
     return countable
 
 
-def _point(
+def _build_point(
     point: Any, countable: Countable, allowance: Allowance
 ) -> Generator[Piece[Any], None, Point | None]:
     if point.DESCRIPTOR.name == "NumberDataPoint":
@@ -608,48 +624,48 @@ def _point(
     else:
         value = point.sum if point.HasField("sum") else None
     encoded = point.attributes
-    attributes = yield from _attributes(encoded, allowance)
+    attributes = yield from _decode_attributes_in_turns(encoded, allowance)
     outside: dict[str, object] = {}
     if len(encoded) > len(attributes):
         for start in range(0, len(encoded), MANY):
             chunk = encoded[start : start + MANY]
-            outside.update(outside_of(chunk, attributes))
+            outside.update(undecoded_attributes(chunk, attributes))
             if allowance.is_due(0, len(chunk)):
                 yield Piece()
-    return countable.point(
+    return countable.build_point(
         flags=point.flags,
-        start_time=moment(point.start_time_unix_nano),
-        time=moment(point.time_unix_nano),
+        start_time=usable_time(point.start_time_unix_nano),
+        time=usable_time(point.time_unix_nano),
         value=value,
         attributes=attributes,
         outside=outside,
     )
 
 
-def one_resource(encoded: bytes) -> Resource:
+def decode_resource(encoded: bytes) -> Resource:
     """Raises DecodeError or UnicodeDecodeError."""
     return Resource(attributes_of(wire.Resource.FromString(encoded).attributes))
 
 
-def one_scope(encoded: bytes) -> Scope:
+def decode_scope(encoded: bytes) -> Scope:
     """Raises DecodeError or UnicodeDecodeError."""
     scope = wire.InstrumentationScope.FromString(encoded)
     return Scope(scope.name, scope.version)
 
 
-def one_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
+def decode_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
     """Raises DecodeError, UnicodeDecodeError or Malformed."""
     span = wire.Span.FromString(encoded)
     attributes = attributes_of(span.attributes)
     exceptions: list[SpanEvent] = []
     if span.events:
-        reading = _events(span.events, Allowance())
+        reading = _decode_events(span.events, Allowance())
         try:
             while True:
                 next(reading)
         except StopIteration as done:
             exceptions = take_events(attributes, done.value)
-    return _span(resource, scope, span, attributes, exceptions)
+    return _build_span(resource, scope, span, attributes, exceptions)
 
 
 def _check_id(raw: bytes, size: int, field: str) -> None:

@@ -21,7 +21,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.otlp.decoding.pieces import MAX_PIECE
 from gateway.normalise.payload.body_limits import ITEM_BYTES, LARGEST_VALUE, TURN, Allowance
-from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, beyond, field_at
+from gateway.normalise.payload.wire_fields import LENGTH_DELIMITED, field_at, overrun_error
 
 # Exemplars, links, buckets and quantiles are never read.
 _ENCODED = frozenset(
@@ -41,33 +41,33 @@ _ENCODED = frozenset(
 _SERVICES = (trace_service_pb2, metrics_service_pb2, logs_service_pb2)
 
 
-def _build() -> descriptor_pool.DescriptorPool:
+def _build_pool() -> descriptor_pool.DescriptorPool:
     pool = descriptor_pool.DescriptorPool()
     added: set[str] = set()
 
-    def add(file: FileDescriptor) -> None:
+    def add_file(file: FileDescriptor) -> None:
         if file.name in added:
             return
         added.add(file.name)
         for dependency in file.dependencies:
-            add(dependency)
+            add_file(dependency)
         copy = descriptor_pb2.FileDescriptorProto()
         file.CopyToProto(copy)
         for message in list(copy.message_type):
-            _encode(message)
+            _keep_fields_encoded(message)
             if message.name == "KeyValue":
                 encoded = copy.message_type.add()
                 encoded.CopyFrom(message)
                 encoded.name = "EncodedKeyValue"
-                _encode(encoded, {"value"})
+                _keep_fields_encoded(encoded, {"value"})
         pool.Add(copy)
 
     for service in _SERVICES:
-        add(service.DESCRIPTOR)
+        add_file(service.DESCRIPTOR)
     return pool
 
 
-def _encode(message: descriptor_pb2.DescriptorProto, names: Collection[str] = _ENCODED) -> None:
+def _keep_fields_encoded(message: descriptor_pb2.DescriptorProto, names: Collection[str] = _ENCODED) -> None:
     # Few nested types such as events are read, but all of them are checked.
     for field in message.field:
         if field.name in names and field.type == descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE:
@@ -75,22 +75,22 @@ def _encode(message: descriptor_pb2.DescriptorProto, names: Collection[str] = _E
             field.ClearField("type_name")
 
 
-def _message(name: str) -> Any:
+def _message_class(name: str) -> Any:
     return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"opentelemetry.proto.{name}"))
 
 
-_pool = _build()
+_pool = _build_pool()
 
-TracesRequest = _message("collector.trace.v1.ExportTraceServiceRequest")
-MetricsRequest = _message("collector.metrics.v1.ExportMetricsServiceRequest")
-LogsRequest = _message("collector.logs.v1.ExportLogsServiceRequest")
-KeyValue = _message("common.v1.KeyValue")
-AnyValue = _message("common.v1.AnyValue")
-Event = _message("trace.v1.Span.Event")
-EncodedKeyValue = _message("common.v1.EncodedKeyValue")
-Resource = _message("resource.v1.Resource")
-InstrumentationScope = _message("common.v1.InstrumentationScope")
-Span = _message("trace.v1.Span")
+TracesRequest = _message_class("collector.trace.v1.ExportTraceServiceRequest")
+MetricsRequest = _message_class("collector.metrics.v1.ExportMetricsServiceRequest")
+LogsRequest = _message_class("collector.logs.v1.ExportLogsServiceRequest")
+KeyValue = _message_class("common.v1.KeyValue")
+AnyValue = _message_class("common.v1.AnyValue")
+Event = _message_class("trace.v1.Span.Event")
+EncodedKeyValue = _message_class("common.v1.EncodedKeyValue")
+Resource = _message_class("resource.v1.Resource")
+InstrumentationScope = _message_class("common.v1.InstrumentationScope")
+Span = _message_class("trace.v1.Span")
 
 
 Path = tuple[int | tuple[int, ...], ...]  # of field numbers, or of alternatives
@@ -102,7 +102,7 @@ _FIELDS_AN_ITEM = 8
 _MOST_UNCUT = 8
 
 
-def requests(
+def cut_request(
     body: bytes, path: Path, limit: int = MAX_PIECE, *, allowance: Allowance | None = None
 ) -> Iterator[bytes]:
     """
@@ -115,19 +115,19 @@ def requests(
     """
     if len(body) <= limit:
         return iter((body,))
-    return _pieces(memoryview(body), path, limit, (allowance or Allowance()).again())
+    return _cut_message(memoryview(body), path, limit, (allowance or Allowance()).next_pass())
 
 
-def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -> Iterator[bytes]:
+def _cut_message(message: memoryview, path: Path, limit: int, allowance: Allowance) -> Iterator[bytes]:
     if len(message) <= limit:
         yield bytes(message)
         return
     if not path:
-        yield (yield from _without_largest(message, allowance))
+        yield (yield from _remove_largest_fields(message, allowance))
         return
-    beside, parts = yield from _split(message, path[0], allowance, limit // 4)
+    beside, parts = yield from _split_fields(message, path[0], allowance, limit // 4)
     if parts is None:
-        yield from _count(message, path, allowance.again())
+        yield from _count_fields(message, path, allowance.next_pass())
         if len(message) > limit * _MOST_UNCUT:
             shared = f"The resource or scope of a large body takes more than {limit // 4} bytes"
             raise Refusal(413, "body_too_large", f"{shared}; send smaller batches.")
@@ -138,26 +138,26 @@ def _pieces(message: memoryview, path: Path, limit: int, allowance: Allowance) -
     for tag, start, end in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
         payload = message[start:end]
         whole = (bytes(payload),) if end - start <= inner else None
-        for piece in whole or _pieces(payload, path[1:], inner, allowance):
+        for piece in whole or _cut_message(payload, path[1:], inner, allowance):
             if not piece and start != end:
                 yield TURN
                 continue
             if size + len(piece) > limit and len(group) > 1:
-                yield _joined(group)
+                yield _join_and_clear(group)
                 group, size = [beside], len(beside)
-            group += (varint(tag), varint(len(piece)), piece)
+            group += (encode_varint(tag), encode_varint(len(piece)), piece)
             size += max(len(piece) + 8, ITEM_BYTES)
             piece = TURN  # the memory of a large piece is released while it is read
-    yield _joined(group)
+    yield _join_and_clear(group)
 
 
-def _joined(parts: list[bytes]) -> bytes:
+def _join_and_clear(parts: list[bytes]) -> bytes:
     joined = b"".join(parts)
     parts.clear()
     return joined
 
 
-def _split(
+def _split_fields(
     message: memoryview, numbers: int | tuple[int, ...], allowance: Allowance, most_beside: int
 ) -> Generator[bytes, None, tuple[bytes, array[int] | None]]:
     """
@@ -170,7 +170,7 @@ def _split(
     beside = bytearray()
     # hundreds of thousands of positions are held while the body is read
     parts = array("Q")
-    wanted_tags = _tags(numbers)
+    wanted_tags = _field_tags(numbers)
     size = len(message)
     at = walked = counted = 0
     while at < size:
@@ -181,7 +181,7 @@ def _split(
             start = at + 2
             at = start + message[at + 1]
             if at > size:
-                raise beyond(begin, size)
+                raise overrun_error(begin, size)
         else:
             tag, start, at = field_at(message, begin)
         if tag in wanted_tags:
@@ -192,21 +192,21 @@ def _split(
             beside += message[begin:at]
         walked += 1
         if walked % _TURN == 0:
-            allowance.count(len(parts) // 3 - counted, size)
+            allowance.count_items(len(parts) // 3 - counted, size)
             counted = len(parts) // 3
             yield TURN
-    allowance.count(len(parts) // 3 - counted, size)
+    allowance.count_items(len(parts) // 3 - counted, size)
     return bytes(beside), parts
 
 
-def _without_largest(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
+def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
     """Each remaining field counts as an item."""
     pieces: list[memoryview] = []
     at = begin = walked = 0
     while at < len(message):
         field = at
         _, _, at = field_at(message, field)
-        allowance.count(1, at - field)
+        allowance.count_items(1, at - field)
         if at - field > LARGEST_VALUE:
             pieces.append(message[begin:field])
             begin = at
@@ -216,16 +216,16 @@ def _without_largest(message: memoryview, allowance: Allowance) -> Generator[byt
     return b"".join([*pieces, message[begin:]])
 
 
-def _count(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def _count_fields(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
     """Raises Refusal 413 above the limit."""
-    wanted_tags = _tags(path[0]) if len(path) > 1 else frozenset[int]()
+    wanted_tags = _field_tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):
         begin = at
         tag, start, at = field_at(message, begin)
-        allowance.count(1, at - begin)
+        allowance.count_items(1, at - begin)
         if tag in wanted_tags:
-            yield from _count(message[start:at], path[1:], allowance)
+            yield from _count_fields(message[start:at], path[1:], allowance)
         walked += 1
         if walked % _TURN == 0:
             yield TURN
@@ -241,22 +241,26 @@ def check_count(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes
     """
     if len(body) <= max(MAX_PIECE, 2 * allowance.max_items):
         return iter(())
-    return _checked(body, path, allowance)
+    return _count_ahead(body, path, allowance)
 
 
-def _checked(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
+def _count_ahead(body: bytes, path: Path, allowance: Allowance) -> Iterator[bytes]:
     with suppress(BadPayload, _TooManyFields):
-        yield from _walk(memoryview(body), path, allowance.ahead(), [_FIELDS_AN_ITEM * allowance.max_items])
+        yield from _walk_fields(
+            memoryview(body), path, allowance.counting_pass(), [_FIELDS_AN_ITEM * allowance.max_items]
+        )
 
 
 class _TooManyFields(Exception):
     """The counting pass was stopped, because it would take as long as decoding."""
 
 
-def _walk(message: memoryview, path: Path, allowance: Allowance, remaining: list[int]) -> Iterator[bytes]:
+def _walk_fields(
+    message: memoryview, path: Path, allowance: Allowance, remaining: list[int]
+) -> Iterator[bytes]:
     # alternative fields are parts of an item
     wanted_tags, is_message = (
-        _tags(path[0]),
+        _field_tags(path[0]),
         isinstance(path[0], int),
     )
     at = 0
@@ -269,17 +273,17 @@ def _walk(message: memoryview, path: Path, allowance: Allowance, remaining: list
             yield TURN
         if tag in wanted_tags:
             if is_message:
-                allowance.count(1, 0)
+                allowance.count_items(1, 0)
             if path[1:]:
-                yield from _walk(message[start:at], path[1:], allowance, remaining)
+                yield from _walk_fields(message[start:at], path[1:], allowance, remaining)
 
 
-def _tags(numbers: int | tuple[int, ...]) -> frozenset[int]:
+def _field_tags(numbers: int | tuple[int, ...]) -> frozenset[int]:
     several = (numbers,) if isinstance(numbers, int) else numbers
     return frozenset(number << 3 | LENGTH_DELIMITED for number in several)
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     if number < 0x80:
         return number.to_bytes(1, "big")
     encoded = bytearray()

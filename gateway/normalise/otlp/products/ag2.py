@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Kind, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import by_operation_name, leaves_cache_out
+from gateway.normalise.otlp.span_rules import leaves_cache_out, operation_by_name
 from gateway.normalise.reading import operations, values
 
 _KIND = "ag2.span.type"
@@ -17,7 +17,7 @@ _USAGE_KIND = "ag2.usage.kind"
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     if values.text(span.attributes.get(_KIND)) != "llm":
         return None
-    return by_operation_name(span, shape) or operations.CHAT
+    return operation_by_name(span, shape) or operations.CHAT
 
 
 def _role(span: Span, shape: AttributeShape) -> SpanRole:

@@ -6,7 +6,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import by_operation_name, has_usage
+from gateway.normalise.otlp.span_rules import has_usage, operation_by_name
 from gateway.normalise.reading import values
 
 _SYSTEM = "gen_ai.system"
@@ -16,7 +16,7 @@ _RUN_ID = "gen_ai.thread.run.id"
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     if span.attributes.get(_SYSTEM) != _AGENTS:
-        return by_operation_name(span, shape)
+        return operation_by_name(span, shape)
     run = values.text(span.attributes.get(_RUN_ID))
     return "invoke_agent" if run is not None and has_usage(span, shape) else None
 
@@ -31,7 +31,7 @@ def _refine(span: Span, call: SpanCall) -> None:
 
 
 def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
-    return semconv.ids(attributes, (_RUN_ID, *semconv.RESPONSE_ID))
+    return semconv.response_or_shared_id(attributes, (_RUN_ID, *semconv.RESPONSE_ID))
 
 
 def _names_azure(span: Span) -> bool:

@@ -79,7 +79,7 @@ _INSTALLATION = "user.id"  # a random id of the installation
 
 
 def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
-    return semconv.ids(attributes, _RESPONSE_ID, _SHARED_ID)
+    return semconv.response_or_shared_id(attributes, _RESPONSE_ID, _SHARED_ID)
 
 
 def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
@@ -96,17 +96,17 @@ def _names_prompt(attributes: Attributes) -> bool:
     return bool(_ends_of_prompt(attributes))
 
 
-def _of_call(attributes: Attributes, call: Inference) -> Links:
+def _links_of_call(attributes: Attributes, call: Inference) -> Links:
     """Link an event without a request id to the span of the same call, which has no request id either."""
     return () if _names_request(attributes) else end_links(call, own=AS_EVENT, other=AS_SPAN)
 
 
-def _of_error(attributes: Attributes, call: Inference) -> Links:
+def _links_of_error(attributes: Attributes, call: Inference) -> Links:
     """Link the error to the event that ends the prompt's retries, so that both count as one failure."""
-    return _ends_of_prompt(attributes) + _of_call(attributes, call)
+    return _ends_of_prompt(attributes) + _links_of_call(attributes, call)
 
 
-def _of_exhaustion(attributes: Attributes, call: Inference) -> Links:
+def _links_of_exhaustion(attributes: Attributes, call: Inference) -> Links:
     return tuple([(own, other) for other, own in _ends_of_prompt(attributes)])
 
 
@@ -124,7 +124,7 @@ def _ends_of_prompt(attributes: Attributes) -> Links:
     return ((failed, exhausted),)
 
 
-def _refuse(attributes: Attributes, call: Inference) -> None:
+def _mark_refused(attributes: Attributes, call: Inference) -> None:
     call.error_type = "refusal"
 
 
@@ -138,15 +138,15 @@ _LOGGED = LogDialect(
 # dialect for calls whose end another event reports, and for that other event
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {
-    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_of_call),
-    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_of_error),
+    "claude_code.api_request": LogEvent(dialect=_ENDED, links=_links_of_call),
+    "claude_code.api_error": LogEvent(dialect=_LOGGED, failed=True, links=_links_of_error),
     # This event ends the call with the same id. The call was billed.
     "claude_code.api_refusal": LogEvent(
-        dialect=_ENDED, failed=True, refine=_refuse, adds_to_call=True, is_call=_names_request
+        dialect=_ENDED, failed=True, refine=_mark_refused, adds_to_call=True, is_call=_names_request
     ),
     # This event repeats the last error of its prompt, or replaces an error that was not reported.
     "claude_code.api_retries_exhausted": LogEvent(
-        dialect=_LOGGED, failed=True, timed=False, is_call=_names_prompt, links=_of_exhaustion
+        dialect=_LOGGED, failed=True, timed=False, is_call=_names_prompt, links=_links_of_exhaustion
     ),
 }
 

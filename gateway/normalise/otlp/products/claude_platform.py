@@ -8,7 +8,7 @@ from __future__ import annotations
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.span_rules import operation_by_name
 
 _REQUEST = "anthropic.messages.create"  # name of the span of a Messages API request
 _TURN = (
@@ -18,7 +18,7 @@ _TURN = (
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     is_none = _TURN in span.attributes or span.name in PRODUCT.test_spans
-    return None if is_none else by_operation_name(span, shape)
+    return None if is_none else operation_by_name(span, shape)
 
 
 def _role(span: Span, shape: AttributeShape) -> SpanRole:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.span_rules import operation_by_name
 from gateway.normalise.reading import operations
 
 
@@ -15,7 +15,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     is_unnamed = "gen_ai.operation.name" not in span.attributes
     if is_unnamed and semconv.first_text(span.attributes, shape.request_model) is not None:
         return operations.CHAT
-    return by_operation_name(span, shape)
+    return operation_by_name(span, shape)
 
 
 PRODUCT = Product(

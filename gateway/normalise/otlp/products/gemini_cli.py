@@ -24,9 +24,9 @@ from gateway.normalise.otlp.product import (
     SpanDialect,
     TokenNames,
 )
-from gateway.normalise.otlp.span_rules import never
+from gateway.normalise.otlp.span_rules import no_operation
 from gateway.normalise.reading import values
-from gateway.normalise.reading.meters import with_tools
+from gateway.normalise.reading.meters import add_tool_tokens
 from gateway.normalise.reading.tokens import Tokens
 
 _ALWAYS = ("gen_ai.response.id", "gen_ai.provider.name")
@@ -53,26 +53,26 @@ class GeminiTwins:
         if semconv.first_name(record.attributes, _ENDED) is None:
             return False
         model = semconv.first_text(record.attributes, ("gen_ai.request.model",))
-        self._twins[_key(record, model)].setdefault(_session(record), deque()).append(record)
+        self._twins[_twin_key(record, model)].setdefault(_session(record), deque()).append(record)
         return True
 
-    def pairs(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
+    def completed_calls(self) -> Iterator[tuple[int, LogRecord, LogEvent]]:
         """
         Return every call that is held. A call is completed from its second record if that record is in
         the same payload.
         """
         for index, record, event in self._calls:
-            twin = self._twin_of(record)
+            twin = self._pop_twin(record)
             if twin is not None:
-                record = _completed(record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
+                record = _complete_from_twin(record, twin, _ALWAYS if event.failed else _ALWAYS + _WHEN_OK)
             yield index, record, event
 
-    def _twin_of(self, record: LogRecord) -> LogRecord | None:
+    def _pop_twin(self, record: LogRecord) -> LogRecord | None:
         """
         Return the first record that waits for its pair. If both records name a session, it must be
         the same session.
         """
-        waiting = self._twins.get(_key(record, semconv.first_text(record.attributes, ("model",))), {})
+        waiting = self._twins.get(_twin_key(record, semconv.first_text(record.attributes, ("model",))), {})
         session = _session(record)
         if session is None:
             session = next(iter(waiting), None)
@@ -86,7 +86,7 @@ class GeminiTwins:
         return twin
 
 
-def _key(record: LogRecord, model: str | None) -> Hashable:
+def _twin_key(record: LogRecord, model: str | None) -> Hashable:
     return values.text(record.attributes.get("event.timestamp")), model
 
 
@@ -94,7 +94,7 @@ def _session(record: LogRecord) -> str | None:
     return values.text(record.attributes.get("session.id"))
 
 
-def _completed(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
+def _complete_from_twin(record: LogRecord, twin: LogRecord, names: tuple[str, ...]) -> LogRecord:
     added = {name: twin.attributes[name] for name in names if name in twin.attributes}
     return msgspec.structs.replace(record, attributes=record.attributes | added)
 
@@ -104,12 +104,12 @@ def _provider(attributes: Attributes, model: str | None) -> str:
     return "gcp.vertex_ai" if google_cloud else "gcp.gen_ai"
 
 
-def _with_tool_prompts(attributes: Attributes, stated: Tokens) -> Tokens:
+def _add_tool_prompts(attributes: Attributes, stated: Tokens) -> Tokens:
     """Add the tokens of tool prompts, because the stated input excludes them."""
     tool_input = semconv.first_count(attributes, ("tool_token_count",))
     if not tool_input or stated.input is None:
         return stated
-    return stated._replace(input=stated.input + tool_input, meters=with_tools(stated.meters, tool_input))
+    return stated._replace(input=stated.input + tool_input, meters=add_tool_tokens(stated.meters, tool_input))
 
 
 def _more_tags(attributes: Attributes, user: str | None) -> dict[str, str]:
@@ -125,7 +125,7 @@ _LOGGED = LogDialect(
         cache_read=("cached_content_token_count",),
         reasoning=("thoughts_token_count",),
     ),
-    complete=_with_tool_prompts,
+    complete=_add_tool_prompts,
     without_reasoning=True,
     operation="generate_content",
     # Only the event of the conventions states the following fields.
@@ -139,7 +139,7 @@ PRODUCT = Product(
     source="gemini_cli",
     scopes=("gemini-cli",),
     services=("gemini-cli",),
-    spans=SpanDialect(operation=never),
+    spans=SpanDialect(operation=no_operation),
     events={
         "gemini_cli.api_response": LogEvent(dialect=_LOGGED),
         "gemini_cli.api_error": LogEvent(dialect=_LOGGED, failed=True),

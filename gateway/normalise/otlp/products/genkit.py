@@ -18,7 +18,7 @@ from gateway.normalise.otlp.usage_objects import (
 )
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.tokens import Tokens, settle
+from gateway.normalise.reading.tokens import Tokens, normalise_counts
 from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
 
 _KIND, _NAME, _OUTPUT = "genkit:metadata:subtype", "genkit:name", "genkit:output"
@@ -59,7 +59,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     return _OPERATIONS.get(values.text(span.attributes.get(_KIND)) or "")
 
 
-def _answer(written: str) -> dict[str, Any]:
+def _counts_and_id(written: str) -> dict[str, Any]:
     """Return the counts and the id of a response. Content is skipped."""
     try:
         output = decoder(GenkitOutput).decode(written)
@@ -82,12 +82,14 @@ def _counts(usage: GenkitUsage) -> dict[str, Any]:
         reasoning=count(usage.thoughtsTokens, "thoughtsTokens"),
     )
     usage_counts = {
-        field: number for field, number in settle(stated, total=total)._asdict().items() if number is not None
+        field: number
+        for field, number in normalise_counts(stated, total=total)._asdict().items()
+        if number is not None
     }
     return {**usage_counts, "total": total} if usage_counts and total is not None else usage_counts
 
 
-def _model(attributes: Attributes) -> Fields:
+def _split_model_name(attributes: Attributes) -> Fields:
     """Split a name such as `googleai/gemini-2.5-flash` into plugin and model."""
     plugin, slash, model = (values.text(attributes.get(_NAME)) or "").partition("/")
     if not slash:
@@ -101,6 +103,6 @@ PRODUCT = Product(
     mark_beginnings=("genkit:",),
     kinds=(Kind(attribute=_KIND, operation=_operation, failure=(_STATE, "error")),),
     names={"session": ("genkit:sessionId",)},
-    texts={_OUTPUT: _answer},
-    spans=SpanDialect(operation=_operation, more=_model),
+    texts={_OUTPUT: _counts_and_id},
+    spans=SpanDialect(operation=_operation, more=_split_model_name),
 )

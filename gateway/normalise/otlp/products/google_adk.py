@@ -15,11 +15,11 @@ from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.conventions import LOGGED
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import ERROR_CODE, by_operation_name
+from gateway.normalise.otlp.span_rules import ERROR_CODE, operation_by_name
 from gateway.normalise.otlp.usage_objects import UsageObject, first_counts
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.tokens import Tokens, added
+from gateway.normalise.reading.tokens import Tokens, sum_known
 from gateway.normalise.reading.values import Other, decoder, first_readable
 from spool.identity import call_id_name
 
@@ -47,7 +47,7 @@ class AdkResponse(msgspec.Struct):
     errorCode: Any = None
 
 
-def _response(written: str) -> dict[str, Any]:
+def _counts_and_error(written: str) -> dict[str, Any]:
     """Return the counts and the error code of a response."""
     try:
         response = decoder(AdkResponse).decode(written)
@@ -61,7 +61,7 @@ def _response(written: str) -> dict[str, Any]:
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     # The kit for Java writes the name of the span as the operation.
     is_call = span.attributes.get(semconv.OPERATION_NAME) == _CALL or _is_unanswered(span)
-    return operations.GENERATE if is_call else by_operation_name(span, shape)
+    return operations.GENERATE if is_call else operation_by_name(span, shape)
 
 
 def _is_unanswered(span: Span) -> bool:
@@ -80,8 +80,8 @@ def _refine(span: Span, call: SpanCall) -> None:
     response = response if isinstance(response, dict) else {}
     # The attributes of the counts leave out the results of tools, and some leave out reasoning.
     whole = Tokens(*[response.get(field) for field in Tokens._fields])
-    if "total" in response and added(whole.input, whole.output) == response["total"]:
-        call.count_as(whole)
+    if "total" in response and sum_known(whole.input, whole.output) == response["total"]:
+        call.replace_counts(whole)
     error = response.get("error")
     if record.status == "ok" and (error is not None or _is_unanswered(span)):
         record.status, record.error_type = "error", error or values.OTHER
@@ -106,7 +106,7 @@ def _role(span: Span, shape: AttributeShape) -> SpanRole:
 PRODUCT = Product(
     source=SOURCE,
     scopes=("gcp.vertex.agent",),
-    texts={_RESPONSE: _response},
+    texts={_RESPONSE: _counts_and_error},
     details=replace(LOGGED, own_id=_ANSWER, call_id=_ANSWER, operation=operations.GENERATE),
     spans=SpanDialect(
         operation=_operation,

@@ -10,8 +10,8 @@ from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
 from gateway.normalise.otlp.usage_objects import openai_usage
 from gateway.normalise.reading import operations, values
-from gateway.normalise.reading.meters import of_buckets
-from gateway.normalise.reading.tokens import is_bucket, sums
+from gateway.normalise.reading.meters import meters_of_buckets
+from gateway.normalise.reading.tokens import is_bucket, sum_buckets
 
 _KIND = "langfuse.observation.type"
 _OPERATIONS = {"generation": operations.CHAT, "embedding": operations.EMBEDDINGS}
@@ -21,7 +21,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     return _OPERATIONS.get((values.text(span.attributes.get(_KIND)) or "").lower())
 
 
-def _usage(value: Any) -> Fields:
+def _usage_fields(value: Any) -> Fields:
     buckets = values.mapping(value)
     details = (buckets.get("input_tokens_details"), buckets.get("output_tokens_details"))
     is_responses = isinstance(details[0], dict) or isinstance(details[1], dict)
@@ -30,14 +30,14 @@ def _usage(value: Any) -> Fields:
     tokens = {name: semconv.count(value, name) for name, value in buckets.items() if is_bucket(name)}
     known = {name: number for name, number in tokens.items() if number is not None}
     usage_fields: dict[str, Any] = {
-        field: number for field, number in sums(known)._asdict().items() if number is not None
+        field: number for field, number in sum_buckets(known)._asdict().items() if number is not None
     }
-    if (bucket_meters := of_buckets(buckets.items())) is not None:
+    if (bucket_meters := meters_of_buckets(buckets.items())) is not None:
         usage_fields["meters"] = bucket_meters
     return usage_fields
 
 
-def _cost(value: Any) -> Fields:
+def _cost_field(value: Any) -> Fields:
     stated = values.mapping(value)
     total = semconv.money(stated.get("total"), "total")
     if total is not None:
@@ -57,7 +57,7 @@ PRODUCT = Product(
     quotes_metadata=True,
     tag_lists=("langfuse.trace.tags",),
     containers={
-        "langfuse.observation.usage_details": _usage,
-        "langfuse.observation.cost_details": _cost,
+        "langfuse.observation.usage_details": _usage_fields,
+        "langfuse.observation.cost_details": _cost_field,
     },
 )

@@ -7,8 +7,8 @@ from typing import Any
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import by_operation_name
-from gateway.normalise.otlp.usage_objects import counts, python_numbers, usage_in
+from gateway.normalise.otlp.span_rules import operation_by_name
+from gateway.normalise.otlp.usage_objects import counts_by_field, python_numbers, usage_in
 from gateway.normalise.reading import values
 
 _KIND = "langsmith.span.kind"
@@ -21,23 +21,23 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     and retrievers `embeddings`.
     """
     kind = values.text(span.attributes.get(_KIND))
-    return by_operation_name(span, shape) if kind in (None, "llm", "embedding") else None
+    return operation_by_name(span, shape) if kind in (None, "llm", "embedding") else None
 
 
 def _input_details(value: Any) -> Fields:
     numbers = python_numbers(value)
-    details = counts(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
+    details = counts_by_field(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
     if not details.get("cache_write"):  # the sender states cache writes by lifetime, without their total
         by_age = [
             number for name in _BY_AGE if (number := semconv.count(numbers.get(name), name)) is not None
         ]
         if by_age:
             details = {**details, "cache_write": sum(by_age)}
-    return {**details, **counts(numbers, {"cache_write_1h": _BY_AGE[1:]})}
+    return {**details, **counts_by_field(numbers, {"cache_write_1h": _BY_AGE[1:]})}
 
 
 def _output_details(value: Any) -> Fields:
-    return counts(python_numbers(value), {"reasoning": ("reasoning",)})
+    return counts_by_field(python_numbers(value), {"reasoning": ("reasoning",)})
 
 
 PRODUCT = Product(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.normalise.litellm_calls import links_to_count, names_of, names_of_provider_headers
+from gateway.normalise.litellm_calls import further_keys, keys_from_provider_headers, links_to_count
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import Caller, SpanCall, nearest
+from gateway.normalise.otlp.call import Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import by_operation_name
-from gateway.normalise.otlp.usage_objects import counts, python_numbers
+from gateway.normalise.otlp.span_rules import operation_by_name
+from gateway.normalise.otlp.usage_objects import counts_by_field, python_numbers
 from gateway.normalise.reading import agent_headers, operations, values
 
 _RAW_TWIN = "raw_gen_ai_request"
@@ -34,8 +34,8 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
         return None
     call_type = semconv.first_text(span.attributes, semconv.OPERATION)
     if call_type is None:
-        return by_operation_name(span, shape)
-    return operations.of_function(call_type)
+        return operation_by_name(span, shape)
+    return operations.operation_of_function(call_type)
 
 
 def _cached_id(attributes: Attributes) -> str | None:
@@ -54,7 +54,7 @@ def _cached_id(attributes: Attributes) -> str | None:
 
 
 def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
-    response_id, shared_id = semconv.ids(attributes, shared=(*semconv.SHARED_ID, _CALL_ID))
+    response_id, shared_id = semconv.response_or_shared_id(attributes, shared=(*semconv.SHARED_ID, _CALL_ID))
     if response_id is not None and response_id == attributes.get(_CALL_ID):
         return None, response_id
     return response_id, shared_id
@@ -72,22 +72,22 @@ def _refine(span: Span, call: SpanCall) -> None:
         record.request_id = values.text(attributes.get(_CALL_ID))
     # All LiteLLM integrations write into one trace, but not all of them state the trace id.
     trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
-    call_type = semconv.first(attributes, semconv.OPERATION)
+    call_type = semconv.first_value(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))
-    call.also = names_of(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
+    call.also = further_keys(record, call_type=call_type, trace_ids=trace_ids, call_id=call_id)
     call.links = links_to_count(record, call_type=call_type, call_id=call_id)
-    client = agent_headers.of_written(attributes.get("metadata.requester_custom_headers"))
+    client = agent_headers.parse_written_headers(attributes.get("metadata.requester_custom_headers"))
     if (session := client.session) is not None:
         client.set_run(record)
-        call.caller = nearest(call.caller, Caller(session=session))
+        call.caller = merge_callers(call.caller, Caller(session=session))
         call.relayed_session = session
     if record.status == "error":
-        names = names_of_provider_headers(record, attributes.get(_HIDDEN))
+        names = keys_from_provider_headers(record, attributes.get(_HIDDEN))
         call.also, call.names_request = call.also + names, bool(names)
 
 
 def _usage_object(value: Any) -> Fields:
-    return counts(python_numbers(value), _USAGE)
+    return counts_by_field(python_numbers(value), _USAGE)
 
 
 PRODUCT = Product(

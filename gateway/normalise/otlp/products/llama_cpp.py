@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, served
+from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, server_families
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="llama_cpp",
-    metrics=served("llamacpp:", {"prompt_tokens": INPUT, "tokens_predicted": OUTPUT}),
+    metrics=server_families("llamacpp:", {"prompt_tokens": INPUT, "tokens_predicted": OUTPUT}),
     # these metrics report free and used memory, in tokens
     repeated_metrics=(r"llamacpp[:_](kv_cache_tokens|n_tokens_max)",),
 )

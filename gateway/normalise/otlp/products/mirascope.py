@@ -8,7 +8,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import Fields, Product, SpanDialect
-from gateway.normalise.otlp.usage_objects import counts, token_counts_in
+from gateway.normalise.otlp.usage_objects import counts_by_field, token_counts_in
 from gateway.normalise.reading import values
 
 _USAGE = "mirascope.response.usage"
@@ -22,15 +22,15 @@ _APIS = (":completions", ":responses")
 _BETA = "-beta"  # Mirascope's provider `anthropic-beta` is Anthropic
 
 
-def _usage(value: Any) -> Fields:
-    return counts(values.mapping(value), _NAMES)
+def _usage_fields(value: Any) -> Fields:
+    return counts_by_field(values.mapping(value), _NAMES)
 
 
 def _provider(stated: str | None, model: str | None) -> str | None:
-    return None if stated is None else semconv.provider(_without_api(stated).removesuffix(_BETA))
+    return None if stated is None else semconv.provider_name(_remove_api(stated).removesuffix(_BETA))
 
 
-def _without_api(name: str) -> str:
+def _remove_api(name: str) -> str:
     """Remove the API of OpenAI from a model's or a provider's name."""
     return next((name.removesuffix(api) for api in _APIS if name.endswith(api)), name)
 
@@ -45,8 +45,8 @@ def _refine(span: Span, call: SpanCall) -> None:
     if record.request_model is not None:
         provider, slash, model = record.request_model.partition("/")
         stated = values.text(span.attributes.get(semconv.PROVIDER[0])) or ""
-        is_prefixed = slash and provider == _without_api(stated)
-        record.request_model = _without_api(model if is_prefixed else record.request_model)
+        is_prefixed = slash and provider == _remove_api(stated)
+        record.request_model = _remove_api(model if is_prefixed else record.request_model)
 
 
 PRODUCT = Product(
@@ -54,7 +54,7 @@ PRODUCT = Product(
     scopes=("mirascope.llm", "mirascope.ops"),
     mark_beginnings=("mirascope.",),
     names={"session": ("mirascope.ops.session.id",)},
-    containers={_USAGE: _usage},
+    containers={_USAGE: _usage_fields},
     reductions={_USAGE: token_counts_in},
     spans=SpanDialect(provider=_provider, refine=_refine),
 )

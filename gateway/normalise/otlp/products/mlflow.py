@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product
-from gateway.normalise.otlp.span_rules import prepares
-from gateway.normalise.otlp.usage_objects import answer_in, counts
+from gateway.normalise.otlp.span_rules import is_preparation
+from gateway.normalise.otlp.usage_objects import answer_in, counts_by_field
 from gateway.normalise.reading import operations, values
 
 _KIND = "mlflow.spanType"
@@ -23,26 +23,26 @@ _USAGE = {
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    if prepares(span, shape):
+    if is_preparation(span, shape):
         return None
-    return _OPERATIONS.get(values.text(values.unquoted(span.attributes.get(_KIND))) or "")
+    return _OPERATIONS.get(values.text(values.unquote_json(span.attributes.get(_KIND))) or "")
 
 
-def _usage(value: Any) -> Fields:
-    return counts(values.mapping(value), _USAGE)
+def _usage_fields(value: Any) -> Fields:
+    return counts_by_field(values.mapping(value), _USAGE)
 
 
-def _cost(value: Any) -> Fields:
+def _cost_field(value: Any) -> Fields:
     cost = values.mapping(value).get("total_cost")
     return {} if cost is None else {"cost": cost}
 
 
-def _text(field: str) -> Callable[[Any], Fields]:
-    def read(value: Any) -> Fields:
-        text = values.text(values.unquoted(value))
+def _text_reader(field: str) -> Callable[[Any], Fields]:
+    def read_text(value: Any) -> Fields:
+        text = values.text(values.unquote_json(value))
         return {} if text is None else {field: text}
 
-    return read
+    return read_text
 
 
 _MODEL = "mlflow.llm.model"
@@ -52,10 +52,10 @@ PRODUCT = Product(
     marks=(_KIND,),
     kinds=(Kind(attribute=_KIND, operation=_operation),),
     containers={
-        "mlflow.chat.tokenUsage": _usage,
-        "mlflow.llm.cost": _cost,
-        _MODEL: _text("model"),
-        "mlflow.llm.provider": _text("provider"),
+        "mlflow.chat.tokenUsage": _usage_fields,
+        "mlflow.llm.cost": _cost_field,
+        _MODEL: _text_reader("model"),
+        "mlflow.llm.provider": _text_reader("provider"),
     },
     texts={"mlflow.spanOutputs": answer_in},
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import ai_sdk_without_cache, failed, has_usage, prepares
+from gateway.normalise.otlp.span_rules import ai_sdk_without_cache, has_failed, has_usage, is_preparation
 from gateway.normalise.reading import operations, values
 
 _KIND = "openinference.span.kind"
@@ -27,8 +27,8 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     if kind == "RERANKER":
         return operations.RERANK if has_usage(span, shape) else None
     if kind == "AGENT" and span.scope.name == _CLAUDE_AGENT_SDK:
-        return "invoke_agent" if has_usage(span, shape) or failed(span, shape) else None
-    return None if prepares(span, shape) else _OPERATIONS.get(kind)
+        return "invoke_agent" if has_usage(span, shape) or has_failed(span, shape) else None
+    return None if is_preparation(span, shape) else _OPERATIONS.get(kind)
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:

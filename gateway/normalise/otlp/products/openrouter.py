@@ -11,7 +11,7 @@ from __future__ import annotations
 from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.span_rules import operation_by_name
 from gateway.normalise.reading import values
 
 _CALL = "LLM Generation"
@@ -20,7 +20,7 @@ _WRITTEN = ("gen_ai.usage.input_tokens.cache_write_5m", "gen_ai.usage.input_toke
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:
-    operation = by_operation_name(span, shape)
+    operation = operation_by_name(span, shape)
     if span.name == _CALL:  # this span is always a call, even for images and speech
         return operation or values.text(span.attributes.get("gen_ai.operation.name"))
     is_part = span.name == _INNER or span.name.startswith(_ATTEMPT)

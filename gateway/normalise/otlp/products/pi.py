@@ -8,7 +8,7 @@ from __future__ import annotations
 from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import MONEY_UNIT, AttributeShape, MetricFamily, Product, SpanDialect
-from gateway.normalise.otlp.span_rules import by_operation_name, has_usage
+from gateway.normalise.otlp.span_rules import has_usage, operation_by_name
 from gateway.normalise.reading import operations
 
 _LEAVES_CACHE_OUT = "pi-otel"
@@ -18,7 +18,7 @@ _TURNS, _TURN = "pi-otel-extension", "agent.turn"
 def _operation(span: Span, shape: AttributeShape) -> str | None:
     if span.scope.name == _TURNS:
         return operations.CHAT if span.name == _TURN and has_usage(span, shape) else None
-    return by_operation_name(span, shape)
+    return operation_by_name(span, shape)
 
 
 def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:

@@ -8,7 +8,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import by_operation_name, failed, has_usage
+from gateway.normalise.otlp.span_rules import has_failed, has_usage, operation_by_name
 from gateway.normalise.otlp.usage_objects import answer_in
 from gateway.normalise.reading import operations
 
@@ -31,7 +31,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
         return "invoke_agent" if is_agent and has_usage(span, shape) else None
     if _begins_stream(span, shape):
         return None
-    return by_operation_name(span, shape) or _streamed(span, shape)
+    return operation_by_name(span, shape) or _operation_of_stream(span, shape)
 
 
 def _is_run(span: Span) -> bool:
@@ -52,7 +52,7 @@ def _begins_stream(span: Span, shape: AttributeShape) -> bool:
     usage, id or exception.
     """
     attributes = span.attributes
-    if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or failed(span, shape):
+    if attributes.get(_SPAN_TYPE) != "span" or has_usage(span, shape) or has_failed(span, shape):
         return False
     if attributes.get("request_data") == _STREAM:
         return True
@@ -69,7 +69,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     call.reports_stream = is_log or span.name.startswith("streaming response")
 
 
-def _streamed(span: Span, shape: AttributeShape) -> str | None:
+def _operation_of_stream(span: Span, shape: AttributeShape) -> str | None:
     """
     Return "chat" for the report of a finished stream. Such a report has no operation, but a model, and usage
     as an object.

@@ -14,7 +14,7 @@ from gateway.normalise.otlp.product import (
     SpanDialect,
     TokenNames,
 )
-from gateway.normalise.otlp.span_rules import never
+from gateway.normalise.otlp.span_rules import no_operation
 from gateway.normalise.reading import values
 from spool.record import Inference
 
@@ -43,7 +43,7 @@ PRODUCT = Product(
     source="qwen_code",
     scopes=("qwen-code",),
     services=("qwen-code",),
-    spans=SpanDialect(operation=never),
+    spans=SpanDialect(operation=no_operation),
     events={
         "qwen-code.api_response": LogEvent(dialect=_LOGGED, refine=_add_run),
         "qwen-code.api_error": LogEvent(dialect=_LOGGED, failed=True, refine=_add_run),

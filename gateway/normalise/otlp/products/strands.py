@@ -21,7 +21,7 @@ def _is_named_after_service(span: Span) -> bool:
     return bool(span.scope.name) and provider == span.scope.name
 
 
-def _of_model(stated: str | None, model: str | None) -> str | None:
+def _no_provider(stated: str | None, model: str | None) -> str | None:
     """Return no provider, so that the model name decides."""
     return None
 
@@ -47,6 +47,6 @@ PRODUCT = Product(
     scope_beginnings=(_OF_PYTHON,),
     languages=("typescript",),
     weak_marks={"gen_ai.event.start_time": _is_named_after_service},
-    spans=SpanDialect(without_cache=_without_cache, provider=_of_model),
+    spans=SpanDialect(without_cache=_without_cache, provider=_no_provider),
     repeated_metrics=(r"strands\.event_loop\..*\.tokens",),
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, served
+from gateway.normalise.otlp.metric_rules import INPUT, OUTPUT, server_families
 from gateway.normalise.otlp.product import Product
 
 PRODUCT = Product(
     source="tgi",
-    metrics=served("tgi_", {"request_input_length": INPUT, "request_generated_tokens": OUTPUT}),
+    metrics=server_families("tgi_", {"request_input_length": INPUT, "request_generated_tokens": OUTPUT}),
     repeated_metrics=(
         r"tgi_(request_max_new_tokens|batch_\w*tokens?\w*|request_mean_time_per_token_duration)",
     ),

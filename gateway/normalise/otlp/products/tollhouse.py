@@ -73,7 +73,7 @@ _VALUE = "tollhouse.value"  # the value is decimal text, because a double would 
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
 
-def _take(
+def _add_or_reject(
     name: str,
     read: Callable[[Any, bytes], AiRecord],
     index: int,
@@ -87,7 +87,7 @@ def _take(
     """Add one record of the other Tollhouse, or reject the item. Return True in both cases."""
     attributes = item.attributes
     try:
-        record = read(item, _id_of(attributes))
+        record = read(item, _stated_record_id(attributes))
     except values.BadValue as error:
         outcome.reject(index, error.reason, f"{name} {index}: {error}")
         return True
@@ -96,17 +96,17 @@ def _take(
         if tag.startswith(_TAG):
             # The other Tollhouse has already checked tag names that senders chose. Tags that its operator
             # chose are accepted unchanged.
-            text = tag_rules.text_of(value)
+            text = tag_rules.tag_text(value)
             is_kept = text is not None and tag_rules.put_label(own, tag[len(_TAG) :], text)
             outcome.left_out += not is_kept
     record.tags = own
     outcome.forwarded.add(len(outcome.records))
-    why = None if outcome.why is None else _origins(record)
+    why = None if outcome.why is None else _field_origins(record)
     outcome.add(record, Identity(record.id), why, version=None)
     return True
 
 
-def _origins(record: AiRecord) -> dict[str, str]:
+def _field_origins(record: AiRecord) -> dict[str, str]:
     """Return the attribute from which each field was read. The other Tollhouse computed the values."""
     tables: Mapping[str, str] = _POINT_TEXTS | {"value": f"the value of the point ({_VALUE})"}
     if isinstance(record, Inference):
@@ -115,7 +115,7 @@ def _origins(record: AiRecord) -> dict[str, str]:
     return {"id": _MARK, "source": "tollhouse.source", **known}
 
 
-def _id_of(attributes: Attributes) -> bytes:
+def _stated_record_id(attributes: Attributes) -> bytes:
     """Return the record's id in the sending Tollhouse. Raises BadValue."""
     stated = attributes[_MARK]
     if isinstance(stated, str) and _ID.fullmatch(stated):
@@ -123,7 +123,7 @@ def _id_of(attributes: Attributes) -> bytes:
     raise values.BadValue(MALFORMED, f"{_MARK} must be 32 hexadecimal digits")
 
 
-def _inference(span: Span, record_id: bytes) -> Inference:
+def _read_inference(span: Span, record_id: bytes) -> Inference:
     attributes = span.attributes
     record = Inference(id=record_id, source=_text(attributes, "tollhouse.source") or OTEL.source, tags={})
     for field, name in _SPAN_TEXTS.items():
@@ -132,12 +132,12 @@ def _inference(span: Span, record_id: bytes) -> Inference:
         setattr(record, field, semconv.count(attributes.get(name), name))
     for field, name in _COSTS.items():
         setattr(record, field, semconv.money(attributes.get(name), name))
-    record.region = regions.name_of(attributes.get(_REGION))
+    record.region = regions.normal_region_name(attributes.get(_REGION))
     if not _METERS.keys().isdisjoint(attributes):
         stated_meters = {meter: attributes[name] for name, meter in _METERS.items() if name in attributes}
-        record.meters = meters.of_numbers(stated_meters) or {}
+        record.meters = meters.valid_meters(stated_meters) or {}
     record.request_id = _text(attributes, "tollhouse.request_id") or _text(attributes, "gen_ai.response.id")
-    record.trace_id, record.span_id = _ids(span, record_id)
+    record.trace_id, record.span_id = _source_ids(span, record_id)
     times = _text(attributes, "tollhouse.times")
     record.start_time = span.start_time if times in (None, "start") else None
     record.end_time = span.end_time if times in (None, "end") else None
@@ -147,11 +147,11 @@ def _inference(span: Span, record_id: bytes) -> Inference:
     record.cost_source = cost_source if cost_source in _COST_SOURCES else "none"
     for name in attributes:
         if name.startswith(_CHARGE):
-            _charge(record, name, attributes[name])
+            _read_charge(record, name, attributes[name])
     return record
 
 
-def _charge(record: Inference, name: str, value: Any) -> None:
+def _read_charge(record: Inference, name: str, value: Any) -> None:
     """Read an amount in a currency other than dollars. The reported cost in dollars takes precedence."""
     from spool.currencies import read_currency_code  # imported late, because few payloads state a currency
 
@@ -174,10 +174,10 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
         record.meter = None
     value = attributes.get(_VALUE, point.value)
     if point.may_fall and point.value < 0:  # a negative point corrects an earlier record downwards
-        taken_back = _amount(point, value.removeprefix("-") if isinstance(value, str) else -point.value)
+        taken_back = _point_amount(point, value.removeprefix("-") if isinstance(value, str) else -point.value)
         record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
     else:
-        record.value = _amount(point, value)
+        record.value = _point_amount(point, value)
     # if the record has no times, the sender sets `tollhouse.times`, and the point's own times only replace them
     if _text(attributes, "tollhouse.times") is None:
         record.start_time = point.start_time or None
@@ -185,11 +185,11 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
     return record
 
 
-def _amount(point: Point, value: object) -> int | str:
+def _point_amount(point: Point, value: object) -> int | str:
     return tokens_of(value) if point.unit in _COUNTED else decimal_text(money_of(value))
 
 
-def _ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
+def _source_ids(span: Span, record_id: bytes) -> tuple[str | None, str | None]:
     """
     Return trace and span id as the source gave them. The other Tollhouse derives missing ids from the record
     id, so such ids become None.
@@ -215,6 +215,6 @@ def _text(attributes: Attributes, name: str) -> str | None:
 PRODUCT = Product(
     source="tollhouse",
     taken_marks=(_MARK,),
-    take_span=partial(_take, "span", _inference),
-    take_point=partial(_take, "data point", _usage_metric),
+    take_span=partial(_add_or_reject, "span", _read_inference),
+    take_point=partial(_add_or_reject, "data point", _usage_metric),
 )

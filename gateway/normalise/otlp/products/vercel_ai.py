@@ -9,7 +9,7 @@ from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Kind, Product, SpanDialect
 from gateway.normalise.otlp.span_rules import AI_SDK_OPERATION, ai_sdk_without_cache
-from gateway.normalise.otlp.usage_objects import counts, object_in, token_counts_in
+from gateway.normalise.otlp.usage_objects import counts_by_field, object_in, token_counts_in
 from gateway.normalise.reading import operations, regions, values
 from spool.identity import AS_ASSISTANT
 from spool.processing import MODES
@@ -35,20 +35,24 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 def _provider_metadata(value: Any) -> Fields:
     if not isinstance(value, dict):
         return {}
-    metadata_values = {name: _deep(value, name) for names in _PROVIDER_NAMES.values() for name in names}
+    metadata_values = {
+        name: _find_in_tree(value, name) for names in _PROVIDER_NAMES.values() for name in names
+    }
     usage = object_in(object_in(value, "anthropic"), "usage")
     tier, region, cost = value.get("service_tier"), value.get("region"), value.get("cost")
     return {
-        **counts(metadata_values, _PROVIDER_NAMES),
-        **counts(usage, {"cache_read": ("cache_read_input_tokens",)}),
-        **counts(object_in(usage, "cache_creation"), {"cache_write_1h": ("ephemeral_1h_input_tokens",)}),
+        **counts_by_field(metadata_values, _PROVIDER_NAMES),
+        **counts_by_field(usage, {"cache_read": ("cache_read_input_tokens",)}),
+        **counts_by_field(
+            object_in(usage, "cache_creation"), {"cache_write_1h": ("ephemeral_1h_input_tokens",)}
+        ),
         **({} if tier is None else {"service_tier": tier}),
         **({} if region is None else {"region": region}),
         **({} if cost is None else {"cost": cost}),
     }
 
 
-def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
+def _reduce_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
     """
     Return the token counts, the region and the cost. If the service tier has its own prices, also
     return the tier.
@@ -61,14 +65,14 @@ def _reduced(metadata: dict[str, Any]) -> dict[str, Any]:
     )
     if tier is not None:
         reduced = {**reduced, "service_tier": tier}
-    region = regions.name_of(usage.get("inference_geo"))
+    region = regions.normal_region_name(usage.get("inference_geo"))
     if region is not None:
         reduced = {**reduced, "region": region}
-    cost = _charged(metadata)
+    cost = _charged_dollars(metadata)
     return reduced if cost is None else {**reduced, "cost": cost}
 
 
-def _charged(metadata: dict[str, Any]) -> str | None:
+def _charged_dollars(metadata: dict[str, Any]) -> str | None:
     """
     Return the dollars that Vercel's AI Gateway or OpenRouter charged, if the call went through one of them.
     """
@@ -83,14 +87,14 @@ def _charged(metadata: dict[str, Any]) -> str | None:
     return None
 
 
-def _deep(tree: dict[str, Any], name: str) -> Any:
+def _find_in_tree(tree: dict[str, Any], name: str) -> Any:
     """
     Return the first value under a name in a tree of objects. `token_counts_in` has already limited the depth
     of the tree.
     """
     if name in tree:
         return tree[name]
-    below = (_deep(branch, name) for branch in tree.values() if isinstance(branch, dict))
+    below = (_find_in_tree(branch, name) for branch in tree.values() if isinstance(branch, dict))
     return next((value for value in below if value is not None), None)
 
 
@@ -131,6 +135,6 @@ PRODUCT = Product(
     },
     metadata=("ai.telemetry.metadata.",),
     containers={_METADATA: _provider_metadata},
-    reductions={_METADATA: _reduced},
+    reductions={_METADATA: _reduce_metadata},
     spans=SpanDialect(without_cache=ai_sdk_without_cache, refine=_refine),
 )

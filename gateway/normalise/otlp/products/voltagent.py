@@ -8,7 +8,7 @@ from gateway.normalise.otlp import semconv
 from gateway.normalise.otlp.call import SpanCall
 from gateway.normalise.otlp.model import Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect, SpanRole
-from gateway.normalise.otlp.span_rules import failed
+from gateway.normalise.otlp.span_rules import has_failed
 from gateway.normalise.reading import operations
 from spool.identity import call_id_name
 
@@ -29,7 +29,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
     attributes = span.attributes
     kind = attributes.get(_TYPE)
     if kind == _MODEL_RUN:
-        is_summed_up = _is_main(span) and bool(attributes.get(_TOOLS)) and not failed(span, shape)
+        is_summed_up = _is_main(span) and bool(attributes.get(_TOOLS)) and not has_failed(span, shape)
         return None if is_summed_up else operations.CHAT
     is_agent = kind is None and attributes.get("entity.type") == "agent"
     return operations.CHAT if is_agent and _OF_AGENT["input"] in attributes else None

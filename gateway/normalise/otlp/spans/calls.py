@@ -11,20 +11,20 @@ from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, SpanDialect
 from gateway.normalise.otlp.senders import caller_of
 from gateway.normalise.otlp.shapes import CONTAINERS
-from gateway.normalise.otlp.span_rules import ERROR_CODE, bedrock_scope, failed
-from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, named_of
+from gateway.normalise.otlp.span_rules import ERROR_CODE, bedrock_scope, has_failed
+from gateway.normalise.otlp.spans.readings import CallNames, SpanReading, read_call_names
 from gateway.normalise.reading import values
-from gateway.normalise.reading.meters import merged, of_numbers
+from gateway.normalise.reading.meters import merge_meters, valid_meters
 from gateway.normalise.reading.tokens import (
     NUMBERS,
     PARTS,
     Tokens,
-    added,
-    agreeing,
-    of_whole,
+    add_missing_thoughts,
+    match_total,
+    normalise_counts,
     set_counts,
-    settle,
-    with_thoughts,
+    sum_known,
+    whole_if_agreeing,
 )
 from spool.record import Inference
 
@@ -32,7 +32,7 @@ _FIELDS = frozenset(NUMBERS)
 _FIGURES: Final = len(Tokens._fields)
 
 
-def counts_of(
+def read_counts(
     span: Span, reading: SpanReading, provider: str | None, model: str | None, contained: Fields
 ) -> Tokens:
     """Read the span alone. `contained` holds the fields of its containers. Raises BadValue."""
@@ -42,18 +42,20 @@ def counts_of(
     if reading.has_only_totals:
         return stated
     if shape.meters:
-        stated = stated._replace(meters=meters_of(attributes, shape))
+        stated = stated._replace(meters=read_meters(attributes, shape))
     if contained:
         whole = contained.get("usage")
-        if whole is not None and (fields := of_whole(whole, stated)) is not None:
+        if whole is not None and (fields := whole_if_agreeing(whole, stated)) is not None:
             return fields
-        stated = _completed(stated, contained)
-    total = _total(attributes, shape, contained) if shape.total or contained else None
+        stated = _fill_from_container(stated, contained)
+    total = _reported_total(attributes, shape, contained) if shape.total or contained else None
     tokens, without_cache = stated, False
     if not (stated.cache_read is None and stated.cache_write is None and stated.reasoning is None):
         without_cache = (dialect.without_cache or bedrock_scope)(span, provider, model)
         without_reasoning = dialect.without_reasoning is not None and dialect.without_reasoning(span)
-        tokens = settle(stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning)
+        tokens = normalise_counts(
+            stated, total=total, without_cache=without_cache, without_reasoning=without_reasoning
+        )
     if (
         total is None
         or tokens.input is None
@@ -66,16 +68,16 @@ def counts_of(
         if (
             "input" in contained
             and "output" in contained
-            and semconv.first(attributes, shape.total) is not None
+            and semconv.first_value(attributes, shape.total) is not None
         ):
             # a container's own total always agrees with its own sums
             inputs.append(contained["input"])
             outputs.append(contained["output"])
-        tokens = agreeing(tokens, total, inputs, outputs, without_cache=without_cache)
-    return with_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
+        tokens = match_total(tokens, total, inputs, outputs, without_cache=without_cache)
+    return add_missing_thoughts(tokens, total) if semconv.is_gemini(provider, model) else tokens
 
 
-def _completed(stated: Tokens, contained: Fields) -> Tokens:
+def _fill_from_container(stated: Tokens, contained: Fields) -> Tokens:
     filled: dict[str, Any] = {}
     for field, value in contained.items():
         if field not in _FIELDS:
@@ -87,17 +89,17 @@ def _completed(stated: Tokens, contained: Fields) -> Tokens:
                 filled[field] = counted
     container_meters = contained.get("meters")
     if container_meters:
-        stated = stated._replace(meters=merged(stated.meters, container_meters))
+        stated = stated._replace(meters=merge_meters(stated.meters, container_meters))
     return stated._replace(**filled) if filled else stated
 
 
-def meters_of(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
+def read_meters(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
     """Return None if all are 0."""
-    numbers = of_numbers({meter: attributes[name] for meter, name in reversed(shape.meters)})
+    numbers = valid_meters({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return numbers if numbers and any(numbers.values()) else None
 
 
-def _total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
+def _reported_total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> int | None:
     """Ignore an impossible total, because totals are never billed."""
     try:
         total = semconv.first_count(attributes, shape.total)
@@ -106,7 +108,7 @@ def _total(attributes: Attributes, shape: AttributeShape, contained: Fields) -> 
         return None
 
 
-def fuller(kept: Tokens, twin: Tokens) -> Tokens:
+def merge_counts(kept: Tokens, twin: Tokens) -> Tokens:
     """
     Return the fuller of two sets of counts.
 
@@ -124,7 +126,7 @@ def fuller(kept: Tokens, twin: Tokens) -> Tokens:
 
 def total_of_parts(parts: Sequence[Tokens]) -> Tokens:
     """No part states meters."""
-    sums = {field: added(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
+    sums = {field: sum_known(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
     return Tokens(meters=None, **sums)
 
 
@@ -136,7 +138,7 @@ def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
 
 def _fullness(tokens: Tokens) -> tuple[int, int]:
     """A 0 may mean that the sender does not know the count."""
-    return sum(map(bool, tokens)), tokens.reported()
+    return sum(map(bool, tokens)), tokens.count_known()
 
 
 def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
@@ -155,15 +157,15 @@ _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: i
 _NOTHING: Fields = {}
 
 
-def call_of(
+def read_call(
     place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
 ) -> SpanCall:
     """`named` has remembered models and provider. Raises BadValue if figures of the span are impossible."""
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
-    contained = _contained(attributes, shape, dialect) if reading.contains else _NOTHING
-    template, model, kind = named or named_of(reading, attributes, operation, contained)
-    tokens = counts_of(span, reading, template.provider, model, contained)
-    cost = semconv.cost_of(attributes, shape.cost) if shape.cost else None
+    contained = _read_containers(attributes, shape, dialect) if reading.contains else _NOTHING
+    template, model, kind = named or read_call_names(reading, attributes, operation, contained)
+    tokens = read_counts(span, reading, template.provider, model, contained)
+    cost = semconv.reported_cost(attributes, shape.cost) if shape.cost else None
     if cost is None and "cost" in contained:
         cost = semconv.money(contained["cost"], "cost")
     request_id = semconv.first_text(attributes, shape.request_id) if shape.request_id else None
@@ -173,7 +175,7 @@ def call_of(
     elif dialect.ids is not None:
         response_id, shared_id = dialect.ids(attributes)
     elif request_id is not None:
-        response_id, shared_id = semconv.ids(attributes)
+        response_id, shared_id = semconv.response_or_shared_id(attributes)
     if response_id is None and "response_id" in contained:
         response_id = contained["response_id"]
         request_id = request_id or response_id
@@ -185,14 +187,14 @@ def call_of(
     record.end_time = span.end_time
     if (
         span.status_code == ERROR_CODE
-        or (reading.shows_failure and failed(span, shape))
+        or (reading.shows_failure and has_failed(span, shape))
         or (span.events and _is_raised(span, shape, tokens))
     ):
         record.status, record.error_type = "error", semconv.error_type(attributes, _exception_type(span))
     if cost is not None:
         record.cost = cost
     elif shape.cost:
-        record.charges = semconv.charges_of(attributes, shape.cost)
+        record.charges = semconv.reported_charges(attributes, shape.cost)
     set_counts(record, tokens)
     call = SpanCall(
         place,
@@ -213,11 +215,11 @@ def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
     """The status does not show this, because LangSmith reports "ok"."""
     return (
         tokens == NO_TOKENS
-        and semconv.first(span.attributes, shape.response_model + shape.request_id) is None
+        and semconv.first_value(span.attributes, shape.response_model + shape.request_id) is None
     )
 
 
-def _contained(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
+def _read_containers(attributes: Attributes, shape: AttributeShape, dialect: SpanDialect) -> Fields:
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():

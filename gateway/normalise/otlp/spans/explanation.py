@@ -12,7 +12,7 @@ from gateway.normalise.otlp.call import Caller, SpanCall
 from gateway.normalise.otlp.model import Attributes, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect
 from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
-from gateway.normalise.otlp.span_rules import bedrock_scope, by_operation_name
+from gateway.normalise.otlp.span_rules import bedrock_scope, operation_by_name
 from gateway.normalise.reading.regions import region_of
 
 _NAMES = {  # by field of a record, the field of `FIELD_NAMES` with its attribute names
@@ -50,13 +50,13 @@ def explain(span: Span, shape: AttributeShape, call: SpanCall, product: Product)
     attributes, dialect, record = span.attributes, product.spans, call.record
     names = {**FIELD_NAMES, **product.own_names}
     tables = {field: names[name] for field, name in _NAMES.items()}
-    tables["region"] = _region(attributes, shape, call)
+    tables["region"] = _region_names(attributes, shape, call)
     names_by_field = {field: semconv.first_name(attributes, names) for field, names in tables.items()}
     why = {field: name for field, name in names_by_field.items() if name is not None}
     if not {"request_model", "response_model"} & set(why):
         why |= _plain_model(attributes, call)
     for field, contained in _CONTAINED.items():
-        if field not in why and (container := _container(attributes, contained)) is not None:
+        if field not in why and (container := _container_with(attributes, contained)) is not None:
             why[field] = f"{contained} in {container}"
         elif field not in why and field != "provider" and getattr(record, field) is not None:
             why[field] = f"several attributes, combined by dialect {product.source}"
@@ -84,7 +84,7 @@ def add_inherited(why: dict[str, str], caller: Caller) -> None:
             )
 
 
-def _region(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
+def _region_names(attributes: Attributes, shape: AttributeShape, call: SpanCall) -> tuple[str, ...]:
     name = semconv.region_name(attributes, shape.region, shape.address, provider=call.record.provider)
     return () if name is None else (name,)
 
@@ -95,7 +95,7 @@ def _plain_model(attributes: Attributes, call: SpanCall) -> dict[str, str]:
     return {"request_model": name} if name is not None and model == call.record.request_model else {}
 
 
-def _container(attributes: Attributes, field: str) -> str | None:
+def _container_with(attributes: Attributes, field: str) -> str | None:
     for name, read in CONTAINERS.items():
         if name in attributes and field in read(attributes[name]):
             return name
@@ -111,7 +111,7 @@ def _operation(span: Span, shape: AttributeShape, product: Product) -> str:
         return name or "the span has a model or provider, and usage or an error"
     if name is None:
         return f"set by dialect {product.source}"
-    is_own = own_rule(span, shape) != by_operation_name(span, shape)
+    is_own = own_rule(span, shape) != operation_by_name(span, shape)
     return f"{name}, by dialect {product.source}" if is_own else name
 
 
@@ -120,7 +120,7 @@ def _add_rules(
 ) -> None:
     tokens, model = call.tokens, call.record.request_model or call.record.response_model
     cache = (tokens.cache_read or 0) + (tokens.cache_write or 0)
-    if "input_tokens" in why and cache and tokens.input != _stated(attributes, why["input_tokens"]):
+    if "input_tokens" in why and cache and tokens.input != _stated_count(attributes, why["input_tokens"]):
         if (dialect.without_cache or bedrock_scope)(span, call.record.provider, model):
             why["input_tokens"] += " + cache (by dialect, input excludes cache)"
         else:
@@ -128,9 +128,9 @@ def _add_rules(
                 " + cache (input excludes cache, because the total or a cache count above input shows it)"
             )
     counts_reasoning = "output_tokens" in why and tokens.reasoning
-    if counts_reasoning and tokens.output != _stated(attributes, why["output_tokens"]):
+    if counts_reasoning and tokens.output != _stated_count(attributes, why["output_tokens"]):
         why["output_tokens"] += " + reasoning (output excludes reasoning)"
 
 
-def _stated(attributes: Attributes, name: str) -> int | None:
+def _stated_count(attributes: Attributes, name: str) -> int | None:
     return semconv.count(attributes.get(name), name)

@@ -12,16 +12,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from gateway.normalise.otlp import semconv
-from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, name_caller, nearest
+from gateway.normalise.otlp.call import NO_CALLER, NO_TOKENS, SpanCall, merge_callers, name_caller
 from gateway.normalise.otlp.conventions import OTEL, is_model_of_sdk
 from gateway.normalise.otlp.model import Resource, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Product, SpanRole
-from gateway.normalise.otlp.senders import Senders, caller_of, process_of, runs_of, sender_of, work_of
+from gateway.normalise.otlp.senders import (
+    Senders,
+    caller_of,
+    process_of,
+    runs_of,
+    sender_of,
+    stated_work_tags,
+)
 from gateway.normalise.otlp.shapes import shape_of
-from gateway.normalise.otlp.span_rules import has_usage, is_agent, is_tool_or_agent, names_its_calls, never
-from gateway.normalise.otlp.spans.calls import call_of, meters_of
+from gateway.normalise.otlp.span_rules import (
+    has_usage,
+    is_agent,
+    is_tool_or_agent,
+    names_its_calls,
+    no_operation,
+)
+from gateway.normalise.otlp.spans.calls import read_call, read_meters
 from gateway.normalise.otlp.spans.explanation import add_inherited, explain
-from gateway.normalise.otlp.spans.readings import CallNames, SpanOrigin, SpanReading, origin_of, reading_of
+from gateway.normalise.otlp.spans.readings import (
+    CallNames,
+    SpanOrigin,
+    SpanReading,
+    find_or_add_reading,
+    span_origin,
+)
 from gateway.normalise.otlp.spans.trace_tree import (
     MODEL_CALL,
     NO_WORK,
@@ -32,7 +51,7 @@ from gateway.normalise.otlp.spans.trace_tree import (
     UsageSpan,
     find_repeated,
     join_streams,
-    without_call,
+    spans_without_call,
 )
 from gateway.normalise.outcome import (
     DUPLICATE,
@@ -113,8 +132,8 @@ class SpanReader:
         shape = shape_of(attributes)
         if shape.taken_by and self._take_whole(place, span, shape):
             return
-        reading = shape.readings.get(self._origin) or reading_of(span, shape, self._origin)
-        named = None if reading.deciding is None else reading.named(attributes)
+        reading = shape.readings.get(self._origin) or find_or_add_reading(span, shape, self._origin)
+        named = None if reading.deciding is None else reading.remembered_names(attributes)
         operation = reading.operation(span, shape) if named is None else named.record.operation
         product = reading.product
         trace_id, span_id, parent_id = span.trace_id, span.span_id, span.parent_id
@@ -125,19 +144,19 @@ class SpanReader:
             role_of = product.spans.role
             usage_of = None if role_of is None else role_of(span, shape).usage_of
             if usage_of is None:
-                self._ignore(span, shape, product)
+                self._ignore_span(span, shape, product)
             else:
                 self._hold_usage(span, shape, usage_of, parent)
         elif key is not None and (known := self._nodes.get(key)) is not None and known.call is not None:
             self._outcome.ignored[DUPLICATE] += 1
-            self._outcome.drop(
+            self._outcome.note_dropped(
                 f"span {span_id}", "repeats an earlier span with the same trace id and span id"
             )
             return
         else:
-            call = self._call(place, span, shape, reading, operation, named)
+            call = self._read_call(place, span, shape, reading, operation, named)
             if call is not None and not call.record.request_model and call.says_nothing:
-                self._ignore(span, shape, product)
+                self._ignore_span(span, shape, product)
                 call = None
             if call is not None:
                 if reading.guesses:
@@ -158,15 +177,15 @@ class SpanReader:
         if key is None:
             return
         self._has_steps = True
-        node = self._nodes[key] = self._node(span, shape, product, parent)
+        node = self._nodes[key] = self._build_node(span, shape, product, parent)
         if node.began is not None:
             self._has_streams = True
             self._has_loose_streams |= parent is None
 
     def enter(self, resource: Resource, scope: Scope) -> None:
         self._resource, self._scope = resource, scope
-        self._origin = origin_of(sender_of(resource, scope), scope)
-        self._senders.enter(resource)
+        self._origin = span_origin(sender_of(resource, scope), scope)
+        self._senders.enter_resource(resource)
 
     def take_read(self, place: int, read: ReadSpan) -> None:
         """Call `enter` with its resource and scope before."""
@@ -195,7 +214,7 @@ class SpanReader:
         elif key is not None and call is None:
             self._nodes[key] = ROOT
 
-    def settle(self, ended: frozenset[str]) -> Iterator[None]:
+    def add_ended_traces(self, ended: frozenset[str]) -> Iterator[None]:
         """Add the calls of finished traces and forget their spans, if there are enough calls."""
         self._ended |= ended
         if len(self._calls) < self._enough or self._has_runs or self._has_loose_streams or self._usage_spans:
@@ -235,20 +254,20 @@ class SpanReader:
         for number, (call, parent) in enumerate(calls, start=1):
             if number % _TURN == 0 and clock.is_over():
                 yield
-                clock.begin()
+                clock.begin_slice()
             if call.place in dropped:
                 self._outcome.ignored[MERGED] += 1
                 if call.repeats is not None:
-                    self._outcome.drop(f"span {call.record.span_id or 'without an id'}", call.repeats)
+                    self._outcome.note_dropped(f"span {call.record.span_id or 'without an id'}", call.repeats)
             else:
-                self._book(call, parent, tree)
+                self._book_call(call, parent, tree)
         if dropped or self._has_steps:
             self._outcome.steps += tree.steps(dropped)
 
     def _take_whole(self, index: int, span: Span, shape: AttributeShape) -> bool:
         """Return True if a product read the whole span."""
         sender = self._senders
-        version = sender.version(span.resource, span.scope)
+        version = sender.sender_version(span.resource, span.scope)
         return any(
             product.take_span(
                 index, span, self._outcome, tags=sender.tags, device=sender.device, version=version
@@ -257,7 +276,7 @@ class SpanReader:
             if product.take_span is not None
         )
 
-    def _call(
+    def _read_call(
         self,
         index: int,
         span: Span,
@@ -267,7 +286,7 @@ class SpanReader:
         named: CallNames | None,
     ) -> SpanCall | None:
         try:
-            call = call_of(index, span, reading, operation, named)
+            call = read_call(index, span, reading, operation, named)
         except values.BadValue as error:
             self._outcome.reject(index, error.reason, f"span {index}: {error}")
             return None
@@ -280,7 +299,7 @@ class SpanReader:
             call.record.run, call.record.parent_run = runs_of(span.attributes, reading.shape)
         tags = call.record.tags = senders.tags_of(product, user, span.attributes, shape)
         if call.service_tier is not None and semconv.SERVICE_TIER not in tags:
-            self._outcome.left_out += not tag_rules.put(tags, semconv.SERVICE_TIER, call.service_tier)
+            self._outcome.left_out += not tag_rules.put_tag(tags, semconv.SERVICE_TIER, call.service_tier)
         for refine in reading.refine:
             refine(span, call)
         if product.is_gateway:
@@ -303,14 +322,14 @@ class SpanReader:
             call.why = explain(span, shape, call, product)
         return call
 
-    def _node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
+    def _build_node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
         """Return ROOT if spans below can inherit nothing."""
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
         # calls below the span may belong to another product
         caller = caller_of(span.attributes, shape)
         began = (span.start_time or 0) if role.begins_stream else None
-        work = work_of(span.attributes, shape) if shape.named_tags else NO_WORK
+        work = stated_work_tags(span.attributes, shape) if shape.named_tags else NO_WORK
         is_agents = role.is_agent or is_agent(span, shape)
         is_run = is_agents and RUN not in product.own_names  # such a product states the run on each call
         if (
@@ -329,19 +348,19 @@ class SpanReader:
             parent, caller, agent, is_border, None, began, ended=ended, work=work, is_run=is_run, is_ai=is_ai
         )
 
-    def _ignore(self, span: Span, shape: AttributeShape, product: Product) -> None:
+    def _ignore_span(self, span: Span, shape: AttributeShape, product: Product) -> None:
         # Known dialects and known kinds are understood, so such spans are either not calls or repeat a call.
         is_known = product is not OTEL or shape.says_kind or names_its_calls(span)
         if product.test_spans and span.name in product.test_spans:
             self._outcome.ignored[TEST_SPAN] += 1
         elif shape.names_ai and (not is_known or _is_strange(span, shape, product)):
-            self._show(span.attributes)
+            self._ignore_as_unrecognised(span.attributes)
         elif (shape.says_kind or shape.names_operation) and _is_guard(span, shape):
             self._outcome.ignored[GUARD] += 1
         else:
             self._outcome.ignored[NOT_AI] += 1
 
-    def _show(self, names: Iterable[str]) -> None:
+    def _ignore_as_unrecognised(self, names: Iterable[str]) -> None:
         self._outcome.ignored[UNRECOGNISED_AI] += 1
         self._outcome.show_shape(names)
 
@@ -357,32 +376,32 @@ class SpanReader:
         )
 
     def _book_usage_spans(self) -> None:
-        unexplained = set(without_call(self._usage_spans, self._calls))
+        unexplained = set(spans_without_call(self._usage_spans, self._calls))
         for span in self._usage_spans:
             if span in unexplained:
-                self._show(span.names)
+                self._ignore_as_unrecognised(span.names)
             else:
                 self._outcome.ignored[MERGED] += 1
                 because = "repeats the usage of a sibling call"
-                self._outcome.drop(f"span {span.span_id or 'without an id'}", because)
+                self._outcome.note_dropped(f"span {span.span_id or 'without an id'}", because)
 
-    def _book(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
+    def _book_call(self, call: SpanCall, parent: Key | None, tree: TraceTree) -> None:
         record, caller, link = call.record, call.caller, None
         if call.twin_caller is not NO_CALLER:
-            caller = nearest(caller, call.twin_caller)
+            caller = merge_callers(caller, call.twin_caller)
         if parent is not None and parent not in tree.nodes:
             if record.run is None:
                 link = parent[1]
         elif parent is not None:
-            above = tree.above(parent)
-            caller = nearest(caller, above.caller)
+            above = tree.inherited_values(parent)
+            caller = merge_callers(caller, above.caller)
             if call.agent is None:
                 call.agent = above.agent
             if above.work:
                 tags = dict(record.tags)
                 for tag, value in above.work.items():
                     if tag not in tags:
-                        self._outcome.left_out += not tag_rules.put(tags, tag, value)
+                        self._outcome.left_out += not tag_rules.put_tag(tags, tag, value)
                 record.tags = tags
             if record.run is None:
                 link = above.link
@@ -390,13 +409,13 @@ class SpanReader:
                     record.run, record.parent_run, record.ancestors = run_fields(above.runs)
         of_resource = call.resource_caller
         if of_resource is not NO_CALLER:
-            caller = nearest(caller, of_resource)
+            caller = merge_callers(caller, of_resource)
         if caller is not NO_CALLER:
             self._outcome.left_out += not name_caller(record, caller)
         if call.why is not None:
             add_inherited(call.why, caller)
         if call.agent is not None and "agent" not in record.tags:
-            self._outcome.left_out += not tag_rules.put_on(record, "agent", call.agent)
+            self._outcome.left_out += not tag_rules.put_tag_on(record, "agent", call.agent)
         if of_resource.session is not None:
             self._outcome.note_session(record, of_resource.session, device=call.device)
         own = call.own_id
@@ -421,10 +440,10 @@ class SpanReader:
             also += tuple([name for name in names if name != identity.id])
         nesting = None
         if call.is_linked or call.is_of_sdk or call.sdk is not None:
-            nesting = _nesting(call, parent, tree)
-        relay = None if call.relay_side is None else _relay(call, names_request=names_request)
+            nesting = _call_nesting(call, parent, tree)
+        relay = None if call.relay_side is None else _call_relay(call, names_request=names_request)
         if also or call.links or call.joins or is_linked or call.is_logged or relay or stream or nesting:
-            links = call.links + (_links(call, parent, tree) if is_linked else ()) + stream
+            links = call.links + (_report_links(call, parent, tree) if is_linked else ()) + stream
             if call.is_logged:
                 links += end_links(record, own=AS_SPAN, other=AS_EVENT)
             identity = add_names(identity, also, links, call.joins, nesting, relay)
@@ -437,7 +456,7 @@ class SpanReader:
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
             identity = add_span_above(identity, link)
-        version = self._senders.version(call.resource, call.scope)
+        version = self._senders.sender_version(call.resource, call.scope)
         self._outcome.add(record, identity, call.why, device=call.device, version=version)
 
 
@@ -491,15 +510,15 @@ def _is_called_one(span: Span, key: Key, options: Options) -> bool:
     return outcome.ignored[DUPLICATE] == 1
 
 
-def _links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
+def _report_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
     """Name the call as the reports of client and gateway both do."""
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
     return call_links(
         record,
-        tree.made_from(call, (record.trace_id, record.span_id)),
-        None if parent is None else tree.outside(parent),
+        tree.sending_span(call, (record.trace_id, record.span_id)),
+        None if parent is None else tree.parent_in_other_payload(parent),
         names_request=call.provider_request_id is not None,
         is_of_provider=call.is_of_provider,
     )
@@ -518,7 +537,7 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
     return stream_links(call.record, own=BELOW_STREAM, other=AS_STREAM) if is_below else ()
 
 
-def _relay(call: SpanCall, *, names_request: bool) -> Relay | None:
+def _call_relay(call: SpanCall, *, names_request: bool) -> Relay | None:
     """An assistant or the gateway that it calls may report the call as well."""
     assert call.relay_side is not None
     return build_relay(
@@ -530,7 +549,7 @@ def _relay(call: SpanCall, *, names_request: bool) -> Relay | None:
     )
 
 
-def _nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
+def _call_nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
     """An SDK reports the call, or may report it as well if the call has no id."""
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
@@ -562,11 +581,11 @@ def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
         return False
     if operation is not None and (operation in semconv.NO_CALLS or operation.endswith("_memory")):
         return False
-    if operation in operations.BY_NAME or product.spans.operation is never or _is_step(span, shape):
+    if operation in operations.BY_NAME or product.spans.operation is no_operation or _is_step(span, shape):
         return False
-    if has_usage(span, shape) or semconv.first(span.attributes, shape.cost) is not None:
+    if has_usage(span, shape) or semconv.first_value(span.attributes, shape.cost) is not None:
         return True
-    return bool(shape.meters) and meters_of(span.attributes, shape) is not None
+    return bool(shape.meters) and read_meters(span.attributes, shape) is not None
 
 
 def _is_guard(span: Span, shape: AttributeShape) -> bool:
@@ -578,7 +597,7 @@ def _is_step(span: Span, shape: AttributeShape) -> bool:
     kind = shape.deciding_kind
     if kind is None or kind.steps is None:
         return kind is not None
-    return str(values.unquoted(span.attributes.get(kind.attribute))).lower() in kind.steps
+    return str(values.unquote_json(span.attributes.get(kind.attribute))).lower() in kind.steps
 
 
 def _repeated_siblings(calls: Sequence[tuple[SpanCall, Key | None]]) -> set[int]:

@@ -19,7 +19,7 @@ from gateway.normalise.otlp.conventions import OTEL, SENT_UNDER
 from gateway.normalise.otlp.model import Attributes, Scope, Span
 from gateway.normalise.otlp.product import AttributeShape, Fields, Product, RefineCall
 from gateway.normalise.otlp.shapes import own_shape
-from gateway.normalise.otlp.span_rules import by_operation_name
+from gateway.normalise.otlp.span_rules import operation_by_name
 from gateway.normalise.reading import operations
 from gateway.normalise.reading.values import text
 from spool.caches import make_room
@@ -48,12 +48,12 @@ class SpanOrigin:
 _origins: dict[tuple[Product, tuple[RefineCall, ...], bool], SpanOrigin] = {}
 
 
-def origin_of(sender: Product, scope: Scope) -> SpanOrigin:
-    return _origin_of(sender, scope.name[: _LONGEST_SCOPE + 1])
+def span_origin(sender: Product, scope: Scope) -> SpanOrigin:
+    return _find_or_add_origin(sender, scope.name[: _LONGEST_SCOPE + 1])
 
 
 @lru_cache(maxsize=1024)
-def _origin_of(sender: Product, scope: str) -> SpanOrigin:
+def _find_or_add_origin(sender: Product, scope: str) -> SpanOrigin:
     product = sender if sender.names_spans else OTEL
     refine = [refine for beginning, refine in SENT_UNDER if scope.startswith(beginning)]
     if product.spans.refine_sent is not None:
@@ -99,14 +99,14 @@ class SpanReading:
         if kind is not None and kind.operation is not None:
             self.operation = kind.operation
         else:
-            self.operation = dialect.operation or by_operation_name
+            self.operation = dialect.operation or operation_by_name
         # the span names neither an operation nor a kind
         self.guesses = not shape.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
         self.names_key: object = None  # decides `CallNames`, apart from the values that `deciding` returns
-        self.deciding = self._deciding(attributes)
+        self.deciding = self._deciding_values(attributes)
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # place in Tokens, and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
@@ -119,12 +119,12 @@ class SpanReading:
         # an attribute may show that the call failed
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
-    def _deciding(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
+    def _deciding_values(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
         """Return None if `CallNames` depends on more than some values."""
         shape = self.shape
         if (
             self.contains
-            or self.operation is not by_operation_name
+            or self.operation is not operation_by_name
             or semconv.OPERATION_NAME not in attributes
         ):
             return None
@@ -140,13 +140,13 @@ class SpanReading:
         self.names_key = _names_key(self.product, *fields, *names)
         return itemgetter(*names)
 
-    def named(self, attributes: Attributes) -> CallNames | None:
+    def remembered_names(self, attributes: Attributes) -> CallNames | None:
         return None if self.deciding is None else _named.get((self.names_key, self.deciding(attributes)))
 
 
-def reading_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
+def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
     """Cache the reading in the shape."""
-    product = _product_of(span, shape, origin)
+    product = _reading_product(span, shape, origin)
     # weak marks depend on the span
     key = (origin, product) if shape.weak_marks else origin
     reading = shape.readings.get(key)
@@ -155,7 +155,7 @@ def reading_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanRea
     return reading
 
 
-def _product_of(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Product:
+def _reading_product(span: Span, shape: AttributeShape, origin: SpanOrigin) -> Product:
     sender, marked = origin.product, shape.product
     if sender.scopes_above_marks and origin.is_own_scope:
         return sender
@@ -177,7 +177,9 @@ class CallNames(NamedTuple):
 _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 
 
-def named_of(reading: SpanReading, attributes: Attributes, operation: str, contained: Fields) -> CallNames:
+def read_call_names(
+    reading: SpanReading, attributes: Attributes, operation: str, contained: Fields
+) -> CallNames:
     """Remember the names if they can be found again."""
     shape = reading.shape
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
@@ -185,7 +187,7 @@ def named_of(reading: SpanReading, attributes: Attributes, operation: str, conta
     if request_model is None and response_model is None:
         request_model = semconv.plain_model(attributes)
     model = request_model or response_model
-    provider = _provider(reading, attributes, model, contained)
+    provider = _read_provider(reading, attributes, model, contained)
     record = Inference(
         id=b"",
         source=reading.product.source,
@@ -196,7 +198,7 @@ def named_of(reading: SpanReading, attributes: Attributes, operation: str, conta
     )
     states_region = model is not None and model.startswith(_STATES_REGION)
     if states_region or shape.region or shape.address or "region" in contained:
-        record.region = semconv.region_of(
+        record.region = semconv.processing_region(
             attributes,
             shape.region,
             shape.address,
@@ -206,11 +208,11 @@ def named_of(reading: SpanReading, attributes: Attributes, operation: str, conta
         )
     named = CallNames(record, model, _CLASSES.get(operation, EVERYTHING_ELSE))
     if reading.deciding is not None:
-        _remember(reading, reading.deciding(attributes), named)
+        _remember_names(reading, reading.deciding(attributes), named)
     return named
 
 
-def _remember(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -> None:
+def _remember_names(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -> None:
     # Only texts are remembered, because numbers of different types may be equal. Without a model or an
     # operation in these texts, further attributes decide.
     if named.model is None or text(values[0]) is None or not all(type(value) is str for value in values):
@@ -221,13 +223,13 @@ def _remember(reading: SpanReading, values: tuple[Any, ...], named: CallNames) -
         _named[reading.names_key, values] = named
 
 
-def _provider(
+def _read_provider(
     reading: SpanReading, attributes: Attributes, model: str | None, contained: Fields
 ) -> str | None:
     shape, dialect = reading.shape, reading.product.spans
-    stated = semconv.provider_of(attributes, shape.provider) if shape.provider else None
+    stated = semconv.first_provider(attributes, shape.provider) if shape.provider else None
     if stated is None and "provider" in contained:
-        stated = semconv.provider(contained["provider"])
+        stated = semconv.provider_name(contained["provider"])
     if dialect.provider is not None:
         stated = dialect.provider(stated, model)
     return stated or (semconv.model_provider(model) if model is not None else None)

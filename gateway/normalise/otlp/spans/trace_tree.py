@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, nearest
+from gateway.normalise.otlp.call import NO_CALLER, Caller, SpanCall, merge_callers
 from gateway.normalise.otlp.semconv import SERVICE_TIER
-from gateway.normalise.otlp.spans.calls import fuller, total_of_parts
+from gateway.normalise.otlp.spans.calls import merge_counts, total_of_parts
 from gateway.normalise.reading import tags
 from spool.caches import cache_by_text
 from spool.identity import span_call_id
@@ -79,7 +79,7 @@ class TraceTree:
         # by position of a call
         self._last_below: dict[int, tuple[int, Key]] = {}
 
-    def above(self, parent: Key | None) -> Above:
+    def inherited_values(self, parent: Key | None) -> Above:
         if parent is None:
             return NOTHING
         if (node := self.nodes.get(parent)) is None:
@@ -99,7 +99,7 @@ class TraceTree:
         elif node is not None and node.below is not None:
             above = node.below
         for (_, span_id), node in reversed(chain):
-            above = node.below = _below(node, above, span_id)
+            above = node.below = _values_below(node, above, span_id)
         return above
 
     def steps(self, dropped: Set[int]) -> Iterator[SpanStep]:
@@ -109,29 +109,29 @@ class TraceTree:
         for (trace, span), node in nodes:
             parent = node.parent
             if trace not in with_ai:
-                given = None if node is ROOT else _given(node)
+                given = None if node is ROOT else _given_values(node)
                 yield trace, span, None if parent is None else parent[1], PLAIN, given
             elif node.is_run:
-                link = self.above(parent).link
-                yield trace, span, link, RUN, self._given_beyond(trace, span, link)
+                link = self.inherited_values(parent).link
+                yield trace, span, link, RUN, self._given_in_addition(trace, span, link)
             elif node.call is None or node.call.place in dropped:
-                link = self.above(parent).link
-                given = None if node is ROOT else self._given_beyond(trace, span, link)
+                link = self.inherited_values(parent).link
+                given = None if node is ROOT else self._given_in_addition(trace, span, link)
                 is_linked = (link or given) is not None and (node.is_ai or node.call is not None)
                 yield trace, span, link, STEP if is_linked else PLAIN, given
 
-    def _given_beyond(self, trace: str, span: str, link: str | None) -> GivenValues | None:
+    def _given_in_addition(self, trace: str, span: str, link: str | None) -> GivenValues | None:
         """Return None if a link in the same payload gives the same."""
-        above = self.above((trace, span))
+        above = self.inherited_values((trace, span))
         if (
             link is not None
             and (linked := self.nodes.get((trace, link))) is not None
             and linked.below is above
         ):
             return None
-        return _given(above)
+        return _given_values(above)
 
-    def outside(self, parent: Key | None) -> Key | None:
+    def parent_in_other_payload(self, parent: Key | None) -> Key | None:
         """Return None if there is no span of another payload above, or if a tool or agent is in between."""
         chain: list[Key] = []
         top = parent
@@ -167,7 +167,7 @@ class TraceTree:
                     break
                 above = outer.parent
 
-    def made_from(self, call: SpanCall, own: Key) -> Key:
+    def sending_span(self, call: SpanCall, own: Key) -> Key:
         """Return the last attempt below the call, or the call's own span."""
         last_below = self._last_below.get(call.place)
         return own if last_below is None else last_below[1]
@@ -189,7 +189,7 @@ class TraceTree:
             call = node.call
             if call is None or node.parent is None or node.is_border:
                 continue
-            outer = self.above(node.parent).calls[call.kind]
+            outer = self.inherited_values(node.parent).calls[call.kind]
             if outer is not None and outer is not call:
                 if outer.inner is None:
                     outer.inner = []
@@ -201,13 +201,13 @@ class TraceTree:
             if number % TURN == 0:
                 yield
             if outer.place not in enclosed:
-                _settle(outer, dropped)
+                _choose_kept_calls(outer, dropped)
         for outer in enclosing:
             outer.inner = None
         return dropped
 
 
-def _below(node: Node, above: Above, span_id: str) -> Above:
+def _values_below(node: Node, above: Above, span_id: str) -> Above:
     calls = above.calls
     if node.is_border:
         calls = NOTHING.calls
@@ -220,10 +220,10 @@ def _below(node: Node, above: Above, span_id: str) -> Above:
     work = {**above.work, **node.work} if node.work else above.work
     runs = (span_id, *above.runs[: MOST_RUNS - 1]) if node.is_run else above.runs
     agent = node.agent or above.agent
-    return Above(nearest(node.caller, above.caller), agent, calls, work, runs, above.missing)
+    return Above(merge_callers(node.caller, above.caller), agent, calls, work, runs, above.missing)
 
 
-def _given(source: Node | Above) -> GivenValues | None:
+def _given_values(source: Node | Above) -> GivenValues | None:
     """Return None for nothing, or too much."""
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
@@ -231,16 +231,16 @@ def _given(source: Node | Above) -> GivenValues | None:
     values = (caller.user, caller.team, caller.session, caller.api_key)
     given_tags = tuple(work.items())
     if agent is not None and "agent" not in work:
-        given_tags += _tag_of(agent)
+        given_tags += _agent_tag(agent)
     size = sum(map(len, filter(None, (*values, *[value for _, value in given_tags]))))
     return GivenValues(*values, tags=given_tags) if size <= LONGEST_GIVEN else None
 
 
 @cache_by_text(1024)
-def _tag_of(agent: str) -> tuple[tuple[str, str], ...]:
+def _agent_tag(agent: str) -> tuple[tuple[str, str], ...]:
     """The name may not be a tag."""
     given_tags: dict[str, str] = {}
-    tags.put(given_tags, "agent", agent)
+    tags.put_tag(given_tags, "agent", agent)
     return tuple(given_tags.items())
 
 
@@ -251,7 +251,7 @@ class KeptCalls(NamedTuple):
     counted: list[SpanCall]
 
 
-def _settle(outermost: SpanCall, dropped: set[int]) -> None:
+def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
     """
     Decide which of several nested calls are kept, and add the positions of the other calls to `dropped`.
 
@@ -266,9 +266,9 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
     """
     below: dict[int, KeptCalls] = {}  # by position of the outer call
     for call in _inside_out(outermost):
-        calls, counted = _joined(below.pop(inner.place) for inner in call.inner or ())
+        calls, counted = _join_branches(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
-            _absorb(call, calls, counted, dropped)
+            _absorb_parts(call, calls, counted, dropped)
             below[call.place] = KeptCalls([call], [call] if call.has_usage else [])
         elif call.has_usage and not counted:
             failed = [inner for inner in calls if inner.record.status == "error"]
@@ -277,7 +277,7 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
                 dropped.add(inner.place)
                 if inner.why is not None:
                     inner.repeats = (
-                        f"repeats the enclosing span {_named(call)}, because only that span has tokens"
+                        f"repeats the enclosing span {_span_id_text(call)}, because only that span has tokens"
                     )
                 _take_over(call, inner)
                 call.is_nested |= inner.is_of_sdk
@@ -289,14 +289,14 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
                 dropped.add(inner.place)
                 if inner.why is not None:
                     reason = "it does not report that span's failure"
-                    inner.repeats = f"repeats the enclosing span {_named(call)}, because {reason}"
+                    inner.repeats = f"repeats the enclosing span {_span_id_text(call)}, because {reason}"
                 _take_over(call, inner)
                 call.is_nested |= inner.is_of_sdk
             below[call.place] = KeptCalls([call], [])
         elif calls:
             dropped.add(call.place)
             if call.why is not None:
-                call.repeats = _encloses(call, counted or calls)
+                call.repeats = _enclosing_reason(call, counted or calls)
             if len(counted or calls) == 1:
                 [kept_call] = counted or calls
                 _take_over(kept_call, call)
@@ -310,17 +310,17 @@ def _settle(outermost: SpanCall, dropped: set[int]) -> None:
             below[call.place] = KeptCalls([call], [])
 
 
-def _absorb(
+def _absorb_parts(
     call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped: set[int]
 ) -> None:
     """A call without usage gets the sum of its parts."""
     if counted and not call.has_usage:
-        call.count_as(total_of_parts([part.tokens for part in counted]))
-        _explain(call, counted[0], "tokens")
+        call.replace_counts(total_of_parts([part.tokens for part in counted]))
+        _add_twin_reasons(call, counted[0], "tokens")
     for part in parts:
         dropped.add(part.place)
         if part.why is not None:
-            part.repeats = f"is a part of the enclosing span {_named(call)}"
+            part.repeats = f"is a part of the enclosing span {_span_id_text(call)}"
         if len(parts) == 1:
             _take_over(call, part)
             _take_id(call, part)
@@ -331,8 +331,8 @@ def _knows_less_than_failure(call: SpanCall) -> bool:
     return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 
-def _encloses(call: SpanCall, inner_calls: list[SpanCall]) -> str:
-    call_names = ", ".join(_named(inner) for inner in inner_calls[:_MOST_NAMED]) + (
+def _enclosing_reason(call: SpanCall, inner_calls: list[SpanCall]) -> str:
+    call_names = ", ".join(_span_id_text(inner) for inner in inner_calls[:_MOST_NAMED]) + (
         ", ..." if len(inner_calls) > _MOST_NAMED else ""
     )
     if inner_calls[0].has_usage:
@@ -340,7 +340,7 @@ def _encloses(call: SpanCall, inner_calls: list[SpanCall]) -> str:
     return f"repeats the enclosed span {call_names}, because neither has tokens"
 
 
-def _named(call: SpanCall) -> str:
+def _span_id_text(call: SpanCall) -> str:
     return call.record.span_id or "without an id"
 
 
@@ -355,16 +355,16 @@ def _inside_out(outermost: SpanCall) -> list[SpanCall]:
     return order
 
 
-def _joined(branches: Iterable[KeptCalls]) -> KeptCalls:
+def _join_branches(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
     for branch in branches:  # so that long chains of spans cost little
-        kept_calls = _longer(kept_calls, branch.kept)
-        counted = _longer(counted, branch.counted)
+        kept_calls = _extend_longer(kept_calls, branch.kept)
+        counted = _extend_longer(counted, branch.counted)
     return KeptCalls(kept_calls, counted)
 
 
-def _longer(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCall]:
+def _extend_longer(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCall]:
     if len(second) > len(first):
         first, second = second, first
     first += second
@@ -382,23 +382,23 @@ def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
     if kept_call.record.cost is None and not kept_call.record.charges:
         kept_call.record.cost, kept_call.record.charges = twin.record.cost, twin.record.charges
         if kept_call.record.cost is not None or kept_call.record.charges:
-            _explain(kept_call, twin, "charges" if kept_call.record.charges else "cost")
+            _add_twin_reasons(kept_call, twin, "charges" if kept_call.record.charges else "cost")
     if kept_call.record.request_model is None and kept_call.record.response_model is None:
         kept_call.record.request_model = twin.record.request_model
         kept_call.record.response_model = twin.record.response_model
-        _explain(kept_call, twin, "model")
+        _add_twin_reasons(kept_call, twin, "model")
     if kept_call.record.provider is None and twin.record.provider is not None:
         kept_call.record.provider = twin.record.provider
-        _explain(kept_call, twin, "provider")
+        _add_twin_reasons(kept_call, twin, "provider")
     if kept_call.record.region is None and twin.record.region is not None:
         kept_call.record.region = twin.record.region
-        _explain(kept_call, twin, "region")
+        _add_twin_reasons(kept_call, twin, "region")
     if (tier := twin.record.tags.get(SERVICE_TIER)) is not None:
-        tags.put_on(kept_call.record, SERVICE_TIER, kept_call.record.tags.get(SERVICE_TIER, tier))
-    if kept_call.has_usage and (tokens := fuller(kept_call.tokens, twin.tokens)) != kept_call.tokens:
-        kept_call.count_as(tokens)
-        _explain(kept_call, twin, "tokens")
-    kept_call.twin_caller = nearest(kept_call.twin_caller, nearest(twin.caller, twin.twin_caller))
+        tags.put_tag_on(kept_call.record, SERVICE_TIER, kept_call.record.tags.get(SERVICE_TIER, tier))
+    if kept_call.has_usage and (tokens := merge_counts(kept_call.tokens, twin.tokens)) != kept_call.tokens:
+        kept_call.replace_counts(tokens)
+        _add_twin_reasons(kept_call, twin, "tokens")
+    kept_call.twin_caller = merge_callers(kept_call.twin_caller, merge_callers(twin.caller, twin.twin_caller))
     kept_call.agent = kept_call.agent or twin.agent
 
 
@@ -412,10 +412,10 @@ def _take_id(kept_call: SpanCall, twin: SpanCall) -> None:
     if stated is not None and kept_call.record.request_id is None:
         kept_call.record.request_id = stated
         kept_call.response_id, kept_call.shared_id = twin.response_id, twin.shared_id
-        _explain(kept_call, twin, "request_id")
+        _add_twin_reasons(kept_call, twin, "request_id")
 
 
-def _explain(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
+def _add_twin_reasons(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
     if kept_call.why is not None and twin.why is not None:
         twin_reasons = {field: why for field, why in twin.why.items() if field.endswith(ending)}
         kept_call.why |= {
@@ -458,7 +458,9 @@ def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, Spa
     return repeated_by_place
 
 
-def without_call(spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]) -> list[UsageSpan]:
+def spans_without_call(
+    spans: Iterable[UsageSpan], calls: Sequence[tuple[SpanCall, Key | None]]
+) -> list[UsageSpan]:
     siblings = _calls_by_place(calls)
     return [span for span in spans if not (span.is_of_call and (span.place, span.output) in siblings)]
 
@@ -474,10 +476,10 @@ def _calls_by_place(calls: Sequence[tuple[SpanCall, Key | None]]) -> Mapping[_Pl
 def _is_same(guess: SpanCall, call: SpanCall) -> bool:
     cache = (call.tokens.cache_read or 0) + (call.tokens.cache_write or 0)
     inputs = (call.tokens.input, (call.tokens.input or 0) - cache)
-    return guess.tokens.input in inputs and not _models(guess).isdisjoint(_models(call))
+    return guess.tokens.input in inputs and not _model_names(guess).isdisjoint(_model_names(call))
 
 
-def _models(call: SpanCall) -> set[str]:
+def _model_names(call: SpanCall) -> set[str]:
     """Leave out provider prefixes."""
     models = (call.record.request_model, call.record.response_model)
     return {model.rpartition("/")[2].lower() for model in models if model is not None}
@@ -537,13 +539,13 @@ def _join_traces(
             continue
         if parent is None:
             if call.reports_stream and call.place not in joined:
-                loose.setdefault(_counts(call), []).append(call)
+                loose.setdefault(_model_and_counts(call), []).append(call)
         elif (node := nodes.get(parent)) is not None and _is_loose(node):
             repeated[parent] = call
     for number, (key, call) in enumerate(repeated.items(), start=1):
         if number % TURN == 0:
             yield
-        if reports := loose.get(_counts(call)):
+        if reports := loose.get(_model_and_counts(call)):
             nodes[key].stream = reports.pop()
 
 
@@ -551,5 +553,5 @@ def _is_loose(node: Node) -> bool:
     return node.began is not None and node.parent is None and node.stream is None
 
 
-def _counts(call: SpanCall) -> _Counts:
+def _model_and_counts(call: SpanCall) -> _Counts:
     return call.record.request_model, call.tokens.input, call.tokens.output

@@ -29,7 +29,7 @@ from gateway.core.fields import (
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
-from gateway.normalise.reading.repositories import one_name_each
+from gateway.normalise.reading.repositories import unify_work_tags
 from gateway.operations.files.declared import NotInFiles
 from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere, Invalid, NotAllowed, SpoolError
@@ -199,7 +199,7 @@ def checked(draft: NewWorkLink) -> NewWorkLink:
         raise Invalid("since and until apply only to a branch")
     if len(days) == 2 and days["since"] > days["until"]:
         raise Invalid("since must not be after until")
-    named = one_name_each(texts)
+    named = unify_work_tags(texts)
     if texts.keys() != named.keys():
         raise Invalid("repository must be a name such as acme/shop")
     return NewWorkLink(**named, **days)

@@ -30,7 +30,7 @@ from spool.record import NS
 MILLION = 10**6
 DAY = 20_760 * 86400  # an arbitrary day in November 2026
 OWN = PriceOverride(model="dall-e-3", meters={"output_images": Decimal("0.04")})
-BOOK = PriceBook(cards.packaged(), (OWN,))
+BOOK = PriceBook(cards.packaged_card(), (OWN,))
 PRICES = TokenPrices(BOOK)
 LEVELS = Levels(key=False, tier=False, money_key=False, money_tier=False)
 

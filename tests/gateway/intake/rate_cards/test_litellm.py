@@ -26,7 +26,7 @@ MODEL: dict[str, Any] = {
 def read(**models: dict[str, Any]) -> Card:
     """Read a list. In the names of models, `__` stands for `/`."""
     document = {name.replace("__", "/"): entry for name, entry in models.items()}
-    return lists.decoded(json.dumps(document).encode(), day="2026-11-27", max_bytes=MOST)
+    return lists.decode_list(json.dumps(document).encode(), day="2026-11-27", max_bytes=MOST)
 
 
 def test_tiers_and_sizes() -> None:
@@ -50,10 +50,10 @@ def test_tiers_and_sizes() -> None:
 def test_numbers_stay_exact() -> None:
     """A price is the number of the list, times a million. No binary fraction is involved."""
     text = b'{"acme": {"litellm_provider": "openai", "input_cost_per_token": 1.0e-7, "output_cost_per_token": 3e-7}}'
-    card = lists.decoded(text, day="2026-11-27", max_bytes=MOST)
+    card = lists.decode_list(text, day="2026-11-27", max_bytes=MOST)
     [price] = card.providers["openai"].models[0].prices
     assert (Decimal("0.1"), Decimal("0.3")) == (price.input, price.output)
-    assert card == cards.decoded(cards.write(card))
+    assert card == cards.decode_card(cards.encode_card(card))
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def entry(fields: str) -> bytes:
 def test_damaged_lists_are_refused(content: bytes, words: str) -> None:
     """A damaged list is refused as a whole, with the model and the field."""
     with pytest.raises(CardUnreadable, match=words):
-        lists.decoded(content, day="2026-11-27", max_bytes=MOST)
+        lists.decode_list(content, day="2026-11-27", max_bytes=MOST)
 
 
 def test_the_whole_stored_list_is_read() -> None:
@@ -181,6 +181,6 @@ def test_the_whole_stored_list_is_read() -> None:
     from docs.generate.price_sources import read as stored
 
     models = stored(LITELLM)["models"]
-    card = litellm.card_of(models, day="2026-11-27", version="litellm")
+    card = litellm.convert_list(models, day="2026-11-27", version="litellm")
     assert sum(len(of.models) for of in card.providers.values()) > 1000
-    assert card == cards.decoded(cards.write(card))
+    assert card == cards.decode_card(cards.encode_card(card))

@@ -19,7 +19,7 @@ from tests.rounds import examples
 
 DAY = datetime(2026, 11, 20, tzinfo=UTC)
 OWN = PriceOverride(model="own-*", input=Decimal("1.25"), output=Decimal("0.3333"), cache_read=Decimal("0.1"))
-CARD = cards.packaged()
+CARD = cards.packaged_card()
 BOOK = PriceBook(CARD, [OWN])
 KINDS = [
     (name, model.id)

@@ -11,7 +11,7 @@ import pytest
 from gateway.normalise import any_format
 from gateway.normalise.formats import litellm
 from gateway.normalise.outcome import IMPLAUSIBLE, MALFORMED, NOT_AI, Options
-from gateway.normalise.payload.literal import of_literal
+from gateway.normalise.payload.literal import read_literal
 from gateway.normalise.reading.tokens import Usage
 from spool.identity import hash_parts
 from spool.record import rfc3339
@@ -530,8 +530,8 @@ def test_what_looks_like_python_and_is_not_costs_no_time(unit: str) -> None:
     Text that resembles Python's form but is not valid is given up in one pass, however deep or incomplete it is.
     """
     begin = time.process_time()
-    of_literal("'" + unit * (65_536 // len(unit)), Usage)
-    of_literal(unit * (65_536 // len(unit)), Usage)
+    read_literal("'" + unit * (65_536 // len(unit)), Usage)
+    read_literal(unit * (65_536 // len(unit)), Usage)
     assert time.process_time() - begin < 0.5
 
 

@@ -72,7 +72,7 @@ def finished(normaliser: Generator[None, None, Outcome]) -> Outcome:
 def unpacked(outcome: Outcome) -> Outcome:
     """Unpack the parts of a large outcome, in the order in which records are stored."""
     records, identities, points = [], [], []
-    for part in outcome.parts():
+    for part in outcome.yield_parts():
         records += part.records
         identities += part.identities
         points += part.points

@@ -45,7 +45,7 @@ def test_a_delta_is_a_record_over_its_time() -> None:
         "start_time": NOW, "end_time": NOW + 60 * SECOND, "source": "otel",
     } == picked(record, "name", "model", "token_type", "value", "unit", "start_time", "end_time", "source")  # fmt: skip
     assert (
-        point_id(SeriesKeys().of(given_point), NOW, NOW + 60 * SECOND)
+        point_id(SeriesKeys().hash_series(given_point), NOW, NOW + 60 * SECOND)
         == record.id
         == outcome.identities[0].id
     )
@@ -68,7 +68,7 @@ def test_a_cumulative_point_is_the_logs_to_turn_into_a_delta() -> None:
     counter = typed("output", 359.0, cumulative=True, start_time=0, resource={"service.name": "shop"})
     (taken,) = (outcome := read_points(counter)).points
     assert isinstance(taken, CounterPoint)
-    assert SeriesKeys().of(counter) == taken.series
+    assert SeriesKeys().hash_series(counter) == taken.series
     assert taken.start_time == 0
     assert taken.time == NOW + 60 * SECOND
     assert taken.value == 359

@@ -327,7 +327,7 @@ def test_families_are_kept_together_across_slices(encoding: str) -> None:
     ]
     payload = traces(span(2, USED, parent=1), *filler, span(1, {**USED, "gen_ai.usage.cost": 0.5}))
     if encoding == "protobuf":
-        assert len(list(wire.requests(in_protobuf(payload), (1, 2, 2)))) > 2
+        assert len(list(wire.cut_request(in_protobuf(payload), (1, 2, 2)))) > 2
     outcome = normalised(payload, encoding=encoding)
     assert [(f"{2:016x}", "0.5")] == [(record.span_id, record.cost) for record in inferences(outcome)]
     assert {"merged": 1, "not_ai": len(filler)} == dict(outcome.ignored)
@@ -382,18 +382,18 @@ def test_a_large_payload_is_settled_trace_by_trace_as_it_would_be_at_once(
     # this order interleaves the spans of twenty traces
     spans.sort(key=lambda made: (int(made["traceId"], 16) // 20, made["spanId"]))
     payload = traces(*spans)
-    monkeypatch.setattr(wire.requests, "__defaults__", (4096,))
+    monkeypatch.setattr(wire.cut_request, "__defaults__", (4096,))
     monkeypatch.setattr(body_limits, "SLICE_BYTES", 8192)
     monkeypatch.setattr(spans_module, "PART", 100)
     at_once = normalised(payload, encoding=encoding)
     waiting: list[int] = []
-    settle = spans_module.SpanReader.settle
+    settle = spans_module.SpanReader.add_ended_traces
 
     def watched(self: spans_module.SpanReader, ended: frozenset[str]) -> Iterator[None]:
         waiting.append(len(self._calls))
         return settle(self, ended)
 
-    monkeypatch.setattr(spans_module.SpanReader, "settle", watched)
+    monkeypatch.setattr(spans_module.SpanReader, "add_ended_traces", watched)
     monkeypatch.setattr(pieces, "LARGE_BODY", 10_000)
     by_trace = normalised(payload, encoding=encoding)
     assert len(waiting) > 10

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.normalise.otlp.metrics import KEY_BYTES, SeriesKeys, canonical
+from gateway.normalise.otlp.metrics import KEY_BYTES, SeriesKeys, encode_canonically
 from gateway.normalise.otlp.model import Point, Resource, Scope
 
 SCALARS = st.one_of(st.text(max_size=5), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
@@ -34,7 +34,7 @@ def point(**changes: Any) -> Point:
 
 
 def key(**changes: Any) -> bytes:
-    return SeriesKeys().of(point(**changes))
+    return SeriesKeys().hash_series(point(**changes))
 
 
 def tagged(value: Any) -> Any:
@@ -80,7 +80,11 @@ def test_neighbours_do_not_lend_each_other_their_resource() -> None:
     """
     keys = SeriesKeys()
     first, second = point(), point(resource=Resource(attributes={"service.name": "other"}))
-    assert [key(), key(resource=second.resource), key()] == [keys.of(first), keys.of(second), keys.of(first)]
+    assert [key(), key(resource=second.resource), key()] == [
+        keys.hash_series(first),
+        keys.hash_series(second),
+        keys.hash_series(first),
+    ]
 
 
 RESOURCES = [Resource(attributes={"service.name": name}) for name in ("shop", "other")]
@@ -100,7 +104,11 @@ POINTS = st.fixed_dictionaries(
 def plain_key(point: Point) -> bytes:
     """Return the key of a point by one hash over all its parts, which stored series depend on."""
     texts = (point.scope.name, point.scope.version, point.name, point.unit)
-    parts = [canonical(point.resource.attributes), *map(canonical, texts), canonical(point.attributes)]
+    parts = [
+        encode_canonically(point.resource.attributes),
+        *map(encode_canonically, texts),
+        encode_canonically(point.attributes),
+    ]
     content = b"".join(parts) + point.apart + b"@%d" % point.start_time
     return blake2b(content, digest_size=KEY_BYTES).digest()
 
@@ -109,7 +117,9 @@ def plain_key(point: Point) -> bytes:
 def test_neighbours_have_the_same_keys_as_points_that_are_alone(points: list[dict[str, Any]]) -> None:
     """The shares of resource and metric are hashed once for consecutive points, and the keys are the same."""
     keys = SeriesKeys()
-    assert [plain_key(point(**each)) for each in points] == [keys.of(point(**each)) for each in points]
+    assert [plain_key(point(**each)) for each in points] == [
+        keys.hash_series(point(**each)) for each in points
+    ]
 
 
 def test_the_key_of_a_stored_series_is_unchanged() -> None:
@@ -124,4 +134,4 @@ def test_values_share_their_bytes_only_when_they_are_the_same(one: Any, other: A
     Different values never have the same bytes in the key: 1, 1.0, true and "1" are four values, and nesting
     makes no two values equal.
     """
-    assert (tagged(one) == tagged(other)) == (canonical(one) == canonical(other))
+    assert (tagged(one) == tagged(other)) == (encode_canonically(one) == encode_canonically(other))

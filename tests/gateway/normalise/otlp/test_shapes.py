@@ -14,7 +14,7 @@ from gateway.normalise.otlp import admission, semconv, shapes
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.product import Names
 from gateway.normalise.otlp.products import PRODUCTS
-from gateway.normalise.otlp.shapes import DECLARED, METADATA_BEGINNINGS, TAG_LISTS, metadata_of, shape_of
+from gateway.normalise.otlp.shapes import DECLARED, METADATA_BEGINNINGS, TAG_LISTS, metadata_pairs, shape_of
 from gateway.normalise.otlp.spans import readings
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading.ai_names import is_ai_name
@@ -105,7 +105,7 @@ def test_a_shape_has_what_every_table_says(seed: int) -> None:
         found = {**asdict(shape_of(attributes))}
         assert ({}, {}) == (found.pop("own"), found.pop("readings"))
         assert by_tables(names) == found
-        assert metadata_by_tables(names) == list(metadata_of(attributes))
+        assert metadata_by_tables(names) == list(metadata_pairs(attributes))
 
 
 def test_every_name_that_decides_has_facts_of_its_own() -> None:

@@ -89,7 +89,7 @@ def test_remembered_facts_equal_facts_that_are_read(number: int, monkeypatch: py
     bodies *= 2
     remembered = [certain(read(one)) for one in bodies]
     with monkeypatch.context() as patch:
-        patch.setattr(SpanReading, "named", lambda reading, attributes: None)
+        patch.setattr(SpanReading, "remembered_names", lambda reading, attributes: None)
         assert remembered == [certain(read(one)) for one in bodies]
 
 

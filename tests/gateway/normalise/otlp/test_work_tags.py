@@ -8,7 +8,7 @@ import pytest
 
 from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
-from gateway.normalise.reading.repositories import one_name_each, repository_of
+from gateway.normalise.reading.repositories import repository_of, unify_work_tags
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, normalised, only, span, traces
 
 CHAT = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "gpt-5", "gen_ai.usage.input_tokens": 9}
@@ -103,7 +103,7 @@ def test_a_call_takes_the_work_of_the_agent_above_it() -> None:
 )
 def test_all_forms_of_a_pull_request_are_one_name(stated: dict[str, str], expected: str) -> None:
     """The number is unique only within its repository."""
-    assert expected == one_name_each(stated)["pull_request"]
+    assert expected == unify_work_tags(stated)["pull_request"]
 
 
 def test_a_call_states_its_pull_request_under_its_repository() -> None:

@@ -97,7 +97,7 @@ def test_the_answers_of_formats_are_the_same(format: str, monkeypatch: pytest.Mo
 
 
 def field(number: int, content: bytes) -> bytes:
-    return bytes((number << 3 | 2,)) + wire.varint(len(content)) + content
+    return bytes((number << 3 | 2,)) + wire.encode_varint(len(content)) + content
 
 
 FIELDS: dict[str, Any] = {
@@ -162,7 +162,7 @@ def test_the_answers_of_points_in_json_are_the_same(monkeypatch: pytest.MonkeyPa
 
 def read_events(body: bytes, most: int) -> Any:
     try:
-        found, _ = run(events.read(body, Allowance(most), takes_ids=False))  # type: ignore[arg-type]
+        found, _ = run(events.read_events(body, Allowance(most), takes_ids=False))  # type: ignore[arg-type]
     except Refusal as refusal:
         return refusal.status, refusal.type
     return found.received, found.rejects  # type: ignore[attr-defined]
@@ -202,7 +202,7 @@ def test_no_span_of_too_many_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise AssertionError("a piece was read")
 
-    monkeypatch.setattr(protobuf_decoder, "_spans", fail)
+    monkeypatch.setattr(protobuf_decoder, "_decode_spans", fail)
     body = field(1, field(2, field(2, field(5, b"n" * 38)) * 50)) * 550
     assert len(body) > 2 * MAX_PIECE
     assert answer("otlp/traces", body, 25_000)[:2] == TOO_MANY

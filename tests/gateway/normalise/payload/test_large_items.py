@@ -10,7 +10,7 @@ import pytest
 
 from gateway.normalise.formats.vertex import VertexEvent
 from gateway.normalise.payload import large_items
-from gateway.normalise.reading.values import decoded
+from gateway.normalise.reading.values import decode_object
 from tests.gateway.normalise.formats.payloads import Case, case, cases, one, read, told
 from tests.gateway.normalise.formats.test_properties import _is_lines
 
@@ -50,7 +50,7 @@ def test_what_cannot_stand_there_takes_no_memory(field: str, noise: bytes) -> No
     """
     raw = b'{"api_method": "generateContent", "%b": %b}' % (field.encode(), noise)
     tracemalloc.start()
-    event = decoded(raw, VertexEvent)
+    event = decode_object(raw, VertexEvent)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert "generateContent" == event.api_method

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.normalise.reading.content import may_hold_content
-from gateway.normalise.reading.tags import KNOWN, is_brief, may_be_free, put, put_free, put_label
+from gateway.normalise.reading.tags import KNOWN, is_brief, may_be_free, put_free_tag, put_label, put_tag
 
 CONTENT = (
     "inputs", "outputs", "userPrompt", "UserPrompt", "user-prompt", "USER_PROMPT", "userprompt", "systemPrompt",
@@ -33,7 +33,7 @@ def test_names_with_a_word_for_content_are_content(name: str) -> None:
     """
     tags: dict[str, str] = {}
 
-    assert may_hold_content(name) and not put(tags, name, "a canary") and tags == {}
+    assert may_hold_content(name) and not put_tag(tags, name, "a canary") and tags == {}
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -43,7 +43,7 @@ def test_facts_about_content_are_tags(name: str) -> None:
     """
     tags: dict[str, str] = {}
 
-    assert not may_hold_content(name) and put(tags, name, "7") and tags == {name: "7"}
+    assert not may_hold_content(name) and put_tag(tags, name, "7") and tags == {name: "7"}
 
 
 @pytest.mark.parametrize("name", sorted(KNOWN))
@@ -51,7 +51,7 @@ def test_documented_tags_are_no_content(name: str) -> None:
     """A tag that the pages name is stored from metadata and from events, such as a pull request."""
     tags: dict[str, str] = {}
 
-    assert put(tags, name, "acme/shop#42") and put_free(tags, name, "acme/shop#42", frozenset())
+    assert put_tag(tags, name, "acme/shop#42") and put_free_tag(tags, name, "acme/shop#42", frozenset())
 
 
 def test_numbers_are_no_content() -> None:
@@ -59,8 +59,8 @@ def test_numbers_are_no_content() -> None:
     tags: dict[str, str] = {}
 
     assert (
-        put(tags, "messages_sent", 12)
-        and not put(tags, "messages_sent", "hello")
+        put_tag(tags, "messages_sent", 12)
+        and not put_tag(tags, "messages_sent", "hello")
         and tags == {"messages_sent": "12"}
     )
 

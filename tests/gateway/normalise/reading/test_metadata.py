@@ -18,7 +18,7 @@ def test_metadata_names_who_and_leaves_tags() -> None:
     """
     record = Inference(id=b"", source="test")
     free = metadata.Metadata()
-    free.learn(
+    free.add_facts(
         {
             "user_id": 7,
             "teamId": "search",
@@ -37,7 +37,7 @@ def test_metadata_names_who_and_leaves_tags() -> None:
             "userEmail": "somebody at home",
         }
     )
-    free.describe(record, principal="alice")
+    free.fill_record(record, principal="alice")
     assert record.user == "alice"
     assert record.team == "search"
     assert record.session == "s"
@@ -50,7 +50,7 @@ def test_names_of_any_length_are_not_remembered() -> None:
     free = metadata.Metadata()
     names: Any = tags.names_secret
     names.__self__.clear()
-    free.learn({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
+    free.add_facts({"x" * 65: "1", "y" * 10**6: "1", "z": "1"})
     assert free.tags == {"z": "1"}
     assert free.left_out == 2
     assert 1 == len(names.__self__)
@@ -59,7 +59,7 @@ def test_names_of_any_length_are_not_remembered() -> None:
 def test_a_list_of_tags_is_cut_at_the_first_colon() -> None:
     """A tag without a colon has the value "true"."""
     free = metadata.Metadata()
-    free.label(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
+    free.add_labels(["env:prod", "url:http://x", "beta", 3, {"a": 1}])
     assert {"env": "prod", "url": "http://x", "beta": "true"} == free.tags
     assert 2 == free.left_out
 

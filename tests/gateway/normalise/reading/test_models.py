@@ -45,7 +45,7 @@ def test_the_provider_is_stated_or_told_by_the_model(written: Any, model: Any, e
     The provider is the stated one, or else the model's name shows it. The path of a route is no provider. No
     record is dropped because its provider is unknown.
     """
-    assert expected == models.provider(written, model)
+    assert expected == models.stated_or_model_provider(written, model)
 
 
 @pytest.mark.parametrize(

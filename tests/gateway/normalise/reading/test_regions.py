@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway.normalise.reading.regions import MAX_ADDRESS, MAX_NAME, name_of, of_address, region_of
+from gateway.normalise.reading.regions import (
+    MAX_ADDRESS,
+    MAX_NAME,
+    normal_region_name,
+    region_of,
+    region_of_address,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +37,7 @@ from gateway.normalise.reading.regions import MAX_ADDRESS, MAX_NAME, name_of, of
 )
 def test_stated_regions(stated: Any, found: str | None) -> None:
     """Only names of regions are accepted, so free text never enters a record."""
-    assert found == name_of(stated)
+    assert found == normal_region_name(stated)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +82,7 @@ def test_stated_regions(stated: Any, found: str | None) -> None:
 )
 def test_addresses_of_providers(address: Any, found: str | None) -> None:
     """Only hosts of a provider that puts regions into its addresses count, not similar hosts."""
-    assert found == of_address(address)
+    assert found == region_of_address(address)
 
 
 def test_which_of_several_counts() -> None:
@@ -105,6 +111,6 @@ def test_long_addresses_take_no_time() -> None:
     began = time.process_time()
     for size in (64, 256, MAX_ADDRESS - 8):
         for part in ("a.", "a-", "a@", "bedrock-", "x.models.ai."):
-            of_address((part * size)[:size])
-            of_address(f"https://{(part * size)[: size - 9]}!")
+            region_of_address((part * size)[:size])
+            region_of_address(f"https://{(part * size)[: size - 9]}!")
     assert time.process_time() - began < 1

@@ -39,7 +39,7 @@ from spool.record import rfc3339
 )
 def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -> None:
     """Times are exact in every notation. An invalid time is unknown, and the call is still stored."""
-    assert expected == rfc3339(times.instant(value))
+    assert expected == rfc3339(times.parse_instant(value))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_times_are_exact_whatever_their_form(value: Any, expected: str | None) -
 )
 def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
     """Durations are read in agentgateway's notation, with a unit. A number without a unit is milliseconds."""
-    assert expected == times.duration(written)
+    assert expected == times.parse_duration(written)
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_durations_carry_their_unit(written: Any, expected: int | None) -> None:
 )
 def test_a_duration_that_no_call_can_take_is_none(milliseconds: Any, expected: int | None) -> None:
     """A duration above four months counts as unknown, because it is a timestamp or has another unit."""
-    assert expected == times.nanoseconds(milliseconds)
+    assert expected == times.milliseconds_to_ns(milliseconds)

@@ -17,9 +17,9 @@ from gateway.normalise.reading.tokens import (
     Gemini,
     Tokens,
     Usage,
-    of_gemini,
-    of_usage,
-    settle,
+    normalise_counts,
+    tokens_of_gemini,
+    tokens_of_usage,
 )
 
 COUNT = st.one_of(st.none(), st.integers(0, 10_000))
@@ -29,31 +29,31 @@ COUNTS = st.builds(Tokens, COUNT, COUNT, COUNT, COUNT, COUNT, COUNT)
 def test_without_a_hint_the_counts_are_inclusive() -> None:
     """As in OpenAI's counts, cached and reasoning tokens are parts of the reported totals."""
     said = Tokens(input=100, output=50, cache_read=80, cache_write=0, reasoning=30)
-    assert said == settle(said)
+    assert said == normalise_counts(said)
 
 
 def test_a_dialect_that_leaves_the_cache_out_gets_it_added() -> None:
     """In Anthropic's counts, cache reads and writes are not part of the input."""
     said = Tokens(input=6, output=412, cache_read=18735, cache_write=1761)
-    assert 20502 == settle(said, without_cache=True).input
+    assert 20502 == normalise_counts(said, without_cache=True).input
 
 
 def test_a_total_shows_that_the_cache_is_outside() -> None:
     """If total = input + output + cache, the input excludes the cache."""
     said = Tokens(input=1000, output=50, cache_read=200, cache_write=100)
-    assert [1300, 1000] == [settle(said, total=total).input for total in (1350, 1050)]
+    assert [1300, 1000] == [normalise_counts(said, total=total).input for total in (1350, 1050)]
 
 
 def test_a_total_shows_that_the_reasoning_is_outside() -> None:
     """If total = input + output + reasoning, the output excludes the reasoning."""
     said = Tokens(input=1000, output=50, reasoning=20)
-    assert [70, 50] == [settle(said, total=total).output for total in (1070, 1050)]
+    assert [70, 50] == [normalise_counts(said, total=total).output for total in (1070, 1050)]
 
 
 def test_a_total_shows_that_both_are_outside() -> None:
     """If the total is the sum of all four parts, both cached and reasoning tokens were excluded."""
     said = Tokens(input=1000, output=50, cache_read=200, reasoning=20)
-    assert Tokens(1200, 70, 200, None, 20) == settle(said, total=1270)
+    assert Tokens(1200, 70, 200, None, 20) == normalise_counts(said, total=1270)
 
 
 def test_a_total_beside_a_known_dialect_does_not_add_twice() -> None:
@@ -62,21 +62,21 @@ def test_a_total_beside_a_known_dialect_does_not_add_twice() -> None:
     of the total.
     """
     said = Tokens(input=10, output=50, cache_read=20, reasoning=20)
-    assert Tokens(30, 50, 20, None, 20) == settle(said, total=80, without_cache=True)
+    assert Tokens(30, 50, 20, None, 20) == normalise_counts(said, total=80, without_cache=True)
 
 
 def test_a_part_is_never_larger_than_the_whole() -> None:
     """
     If the cache exceeds the input, or reasoning exceeds the output, it was not included, so it is added.
     """
-    assert Tokens(4896, 120, 4096, 0, None) == settle(Tokens(800, 120, 4096, 0, None))
-    assert Tokens(10, 75, None, None, 50) == settle(Tokens(10, 25, None, None, 50))
+    assert Tokens(4896, 120, 4096, 0, None) == normalise_counts(Tokens(800, 120, 4096, 0, None))
+    assert Tokens(10, 75, None, None, 50) == normalise_counts(Tokens(10, 25, None, None, 50))
 
 
 def test_an_unknown_input_stays_unknown() -> None:
     """An unknown input stays unknown, because its parts do not give a total."""
     said = Tokens(cache_read=10, reasoning=5)
-    assert said == settle(said, without_cache=True, without_reasoning=True)
+    assert said == normalise_counts(said, without_cache=True, without_reasoning=True)
 
 
 @given(COUNTS, COUNT, st.booleans(), st.booleans())
@@ -87,7 +87,7 @@ def test_settled_counts_hold_their_parts(
     For any counts, the result's input is at least the cache, its output is at least the reasoning, and
     neither is smaller than stated.
     """
-    settled = settle(said, total=total, without_cache=cache, without_reasoning=reasoning)
+    settled = normalise_counts(said, total=total, without_cache=cache, without_reasoning=reasoning)
     for whole, before, parts in (
         (settled.input, said.input, (said.cache_read or 0) + (said.cache_write or 0)),
         (settled.output, said.output, said.reasoning or 0),
@@ -117,7 +117,7 @@ def test_settled_counts_hold_their_parts(
 )  # fmt: skip
 def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
     """One-hour writes are counted separately. They are part of the cache writes and cost more."""
-    tokens = of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
+    tokens = tokens_of_usage(msgspec.convert(usage, Usage) if "inputTokens" not in usage else _decoded(usage))
     assert tokens.cache_write == 9
     assert tokens.cache_write_1h == 4
 
@@ -127,7 +127,9 @@ def test_writes_for_an_hour_are_told_apart(usage: dict[str, Any]) -> None:
 )
 def test_details_of_writes_may_be_anything(details: Any) -> None:
     """Without one-hour writes in the details, their number is unknown."""
-    tokens = of_usage(_decoded({"inputTokens": 1, "cacheWriteInputTokens": 9, "cacheDetails": details}))
+    tokens = tokens_of_usage(
+        _decoded({"inputTokens": 1, "cacheWriteInputTokens": 9, "cacheDetails": details})
+    )
     assert tokens.cache_write == 9
     assert tokens.cache_write_1h is None
 
@@ -139,7 +141,7 @@ def _decoded(usage: dict[str, Any]) -> Usage:
 def test_openai_totals_include_the_cache() -> None:
     """OpenAI's totals include the cache, so cache reads are not added."""
     said = Usage(prompt_tokens=100, completion_tokens=5, prompt_tokens_details=Details(cached_tokens=90))
-    assert Tokens(100, 5, 90, None, None) == of_usage(said)
+    assert Tokens(100, 5, 90, None, None) == tokens_of_usage(said)
 
 
 def test_anthropic_totals_leave_the_cache_out() -> None:
@@ -147,13 +149,13 @@ def test_anthropic_totals_leave_the_cache_out() -> None:
     said = Usage(
         input_tokens=2, output_tokens=5, cache_read_input_tokens=95500, cache_creation_input_tokens=1310
     )
-    assert Tokens(96812, 5, 95500, 1310, None) == of_usage(said)
+    assert Tokens(96812, 5, 95500, 1310, None) == tokens_of_usage(said)
 
 
 def test_anthropic_cache_writes_of_both_kinds_are_one() -> None:
     """Without a total of cache writes, Anthropic's five-minute and one-hour writes are added up."""
     writes = CacheWrites(ephemeral_5m_input_tokens=3, ephemeral_1h_input_tokens=4)
-    assert Tokens(17, 1, None, 7, None, 4) == of_usage(
+    assert Tokens(17, 1, None, 7, None, 4) == tokens_of_usage(
         Usage(input_tokens=10, output_tokens=1, cache_creation=writes)
     )
 
@@ -169,7 +171,7 @@ def test_anthropics_thinking_makes_no_openai_usage_of_it() -> None:
         cache_read_input_tokens=4000,
         output_tokens_details=Details(thinking_tokens=150),
     )
-    assert Tokens(9000, 200, 4000, None, 150) == of_usage(said)
+    assert Tokens(9000, 200, 4000, None, 150) == tokens_of_usage(said)
 
 
 def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -> None:
@@ -177,7 +179,7 @@ def test_openais_responses_without_details_of_the_input_keep_their_reasoning() -
     OpenAI's Responses usage without details of the input keeps its reasoning, and nothing is added to the input.
     """
     said = Usage(input_tokens=50, output_tokens=20, output_tokens_details=Details(reasoning_tokens=8))
-    assert Tokens(50, 20, None, None, 8) == of_usage(said)
+    assert Tokens(50, 20, None, None, 8) == tokens_of_usage(said)
 
 
 def test_what_tools_answered_goes_into_geminis_input_too() -> None:
@@ -185,13 +187,13 @@ def test_what_tools_answered_goes_into_geminis_input_too() -> None:
     Gemini's tool results are added to the input, because they are in the total but not in the prompt count.
     """
     said = Gemini(promptTokenCount=12, cachedContentTokenCount=4, toolUsePromptTokenCount=65)
-    assert Tokens(77, None, 4, None, None, meters={"input_tool_tokens": 65}) == of_gemini(said)
+    assert Tokens(77, None, 4, None, None, meters={"input_tool_tokens": 65}) == tokens_of_gemini(said)
 
 
 def test_gemini_thoughts_stand_beside_the_candidates() -> None:
     """Gemini's thinking tokens are next to the candidates, and count as reasoning."""
     said = Gemini(promptTokenCount=2152, candidatesTokenCount=710, thoughtsTokenCount=844)
-    assert Tokens(2152, 1554, None, None, 844) == of_gemini(said)
+    assert Tokens(2152, 1554, None, None, 844) == tokens_of_gemini(said)
 
 
 def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
@@ -199,8 +201,8 @@ def test_an_input_smaller_than_its_own_cache_was_counted_without_it() -> None:
     An input smaller than its own cache excluded the cache, so reads and writes are added. Otherwise
     the input stays.
     """
-    assert 160 == settle(Tokens(10, 1, 100, 50)).input
-    assert 150 == settle(Tokens(150, 1, 100, 50)).input
+    assert 160 == normalise_counts(Tokens(10, 1, 100, 50)).input
+    assert 150 == normalise_counts(Tokens(150, 1, 100, 50)).input
 
 
 def test_a_total_tells_a_cache_beside_openais_names() -> None:
@@ -212,12 +214,12 @@ def test_a_total_tells_a_cache_beside_openais_names() -> None:
         prompt_tokens=12, completion_tokens=40, cache_read_input_tokens=2028, cache_creation_input_tokens=288
     )
     # No total is stated. More cached tokens than input tokens show that the input excludes cached tokens.
-    assert 2328 == of_usage(usage).input
+    assert 2328 == tokens_of_usage(usage).input
     larger = msgspec.structs.replace(usage, prompt_tokens=3000)
-    assert 3000 == of_usage(larger).input
-    assert 5316 == of_usage(msgspec.structs.replace(larger, total_tokens=5356)).input
-    assert 3000 == of_usage(msgspec.structs.replace(larger, total_tokens=3040)).input
-    assert 3000 == of_usage(msgspec.structs.replace(larger, total_tokens=-1)).input
+    assert 3000 == tokens_of_usage(larger).input
+    assert 5316 == tokens_of_usage(msgspec.structs.replace(larger, total_tokens=5356)).input
+    assert 3000 == tokens_of_usage(msgspec.structs.replace(larger, total_tokens=3040)).input
+    assert 3000 == tokens_of_usage(msgspec.structs.replace(larger, total_tokens=-1)).input
 
 
 def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
@@ -226,11 +228,11 @@ def test_a_total_of_no_cache_writes_gives_way_to_its_kinds() -> None:
     """
     kinds = CacheWrites(ephemeral_5m_input_tokens=200, ephemeral_1h_input_tokens=88)
     usage = Usage(input_tokens=12, output_tokens=4, cache_creation_input_tokens=0, cache_creation=kinds)
-    assert of_usage(usage).input == 300
-    assert of_usage(usage).cache_write == 288
+    assert tokens_of_usage(usage).input == 300
+    assert tokens_of_usage(usage).cache_write == 288
     nothing = msgspec.structs.replace(usage, cache_creation=CacheWrites())
-    assert of_usage(nothing).input == 12
-    assert of_usage(nothing).cache_write == 0
+    assert tokens_of_usage(nothing).input == 12
+    assert tokens_of_usage(nothing).cache_write == 0
 
 
 def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
@@ -239,8 +241,8 @@ def test_geminis_thoughts_may_be_in_the_total_alone() -> None:
     counts as output.
     """
     usage = Gemini(promptTokenCount=1120, candidatesTokenCount=53, totalTokenCount=1184)
-    assert Tokens(1120, 64, reasoning=11) == of_gemini(usage)
-    assert Tokens(1120, 53) == of_gemini(msgspec.structs.replace(usage, totalTokenCount=1173))
+    assert Tokens(1120, 64, reasoning=11) == tokens_of_gemini(usage)
+    assert Tokens(1120, 53) == tokens_of_gemini(msgspec.structs.replace(usage, totalTokenCount=1173))
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_citations_and_thoughts_of_perplexity_stand_beside_the_completion(stated
     Perplexity's citation and reasoning tokens are added to the completion, even if they are fewer. The
     total excludes them.
     """
-    told = of_usage(
+    told = tokens_of_usage(
         Usage(prompt_tokens=10, completion_tokens=100, total_tokens=110, citation_tokens=20, **stated)
     )
     assert told.input == 10

@@ -377,7 +377,7 @@ async def test_months_go_after_their_time(serve: Serve) -> None:
     old = {"time/usage_start": "2020-01-01T00:00:00Z", "cost/cost": "1"}
     body = orjson.dumps({"month": "2020-01", "operation": "sum", "data": [old]})
     assert 200 == (await serving.send(DROPS.format("c-1"), body, key=manager.sending)).status
-    await serving.app.services.topics.billing_connections.trim()
+    await serving.app.services.topics.billing_connections.delete_old_months()
     assert 404 == (await manager.ask("GET", f"{DROPS.format('c-1')}/2020-01"))[0]
 
 
@@ -397,7 +397,7 @@ async def test_the_connection_of_the_configuration_is_one_of_them(serve: Serve, 
     """
     serving = await with_upstream(serve, await serve(), tmp_path, connection_id="c/9")
     manager = await Manager.of(serving)
-    await serving.app.services.topics.billing_connections.establish()
+    await serving.app.services.topics.billing_connections.create_configured_and_clean_up()
     _, page = await manager.ask("GET", ALL)
     (found,) = page["connections"]
     assert found["id"] == "c/9"

@@ -29,7 +29,7 @@ every_signal = pytest.mark.parametrize("signal", SIGNALS)
 
 
 def field(number: int, payload: bytes) -> bytes:
-    return wire.varint(number << 3 | 2) + wire.varint(len(payload)) + payload
+    return wire.encode_varint(number << 3 | 2) + wire.encode_varint(len(payload)) + payload
 
 
 def of_items(items: bytes) -> bytes:

@@ -131,10 +131,10 @@ def test_deep_nesting_is_refused() -> None:
         request = ExportTraceServiceRequest()
         found = request.resource_spans.add().scope_spans.add().spans.add()
         raw = value.SerializeToString()
-        pair = KeyValue(key=name).SerializeToString() + b"\x12" + wire.varint(len(raw)) + raw
-        body = found.SerializeToString() + b"\x4a" + wire.varint(len(pair)) + pair
+        pair = KeyValue(key=name).SerializeToString() + b"\x12" + wire.encode_varint(len(raw)) + raw
+        body = found.SerializeToString() + b"\x4a" + wire.encode_varint(len(pair)) + pair
         for number in (2, 2, 1):
-            body = bytes([number << 3 | 2]) + wire.varint(len(body)) + body
+            body = bytes([number << 3 | 2]) + wire.encode_varint(len(body)) + body
         with pytest.raises(BadPayload):
             read("traces", body)
 
@@ -309,7 +309,7 @@ def test_pieces_hold_together_what_the_whole_holds(limit: int) -> None:
     limit only if it is a single item.
     """
     body = in_protobuf(payload(40))
-    pieces = list(wire.requests(body, PATH, limit))
+    pieces = list(wire.cut_request(body, PATH, limit))
     assert (len(pieces) > 1) == (len(body) > limit)
     assert all(len(piece) <= max(limit, 700) for piece in pieces)
     whole = ExportTraceServiceRequest.FromString(body).resource_spans[0]
@@ -329,15 +329,15 @@ def test_a_resource_after_its_spans_goes_with_every_piece() -> None:
     """
     request = ExportTraceServiceRequest.FromString(in_protobuf(payload(40))).resource_spans[0]
     spans = b"".join(
-        b"\x12" + wire.varint(len(raw)) + raw
+        b"\x12" + wire.encode_varint(len(raw)) + raw
         for raw in (group.SerializeToString() for group in request.scope_spans)
     )
     resource = request.resource.SerializeToString()
-    inner = spans + b"\x0a" + wire.varint(len(resource)) + resource
-    body = b"\x0a" + wire.varint(len(inner)) + inner
+    inner = spans + b"\x0a" + wire.encode_varint(len(resource)) + resource
+    body = b"\x0a" + wire.encode_varint(len(inner)) + inner
     found = [
         group
-        for piece in wire.requests(body, PATH, 2_000)
+        for piece in wire.cut_request(body, PATH, 2_000)
         for group in ExportTraceServiceRequest.FromString(piece).resource_spans
     ]
     assert len(found) > 5
@@ -350,7 +350,7 @@ def test_a_resource_too_large_to_repeat_is_not_cut() -> None:
     take more memory than the request.
     """
     big = traces(span(1, CALL), span(2, CALL), resource={"service.name": "x" * 2_000})
-    assert 1 == len(list(wire.requests(in_protobuf(big), PATH, 1_000)))
+    assert 1 == len(list(wire.cut_request(in_protobuf(big), PATH, 1_000)))
 
 
 @pytest.mark.parametrize("damage", [b"\x0a\xff\xff\xff\x7f", b"\x0b", b"\xff" * 11, b"\x0d\x00"])

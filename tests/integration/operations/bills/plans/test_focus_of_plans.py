@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from exporters.focus.rows import FeeShares
 from gateway.cli import main
-from gateway.normalise.billing import read
+from gateway.normalise.billing import read_billing_file
 from spool.ledger import money
 from tests.integration.operations.bills.plans.test_plans import a_call
 from tests.integration.operations.money.costs.test_published_costs import filled, run
@@ -85,7 +85,7 @@ def test_fees_as_a_drop(tmp_path: Path) -> None:
     """The drop has exactly the fees of the month and is accepted by every connection."""
     made(tmp_path)
     body = run(tmp_path, "export", "seat-fees", "--month", "2026-08").encode()
-    drop = read(body)
+    drop = read_billing_file(body)
     assert drop.month == "2026-08"
     assert drop.operation == "replace_drop"
     assert drop.rows == 2
