@@ -56,6 +56,27 @@ def test_paths_in_documents_exist(name: str) -> None:
     }
 
 
+def test_headings_and_code_blocks_stand_apart() -> None:
+    """Without an empty line before it, a heading becomes part of the table or paragraph above."""
+    joined = []
+    for path in _pages():
+        above, is_code = "", False
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            is_fence = line.lstrip().startswith("```")
+            is_heading = re.match("#+ ", line) is not None
+            is_joined = (is_fence or is_heading) and bool(above.strip())
+            if not is_code and (is_joined or (is_heading and "](" in line)):
+                joined.append(f"{path.relative_to(ROOT)}:{number}: {line}")
+            is_code ^= is_fence
+            above = line
+    assert [] == joined
+
+
+def _pages() -> Iterator[Path]:
+    yield from ROOT.glob("*.md")
+    yield from (ROOT / "docs").rglob("*.md")
+
+
 def test_names_after_a_path_are_in_that_module() -> None:
     """If a page for developers writes `module.py` (`one`, `two`), that module defines these names."""
     for name in DOCUMENTS:
