@@ -126,7 +126,7 @@ class App:
             await self._prepare_listeners()
             self._services = services = await self._open_when_there_is_room()
             services.operators.installation.reload = self.reload
-            services.operators.installation.settings = self._settings
+            services.operators.installation.settings = self._settings_in_effect
             if self._prepare is not None:
                 await self._prepare(services)
             self._stack.push_async_callback(self._supervisor.stop)
@@ -214,7 +214,7 @@ class App:
                     self._given = {**self._origins(), **before}
         return outcome
 
-    def _settings(self) -> Sequence[SettingInEffect]:
+    def _settings_in_effect(self) -> Sequence[SettingInEffect]:
         return tuple(in_effect(self._running, self._given))
 
     @property
@@ -236,7 +236,7 @@ class App:
         """Take over sockets that already listen, and make the previous server stop."""
         predecessor = None
         if self._takes_over:
-            predecessor = await asyncio.to_thread(Predecessor.ask, self.config.data_dir)
+            predecessor = await asyncio.to_thread(Predecessor.request_sockets, self.config.data_dir)
         server = self.config.server
         if predecessor is not None:
             self._sockets = predecessor.sockets
@@ -253,7 +253,7 @@ class App:
         if predecessor is not None:
             if server.grpc_listen and server.reuse_port:
                 await self._listeners.start_grpc(self._certificate)
-            await asyncio.to_thread(predecessor.go)
+            await asyncio.to_thread(predecessor.let_server_stop)
             self._following_until = self._clock.monotonic() + FOLLOW_S
 
     async def _open_when_there_is_room(self) -> Services:
@@ -262,24 +262,24 @@ class App:
             while True:
                 was_full = disks.is_full(self.config.data_dir)
                 try:
-                    return await self._open()
+                    return await self._open_or_salvage()
                 except SpoolLocked:
                     if self._clock.monotonic() > self._following_until:
                         raise
                     await asyncio.sleep(0.02)
                     continue
                 except (SpoolUnavailable, OSError) as error:
-                    reason = self._why_wait(error, was_full)
+                    reason = self._wait_reason(error, was_full)
                     if not reason:
                         raise
                     if refusing is None:
-                        refusing = await self._refuse(reason, error)
+                        refusing = await self._listen_and_refuse(reason, error)
                 await self._wait_for_room()
         finally:
             if refusing is not None:
                 await refusing.stop()
 
-    def _why_wait(self, error: Exception, was_full: bool) -> str:
+    def _wait_reason(self, error: Exception, was_full: bool) -> str:
         """
         Return what a start waits for: space, another node or a database. Return "" if waiting does not help.
         """
@@ -290,7 +290,7 @@ class App:
         is_full = disks.is_disk_full_error(error, self.config.data_dir, was_full=was_full)
         return f"the disk of {self.config.data_dir} is full" if is_full else ""
 
-    async def _refuse(self, reason: str, error: Exception) -> RefusingListeners:
+    async def _listen_and_refuse(self, reason: str, error: Exception) -> RefusingListeners:
         """
         Listen and answer 503, so that senders know when to retry and probes see the reason. The server later
         gets the same ports.
@@ -314,16 +314,16 @@ class App:
         if self._abandoned.is_set():
             raise StartAbandoned
 
-    async def _open(self) -> Services:
+    async def _open_or_salvage(self) -> Services:
         """
         Open the storage and services. If damage is found, open them once more, which salvages what is readable.
         """
         try:
-            return await self._open_once()
+            return await self._open_services()
         except SpoolDamaged:
-            return await self._open_once()
+            return await self._open_services()
 
-    async def _open_once(self) -> Services:
+    async def _open_services(self) -> Services:
         return await self._stack.enter_async_context(
             open_services(
                 self.config,
@@ -348,7 +348,7 @@ class Supervisor:
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._note_ended_task)
 
     async def failure(self) -> str:
         await self._failure.wait()
@@ -362,7 +362,7 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _note_ended_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if self._stopping:

@@ -56,13 +56,13 @@ class HandOver:
         listener = self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         path = self._directory / FILE
         path.unlink(missing_ok=True)
-        with _address(self._directory) as address:
+        with _socket_address(self._directory) as address:
             listener.bind(address)
         self._file = SocketFile(path)
         path.chmod(0o600)
         listener.listen()
         listener.setblocking(False)
-        self._task = asyncio.create_task(self._serve(listener), name="hand-over")
+        self._task = asyncio.create_task(self._accept_successors(listener), name="hand-over")
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -73,14 +73,14 @@ class HandOver:
         if self._file is not None:
             self._file.remove()
 
-    async def _serve(self, listener: socket.socket) -> None:
+    async def _accept_successors(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             connection, _ = await loop.sock_accept(listener)
             with connection:
                 try:
                     async with asyncio.timeout(ANSWER_S):
-                        await self._give(connection)
+                        await self._hand_over_sockets(connection)
                 except OSError as error:  # TimeoutError is an OSError
                     _log.warning(
                         "the handover to another process failed: %s",
@@ -88,7 +88,7 @@ class HandOver:
                         extra={"action": "handover_ended"},
                     )
 
-    async def _give(self, connection: socket.socket) -> None:
+    async def _hand_over_sockets(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         if await loop.sock_recv(connection, MAX_MESSAGE) != _TAKE:
             return
@@ -102,7 +102,7 @@ class HandOver:
 
 
 class Predecessor:
-    """The server from which this process takes over. It runs unchanged until this process calls `go`."""
+    """The server from which this process takes over. It runs unchanged until this process calls `let_server_stop`."""
 
     def __init__(self, connection: socket.socket, sockets: ListeningSockets, grpc: str) -> None:
         self._connection = connection
@@ -110,7 +110,7 @@ class Predecessor:
         self.grpc = grpc
 
     @classmethod
-    def ask(cls, directory: Path) -> Predecessor | None:
+    def request_sockets(cls, directory: Path) -> Predecessor | None:
         """
         Request the sockets of the running server. Return None if no server runs on the directory. Blocks.
 
@@ -121,7 +121,7 @@ class Predecessor:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(ANSWER_S)
         try:
-            with _address(directory) as address:
+            with _socket_address(directory) as address:
                 connection.connect(address)
             connection.sendall(_TAKE)
             message, descriptors, _, _ = socket.recv_fds(connection, MAX_MESSAGE, 8)
@@ -143,7 +143,7 @@ class Predecessor:
             description["grpc"],
         )
 
-    def go(self) -> None:
+    def let_server_stop(self) -> None:
         """Let the server stop. If it was killed meanwhile, this process already owns the data directory."""
         with self._connection:
             try:
@@ -155,7 +155,7 @@ class Predecessor:
 
 
 @contextmanager
-def _address(directory: Path) -> Iterator[str]:
+def _socket_address(directory: Path) -> Iterator[str]:
     """
     Yield the address of the socket. If its path is too long for a socket address, the address uses a path
     through the open directory.

@@ -138,8 +138,8 @@ class Listeners:
         self._ready.set()
         if server.grpc_listen and self._grpc is None:
             await self.start_grpc(certificate)
-        self._stack.push_async_callback(self._drain, services)
-        self._hand_over = HandOver(self._directory, self._descriptors, self.grpc_address)
+        self._stack.push_async_callback(self._drain_requests, services)
+        self._hand_over = HandOver(self._directory, self._socket_descriptors, self.grpc_address)
         self._stack.push_async_callback(self._hand_over.stop)
         self._hand_over.start()
 
@@ -161,23 +161,23 @@ class Listeners:
         await listener.start(address, self._sockets.find(name))
         self._http[name] = listener
 
-    def _descriptors(self) -> Mapping[str, int]:
+    def _socket_descriptors(self) -> Mapping[str, int]:
         return {name: listener.descriptor for name, listener in self._http.items()}
 
-    async def _drain(self, services: Services) -> None:
+    async def _drain_requests(self, services: Services) -> None:
         receivers = services.receivers
         for listener in self._http.values():
             await listener.close_socket()
         await receivers.websockets.close()
         if self._sockets or (self._hand_over is not None and self._hand_over.asked.is_set()):
-            await self._leave(services)
+            await self._close_after_responses(services)
         if await receivers.in_hand.close(UPLOAD_S):
             return
         receivers.inflight.cut_uploads(stopping())
         if not await receivers.in_hand.close(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
 
-    async def _leave(self, services: Services) -> None:
+    async def _close_after_responses(self, services: Services) -> None:
         """
         Answer the requests that open connections still send, and close each connection after its response.
 
@@ -230,17 +230,21 @@ class RefusingListeners:
         certificate = self._certificate
         try:
             operator_address = operator_listen(server)
-            public = await self._listen(
+            public = await self._listen_and_refuse(
                 HTTP, server.listen, certificate, shows_reason=operator_address is None
             )
             server = replace(server, listen=public)
             if operator_address is not None:
                 private = certificate if uses_tls(server, operator_address) else None
-                operator_address = await self._listen(OPERATOR, operator_address, private, shows_reason=True)
+                operator_address = await self._listen_and_refuse(
+                    OPERATOR, operator_address, private, shows_reason=True
+                )
                 server = replace(server, operator_listen=operator_address)
             if server.metrics_listen:
                 private = certificate if uses_tls(server, server.metrics_listen) else None
-                figures = await self._listen(METRICS, server.metrics_listen, private, shows_reason=False)
+                figures = await self._listen_and_refuse(
+                    METRICS, server.metrics_listen, private, shows_reason=False
+                )
                 server = replace(server, metrics_listen=figures)
             if server.grpc_listen and self._takes_grpc:
                 from gateway.operations.receivers.otlp_grpc import GrpcServer, refusals
@@ -261,7 +265,7 @@ class RefusingListeners:
     async def stop(self) -> None:
         await self._stack.aclose()
 
-    async def _listen(
+    async def _listen_and_refuse(
         self, name: str, address: str, certificate: Certificate | None, *, shows_reason: bool
     ) -> str:
         shown = self._reason if shows_reason else None

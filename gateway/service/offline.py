@@ -32,7 +32,7 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
     async with AsyncExitStack() as stack:
         storage = await stack.enter_async_context(open_storage(config, clock=clock))
         if names_routes:
-            await _declare(storage, config)
+            await _mark_orphaned_routes(storage, config)
         services = await stack.enter_async_context(
             open_operator_services(
                 config,
@@ -48,7 +48,7 @@ async def open_offline(config: Config, *, version: str, names_routes: bool = Fal
         yield await socket.start()
 
 
-async def _declare(storage: Storage, config: Config) -> None:
+async def _mark_orphaned_routes(storage: Storage, config: Config) -> None:
     """Mark routes as orphaned, as a start of the server would. Only the server creates new routes."""
     has_upstream = bool(config.upstream.base_url or config.upstream.ai_telemetry_url)
     declared_names = {

@@ -55,7 +55,7 @@ from gateway.service.demo.plants import (
     SAVINGS,
     Plants,
     least_month,
-    missed,
+    missed_plants,
     not_shown,
 )
 from gateway.service.demo.samples import EVENTS, SENDER
@@ -166,7 +166,7 @@ def costs_and_savings(end: int) -> tuple[Decimal, dict[str, Decimal]]:
     month = Month(
         Period(end=end, days=30, records=4_000), seed=1, plants=Plants(PLANTS, end=end), prices=book
     )
-    for call in (record for _, reports in month.days() for record, _ in reports):
+    for call in (record for _, reports in month.iterate_days() for record, _ in reports):
         if not isinstance(call, Inference):
             continue
         price = Decimal(book.estimate(call) or 0)
@@ -291,7 +291,7 @@ def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> Non
 def made(seed: int, end: int = NOON) -> list[dict[str, Any]]:
     period = Period(end=end, days=3, records=600)
     month = Month(period, seed=seed, plants=Plants(PLANTS, end=end), prices=PriceBook.load())
-    return [record_to_json(record) for _, reports in month.days() for record, _ in reports]
+    return [record_to_json(record) for _, reports in month.iterate_days() for record, _ in reports]
 
 
 def test_the_same_seed_gives_the_same_month() -> None:
@@ -305,7 +305,7 @@ def test_a_month_is_what_was_asked_for() -> None:
     time within a day.
     """
     month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
-    days = list(month.days())
+    days = list(month.iterate_days())
     calls = [record for _, reports in days for record, _ in reports if isinstance(record, Inference)]
     assert 0.95 * PERIOD.records < len(calls) < 1.05 * PERIOD.records
     starts = [call.start_time or 0 for call in calls]
@@ -319,7 +319,12 @@ def test_a_month_is_what_was_asked_for() -> None:
 def test_sessions_of_assistants_have_units_of_work() -> None:
     """Some of their runs were started by a run of the same session. Some sessions state a pull request, others none."""
     month = Month(PERIOD, seed=1, plants=Plants((), end=NOON), prices=PriceBook.load())
-    calls = [record for _, reports in month.days() for record, _ in reports if isinstance(record, Inference)]
+    calls = [
+        record
+        for _, reports in month.iterate_days()
+        for record, _ in reports
+        if isinstance(record, Inference)
+    ]
     session_of = {call.run: call.session for call in calls if call.run}
     started = [(call.parent_run, call.session) for call in calls if call.parent_run]
     assert started
@@ -481,11 +486,13 @@ def test_what_is_planted_and_not_found_is_told(tmp_path: Path, monkeypatch: pyte
     If a planted problem is not found, the exit code is 1 and its word is named. Another finding of the same
     detector does not count.
     """
-    assert ["spike", "idle-key"] == missed(
+    assert ["spike", "idle-key"] == missed_plants(
         ["spike", "no-owner", "idle-key"],
         {"spend_spike": ["Team Support spent"], "no_owner": ["$4 from a has no team or user"]},
     )
-    assert [] == missed(["spike", "priority-tier"], {"spend_spike": ["Team Search"], "priority_tier": [""]})
+    assert [] == missed_plants(
+        ["spike", "priority-tier"], {"spend_spike": ["Team Search"], "priority_tier": [""]}
+    )
     monkeypatch.setattr(filling, "add_samples", _no_samples)
     words = (
         "demo",

@@ -336,7 +336,7 @@ async def test_a_background_task_that_dies_ends_the_process(
     async def die(*_: object) -> None:
         raise RuntimeError("no more")
 
-    monkeypatch.setattr(background, "_retain", die)
+    monkeypatch.setattr(background, "_run_retention", die)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
     code = await serve.run(Config(data_dir=tmp_path / "data", server=server), embedded=True)
     assert 1 == code

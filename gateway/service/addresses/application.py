@@ -47,7 +47,7 @@ _PARAMETER = re.compile(r"{(\w+)}")
 _TABLE = "gateway.service.addresses.table"
 
 
-def _page(name: str) -> Handler:
+def _page_handler(name: str) -> Handler:
     """Return a handler of `gateway.console.pages`, which is imported when a browser first requests it."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -60,10 +60,10 @@ def _page(name: str) -> Handler:
 
 # Address of the console page and of its files. They are for browsers and are not part of the API.
 CONSOLE_PAGES: Mapping[str, Handler] = {
-    CONSOLE: _page("without_slash"),
-    CONSOLE + "/": _page("index"),
-    CONSOLE + "/demo/": _page("demo_index"),
-    CONSOLE + "/files/{version}/{path:.*}": _page("file"),
+    CONSOLE: _page_handler("without_slash"),
+    CONSOLE + "/": _page_handler("index"),
+    CONSOLE + "/demo/": _page_handler("demo_index"),
+    CONSOLE + "/files/{version}/{path:.*}": _page_handler("file"),
 }
 
 
@@ -88,7 +88,7 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
         add(row.path, unguarded(row, services))
     if for_operators:
         version = services.operators.installation.version
-        make_document: Callable[[], bytes] = cache(partial(_document, version))
+        make_document: Callable[[], bytes] = cache(partial(_openapi_document, version))
         app[DOCUMENT] = make_document
         for row in FOR_OPERATORS:
             add(row.path, unguarded(row, services))
@@ -112,7 +112,7 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
     """Build the application that answers every address with `error` until the server is ready."""
     app = web.Application()
 
-    async def live(_: web.Request) -> web.Response:
+    async def answer_live(_: web.Request) -> web.Response:
         return web.Response()
 
     async def not_ready(_: web.Request) -> web.Response:
@@ -120,15 +120,19 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
             return web.Response(status=503)
         return answers.json_response({"ready": False, "reasons": [shown_reason]}, status=503)
 
-    app.router.add_route("*", "/livez", live)
+    app.router.add_route("*", "/livez", answer_live)
     app.router.add_route("*", "/readyz", not_ready)
     for area in FOR_SENDERS:
-        _add_area(app, area, partial(_add_for_senders, area, lambda rows: _refusing(rows[0], error, clock)))
-    app.router.add_route("*", NOWHERE.path, _refusing(NOWHERE, error, clock), expect_handler=bodies.later)
+        _add_area(
+            app, area, partial(_add_for_senders, area, lambda rows: _refusing_handler(rows[0], error, clock))
+        )
+    app.router.add_route(
+        "*", NOWHERE.path, _refusing_handler(NOWHERE, error, clock), expect_handler=bodies.later
+    )
     return app
 
 
-def _refusing(row: Address, error: Refusal, clock: Clock) -> Handler:
+def _refusing_handler(row: Address, error: Refusal, clock: Clock) -> Handler:
     async def refuse(request: web.Request) -> web.Response:
         return row.error_form(request, error, clock.now())
 
@@ -142,7 +146,7 @@ def operator_application(services: OperatorServices) -> web.Application:
     The HTTP listener and the operator socket mount one application each, with the same services.
     """
     app = web.Application(middlewares=[errors_as_json])
-    app[OPENED] = _opened
+    app[OPENED] = _operations_by_scope
     app[ALL_ROWS] = _all_operator_rows
     for area in OPERATOR_AREAS:
         _add_area(app, area, partial(_add_for_operators, area, services))
@@ -168,7 +172,7 @@ def _add_area(app: web.Application, area: Area, add: Callable[[web.UrlDispatcher
 def _add_for_senders(
     area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
 ) -> None:
-    for path, rows in _by_path(sender_rows(area)).items():
+    for path, rows in _group_by_path(sender_rows(area)).items():
         # The route accepts all methods, because endpoints answer 405 in their own format.
         router.add_route("*", path, handler_of(rows), expect_handler=bodies.later)
 
@@ -189,13 +193,13 @@ def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatc
             router.add_route(method, path, demo_endpoint(row, services))
 
 
-def _document(version: str) -> bytes:
+def _openapi_document(version: str) -> bytes:
     addresses = import_here(_TABLE).ADDRESSES
     document = import_here("gateway.http.openapi").document
     return orjson.dumps(document(addresses, version=version))
 
 
-async def _opened() -> Mapping[str, tuple[str, ...]]:
+async def _operations_by_scope() -> Mapping[str, tuple[str, ...]]:
     table = await imported(_TABLE)
     scopes = await imported("gateway.operations.people.scopes")
     operations_by_scope: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
@@ -207,7 +211,7 @@ async def _all_operator_rows() -> Sequence[OperatorAddress]:
     return rows
 
 
-def _by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:
+def _group_by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:
     """Group the rows by path, in the order in which paths are tried."""
     rows_by_path: dict[str, list[Address]] = {}
     for row in rows:

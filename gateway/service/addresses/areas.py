@@ -351,7 +351,7 @@ _LISTED = (
 )
 
 
-def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
+def add_resource_areas(listed: Sequence[Area], resources: Mapping[str, str]) -> tuple[Area, ...]:
     """
     Add an area for each resource whose path is in no listed area. All rows of such an area come
     from its module.
@@ -367,7 +367,7 @@ def with_resources(listed: Sequence[Area], resources: Mapping[str, str]) -> tupl
     )
 
 
-OPERATOR_AREAS = with_resources(_LISTED, RESOURCES)
+OPERATOR_AREAS = add_resource_areas(_LISTED, RESOURCES)
 
 # Prefix of the paths of a demo month. These areas have only their reads there, with the same rights as
 # for real data.
@@ -379,17 +379,17 @@ NOT_IN_DEMO = frozenset({"/changes", "/tail"})
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
     """Import and return the rows of an area of FOR_SENDERS."""
-    rows = _rows(area, import_module(_MANAGED).managed_by_keys)
+    rows = _iter_rows(area, import_module(_MANAGED).managed_by_keys)
     return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
     """Import and return the rows of an area of OPERATOR_AREAS."""
-    rows = _rows(area, import_module(_MANAGED).managed_by_people)
+    rows = _iter_rows(area, import_module(_MANAGED).managed_by_people)
     return tuple(row for row in rows if isinstance(row, OperatorAddress))
 
 
-def _rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+def _iter_rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     """Yield the rows of the handlers and resources that each module defines, in order."""
     for module in map(import_module, area.modules):
         yield from collect(
@@ -408,9 +408,9 @@ class AreaRoutes:
     async def load(self) -> web.UrlDispatcher:
         for module in (*self._area.modules, _MANAGED):
             await imported(module)
-        return self.made()
+        return self.find_or_build_router()
 
-    def made(self) -> web.UrlDispatcher:
+    def find_or_build_router(self) -> web.UrlDispatcher:
         """Return the router. If the area is not imported yet, this thread imports it."""
         if self.router is None:
             router = web.UrlDispatcher()
@@ -450,10 +450,10 @@ class AreaResource(web.AbstractResource):
         raise NotImplementedError("an area has many addresses")
 
     def get_info(self) -> dict[str, web.UrlDispatcher]:  # type: ignore[override]
-        return {"area": self._routes.made()}
+        return {"area": self._routes.find_or_build_router()}
 
     def __len__(self) -> int:
-        return len(self._routes.made().routes())
+        return len(self._routes.find_or_build_router().routes())
 
     def __iter__(self) -> Iterator[web.AbstractRoute]:
-        return iter(self._routes.made().routes())
+        return iter(self._routes.find_or_build_router().routes())

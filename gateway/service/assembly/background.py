@@ -22,7 +22,7 @@ from gateway.normalise.payload.body_limits import SliceClock
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from gateway.operations.money.work_links.declared import follow_links
 from gateway.operations.services import Background, OperatorServices
-from gateway.service.assembly.money import bill, evaluate_budgets, keep_rows, until
+from gateway.service.assembly.money import evaluate_budgets, keep_rows, run_biller, wait_until
 from gateway.service.assembly.parts import Assembler
 from spool.container_files.files import ContainerFiles
 from spool.errors import SpoolError
@@ -58,18 +58,18 @@ class Task:
     lease: str = ""
 
 
-def alone(name: str, run: Run) -> Task:
+def leased_task(name: str, run: Run) -> Task:
     return Task(name, run, lease=name)
 
 
-def background_of(tasks: Iterable[Task], leases: Leases) -> Background:
+def tasks_by_name(tasks: Iterable[Task], leases: Leases) -> Background:
     """Return the tasks by name. A task with a lease waits until it gets the lease."""
     return {
         task.name: partial(leases.run, task.lease, task.run) if task.lease else task.run for task in tasks
     }
 
 
-def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
+def tasks_of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
     storage = assembler.storage
     if storage.is_shared:
         yield Task("reach of the ledger", lambda: storage.ledger.watch(storage.log))
@@ -77,20 +77,20 @@ def of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterat
         yield Task("late reports", assembler.late_reports.run)
     if assembler.sender_fields is not None:
         yield Task("fields of senders", assembler.sender_fields.run)
-    yield alone("retention", lambda: _retain(storage.log, assembler.billing_connections))
-    yield alone("container files", lambda: _retain_files(storage.container_files, assembler))
-    yield alone("ledger", lambda: storage.ledger.follow(storage.log))
-    yield alone("rollups", storage.ledger.roll_up)
+    yield leased_task("retention", lambda: _run_retention(storage.log, assembler.billing_connections))
+    yield leased_task("container files", lambda: _retain_files(storage.container_files, assembler))
+    yield leased_task("ledger", lambda: storage.ledger.follow(storage.log))
+    yield leased_task("rollups", storage.ledger.roll_up)
     if storage.registry is not None:
-        yield alone("erasures", lambda: _follow_erasures(assembler))
-    yield Task("ledger beside the log", partial(_mend, assembler, operators), lease="ledger")
+        yield leased_task("erasures", lambda: _follow_erasures(assembler))
+    yield Task("ledger beside the log", partial(_run_ledger_mender, assembler, operators), lease="ledger")
 
 
-def of_a_gateway(
+def tasks_of_gateway(
     assembler: Assembler, operators: OperatorServices, metrics: Metrics, turns: FairTurns
 ) -> Iterator[Task]:
     if assembler.memory is not None:
-        yield Task("memory of spans", partial(learn, assembler.memory, turns.wait_for_activity))
+        yield Task("memory of spans", partial(learn_spans, assembler.memory, turns.wait_for_activity))
     yield Task("loop lag", partial(metrics.lag.run, turns.wait_for_activity))
     questions = operators.installation.questions
     yield Task(
@@ -98,10 +98,10 @@ def of_a_gateway(
         partial(make_full_rounds, questions.until_idle, turns.wait_for_activity),
     )
     if assembler.storage.registry is not None:
-        yield from _of_the_registry(assembler, operators)
+        yield from _registry_tasks(assembler, operators)
 
 
-def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
+def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
     """Yield the tasks that use stored documents. There are none while the registry is damaged."""
     money = operators.money
     registry = money.require_registry()
@@ -113,28 +113,28 @@ def _of_the_registry(assembler: Assembler, operators: OperatorServices) -> Itera
         yield Task("hours of senders", assembler.sender_hours.run)
     yield Task("definitions in force", money.require_publishing().follow)
     yield Task("links in the ledger", partial(follow_links, money.ledger, registry), lease="ledger")
-    yield alone("insights", lambda: _inspect(operators))
+    yield leased_task("insights", lambda: _run_inspector(operators))
     if money.statement_puller is not None:
-        yield alone("statements", partial(_pull, money.statement_puller, assembler))
+        yield leased_task("statements", partial(_run_statement_puller, money.statement_puller, assembler))
     if money.enforcer_reader is not None:
-        yield alone("enforcers", partial(_read_enforcers, money.enforcer_reader, assembler))
+        yield leased_task("enforcers", partial(_run_enforcer_reader, money.enforcer_reader, assembler))
     if money.biller is not None:
-        yield alone("billed money", partial(bill, money.biller, registry.statements))
+        yield leased_task("billed money", partial(run_biller, money.biller, registry.statements))
     if money.row_book is not None:
         prices = assembler.config.container.price
-        yield alone(
+        yield leased_task(
             "rows of connections", partial(keep_rows, money.row_book, registry.connections_in_costs, prices)
         )
-    yield alone("scheduled reports", lambda: _report(operators))
-    yield alone("recommendations", lambda: _advise(operators))
+    yield leased_task("scheduled reports", lambda: _run_report_sender(operators))
+    yield leased_task("recommendations", lambda: _run_adviser(operators))
     if assembler.notifier is not None:
-        yield alone("notifications", assembler.notifier.run)
-    yield alone("publish jobs", money.require_publishing().run)
-    yield alone("devices", assembler.devices.run)
-    yield alone("states of devices", assembler.devices.follow_states)
+        yield leased_task("notifications", assembler.notifier.run)
+    yield leased_task("publish jobs", money.require_publishing().run)
+    yield leased_task("devices", assembler.devices.run)
+    yield leased_task("states of devices", assembler.devices.follow_states)
 
 
-async def _inspect(operators: OperatorServices) -> None:
+async def _run_inspector(operators: OperatorServices) -> None:
     """Run the detectors repeatedly. They are imported for their first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
     insights = await imported("gateway.operations.money.insights")
@@ -146,7 +146,7 @@ async def _follow_erasures(assembler: Assembler) -> None:
     await erasing.run_erasures(assembler.storage, assembler.clock, revoked_by(""))
 
 
-async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
+async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) -> None:
     """Count records of the log that the ledger missed."""
     mending = await imported("spool.ledger.comparing")
     storage = assembler.storage
@@ -156,30 +156,30 @@ async def _mend(assembler: Assembler, operators: OperatorServices) -> None:
     ).run()
 
 
-async def _report(operators: OperatorServices) -> None:
+async def _run_report_sender(operators: OperatorServices) -> None:
     """Wait until a scheduled report exists. Then send scheduled reports when they are due."""
-    await until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
+    await wait_until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
     reports = await imported("gateway.operations.money.costs.scheduled_reports")
     await reports.sender(operators).run()
 
 
-async def _advise(operators: OperatorServices) -> None:
+async def _run_adviser(operators: OperatorServices) -> None:
     """Look for savings repeatedly. The service is imported for its first run."""
     await asyncio.sleep(FIRST_ADVICE_S)
     await imported("gateway.money.recommendations.adviser")
     await operators.money.require_adviser().run()
 
 
-async def _pull(puller: Once[StatementPuller], assembler: Assembler) -> None:
+async def _run_statement_puller(puller: Once[StatementPuller], assembler: Assembler) -> None:
     """Wait until the configuration names a provider. Then fetch the provider bills that are due."""
-    await until(lambda: bool(assembler.config.reconciliation.pull))
+    await wait_until(lambda: bool(assembler.config.reconciliation.pull))
     await imported("gateway.service.assembly.statements")
     await puller().run()
 
 
-async def _read_enforcers(reader: Once[EnforcerReader], assembler: Assembler) -> None:
+async def _run_enforcer_reader(reader: Once[EnforcerReader], assembler: Assembler) -> None:
     """Wait until the configuration names an enforcer. Then read the limits that are due."""
-    await until(lambda: bool(assembler.config.enforcers))
+    await wait_until(lambda: bool(assembler.config.enforcers))
     await imported("gateway.service.assembly.enforcers")
     await reader().run()
 
@@ -197,7 +197,7 @@ async def _retain_files(files: ContainerFiles, assembler: Assembler) -> None:
         await asyncio.sleep(RETAIN_EVERY_S)
 
 
-async def _retain(log: Log, connections: BillingConnections) -> None:
+async def _run_retention(log: Log, connections: BillingConnections) -> None:
     while True:
         await log.retain()
         await connections.delete_old_months()
@@ -224,7 +224,7 @@ def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
     return Once(make)
 
 
-async def learn(memory: Once[SpanMemory], activity: Callable[[], Awaitable[None]]) -> None:
+async def learn_spans(memory: Once[SpanMemory], activity: Callable[[], Awaitable[None]]) -> None:
     """
     Learn one kind of span at a time, in steps so short that they do not delay requests. `activity` waits while there
     are no requests.

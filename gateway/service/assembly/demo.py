@@ -81,13 +81,17 @@ async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clo
     """Send the heartbeats of the demo's laptops while the server runs."""
     while True:
         for id in note.laptops:
-            devices.table.change_soon(id, lambda device: _heard(device, clock.now(), sends_calls=True))
+            devices.table.change_soon(
+                id, lambda device: _device_seen_now(device, clock.now(), sends_calls=True)
+            )
         for id in note.losing_laptops:
-            devices.table.change_soon(id, lambda device: _heard(device, clock.now(), sends_calls=False))
+            devices.table.change_soon(
+                id, lambda device: _device_seen_now(device, clock.now(), sends_calls=False)
+            )
         await asyncio.sleep(devices.interval_s)
 
 
-def _heard(device: Device, now: float, *, sends_calls: bool) -> Device:
+def _device_seen_now(device: Device, now: float, *, sends_calls: bool) -> Device:
     if device.state != ENROLLED:
         return device
     heard = replace(device, last_seen=now, last_heartbeat=now)

@@ -25,7 +25,7 @@ from gateway.core.first_use import Once
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget
 from gateway.money.budgets.evaluator import BudgetEvaluator
 from gateway.money.budgets.periods import period_at
-from gateway.service.assembly.statements import NOT_FOUND, waits_s, written
+from gateway.service.assembly.statements import NOT_FOUND, key_texts, waits_s
 from spool.clock import Clock
 from spool.ledger.ledger import Ledger
 from spool.record import CURRENCY
@@ -35,18 +35,18 @@ from spool.registry.registry import Registry
 def enforcer_reader(
     registry: Registry, clock: Clock, config: Callable[[], Config], stack: AsyncExitStack
 ) -> EnforcerReader:
-    fetch = _fetch(clock, config, stack)
+    fetch = _build_fetch(clock, config, stack)
     return EnforcerReader(registry.enforcers, clock, lambda: config().enforcers, fetch)
 
 
 async def tried_keys(config: Config, clock: Clock) -> Mapping[str, str]:
     """Send one request with the key of each enforcer. Return why it failed, or "", by name."""
     async with AsyncExitStack() as stack:
-        fetch = _fetch(clock, lambda: config, stack)
-        return {enforcer.name: await _tried(enforcer, fetch) for enforcer in config.enforcers}
+        fetch = _build_fetch(clock, lambda: config, stack)
+        return {enforcer.name: await _key_problem(enforcer, fetch) for enforcer in config.enforcers}
 
 
-async def _tried(enforcer: EnforcerSettings, fetch: FetchLimits) -> str:
+async def _key_problem(enforcer: EnforcerSettings, fetch: FetchLimits) -> str:
     try:
         await get_json(enforcer, TYPES[enforcer.type].test, fetch)
     except PullFailed as error:
@@ -54,7 +54,7 @@ async def _tried(enforcer: EnforcerSettings, fetch: FetchLimits) -> str:
     return ""
 
 
-def _fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitStack) -> FetchLimits:
+def _build_fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitStack) -> FetchLimits:
     client = Client(ClientSettings(compression="none", timeout_s=0, check=check_reach), clock=clock)
     stack.push_async_callback(client.close)
 
@@ -75,7 +75,7 @@ def _fetch(clock: Clock, config: Callable[[], Config], stack: AsyncExitStack) ->
                     content_type="application/json",
                     headers=headers(key),
                     max_answer_bytes=settings.max_page_bytes + 1,
-                    secrets=written(key, headers(key)),
+                    secrets=key_texts(key, headers(key)),
                 )
         except TimeoutError as error:
             message = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
@@ -124,7 +124,7 @@ def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
     found = []
     for budget in registry.table(BudgetTable).all():
         view = registry.views.find(budget.view_id)
-        amount = _amount(budget, now)
+        amount = _current_amount(budget, now)
         is_plain = (budget.measure, budget.currency, budget.time_zone) == (COST, CURRENCY, "UTC")
         if view is None or view.exclude or amount is None or not is_plain or budget.arranged:
             continue
@@ -140,7 +140,7 @@ def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
     return found
 
 
-def _amount(budget: SpendBudget, now: float) -> Decimal | None:
+def _current_amount(budget: SpendBudget, now: float) -> Decimal | None:
     """Return the amount of the running period, or None if there is none."""
     planned = budget.amount(period_at(now, budget.granularity, UTC).first_day)
     return Decimal(planned) if planned else None

@@ -60,7 +60,7 @@ def limits(
     ]
 
 
-async def shares(
+async def nearly_used_shares(
     config: Config,
     devices: Iterable[Device],
     storage: Storage,

@@ -154,7 +154,7 @@ def row_book(
     return Once(make)
 
 
-async def bill(biller: Once[Biller], statements: Statements) -> None:
+async def run_biller(biller: Once[Biller], statements: Statements) -> None:
     """Wait until a provider bill exists. Then spread bills over the calls."""
     while True:
         try:
@@ -178,7 +178,7 @@ async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Seque
     await book().run()
 
 
-async def until(configured: Callable[[], bool]) -> None:
+async def wait_until(configured: Callable[[], bool]) -> None:
     """Wait until `configured` returns True, for example after a reload."""
     while not configured():  # noqa: ASYNC110 - a reload may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
@@ -196,7 +196,7 @@ def _statement_sources(
         log=storage.log,
         prices=lambda: installed_prices(config(), storage.registry),
         statements=statements,
-        owners=lambda: [_owner(owner) for owner in config().reconciliation.owner],
+        owners=lambda: [_matching_owner(owner) for owner in config().reconciliation.owner],
         tolerance=lambda: Tolerance(
             money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
         ),
@@ -205,7 +205,7 @@ def _statement_sources(
     )
 
 
-def _owner(key_owner: KeyOwner) -> Owner:
+def _matching_owner(key_owner: KeyOwner) -> Owner:
     from gateway.bills.reconciliation.matching import Owner
     from spool import providers
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gateway.monitoring.spend import SpendSeries
 
 
-def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> Health:
+def build_health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> Health:
     registry = parts.storage.registry
     return Health(
         parts.storage.log,
@@ -45,7 +45,7 @@ def health(parts: Assembler, receivers: ReceiverServices, routes: Forwarder) -> 
     )
 
 
-def exposition(
+def build_exposition(
     parts: Assembler,
     metrics: Metrics,
     receivers: ReceiverServices,
@@ -59,7 +59,7 @@ def exposition(
     devices = parts.devices
     installation = public_id(storage.secret)
 
-    async def snapshot() -> Snapshot:
+    async def take_snapshot() -> Snapshot:
         stats = await storage.log.stats()
         step_s, held_s = clock_doubts(parts.clock)
         channels = await parts.channel_states()
@@ -84,13 +84,15 @@ def exposition(
             clusters=parts.clusters.counts(),
             waiting_files=await storage.container_files.waiting_files(),
             failed_attempts=receivers.access.failed_attempts,
-            budgets=_standing(budgets.made) if shows_costs and budgets and budgets.made else (),
-            reconciled=_reconciled(reconciler.made) if shows_costs and reconciler and reconciler.made else (),
+            budgets=_budget_gauges(budgets.made) if shows_costs and budgets and budgets.made else (),
+            reconciled=_reconciled_ratios(reconciler.made)
+            if shows_costs and reconciler and reconciler.made
+            else (),
             insights=await storage.registry.insights.open_counts() if storage.registry else {},
             spend=spend.counts if shows_costs and spend else None,
             lakes=await lake_states(parts.config, storage),
-            senders=await _senders(parts, receivers),
-            keys=await _keys(parts, receivers),
+            senders=await _sender_gauges(parts, receivers),
+            keys=await _key_gauges(parts, receivers),
             certificates={end.setting: end.ends_at or 0.0 for end in await certificates()},
             limits=[
                 *limits(
@@ -110,20 +112,20 @@ def exposition(
                     parts.operator_connections.count,
                 ),
                 Limit("server.max_event_streams", parts.event_streams.limit, parts.event_streams.count),
-                *_names(spend, parts.config.server.metrics_names),
+                *_name_limits(spend, parts.config.server.metrics_names),
             ],
             shares=await parts.shares(),
             channels=channels,
-            unheard_budgets=_unheard(parts, channels),
-            scheduled_reports=_scheduled(parts, channels),
+            unheard_budgets=_count_unheard_budgets(parts, channels),
+            scheduled_reports=_count_reports_by_state(parts, channels),
             senders_pushed_out=parts.shadows.pushed_out if parts.shadows else 0,
             now=parts.clock.now(),
         )
 
-    return Exposition(metrics, snapshot, parts.clock.monotonic)
+    return Exposition(metrics, take_snapshot, parts.clock.monotonic)
 
 
-def spend(parts: Assembler) -> SpendSeries | None:
+def build_spend_series(parts: Assembler) -> SpendSeries | None:
     """Return the reader of cost and tokens, if `/metrics` shows them."""
     top = parts.config.server.metrics_names
     if not top:
@@ -133,11 +135,11 @@ def spend(parts: Assembler) -> SpendSeries | None:
     return SpendSeries(parts.storage.ledger, parts.clock, top=top)
 
 
-def _names(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
+def _name_limits(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
     return [Limit("server.metrics_names", allowed, spend.counts.named)] if spend else []
 
 
-async def _senders(parts: Assembler, receivers: ReceiverServices) -> SenderGauges | None:
+async def _sender_gauges(parts: Assembler, receivers: ReceiverServices) -> SenderGauges | None:
     if parts.sender_hours is None:
         return None
     from gateway.money.insights.rhythms import gauges
@@ -146,7 +148,7 @@ async def _senders(parts: Assembler, receivers: ReceiverServices) -> SenderGauge
     return await asyncio.to_thread(gauges, hours, receivers.access.keys(), now=parts.clock.now())
 
 
-async def _keys(parts: Assembler, receivers: ReceiverServices) -> KeyGauges | None:
+async def _key_gauges(parts: Assembler, receivers: ReceiverServices) -> KeyGauges | None:
     if parts.storage.registry is None:
         return None
     from gateway.money.insights.key_troubles import key_gauges
@@ -157,7 +159,7 @@ async def _keys(parts: Assembler, receivers: ReceiverServices) -> KeyGauges | No
     return key_gauges(access.keys(), tries, now=parts.clock.now(), most=MOST_SHOWN)
 
 
-def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
+def _budget_gauges(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
     if not budgets.figures:
         return ()
     from gateway.money.budgets.evaluator import gauges
@@ -165,7 +167,7 @@ def _standing(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
     return [*gauges(budgets.figures.values())]
 
 
-def _unheard(parts: Assembler, channels: Sequence[ChannelState]) -> int:
+def _count_unheard_budgets(parts: Assembler, channels: Sequence[ChannelState]) -> int:
     registry = parts.storage.registry
     if registry is None or not (budgets := registry.table(BudgetTable).all()):
         return 0
@@ -174,14 +176,14 @@ def _unheard(parts: Assembler, channels: Sequence[ChannelState]) -> int:
     return count_unheard(budgets, {view.id: view for view in registry.views.all()}, channels)
 
 
-def _scheduled(parts: Assembler, channels: Sequence[ChannelState]) -> Mapping[str, int]:
+def _count_reports_by_state(parts: Assembler, channels: Sequence[ChannelState]) -> Mapping[str, int]:
     registry = parts.storage.registry
     reports = () if registry is None else registry.table(ScheduledReportTable).all()
     by_state = Counter(state_of_report(report, channels) for report in reports)
     return {state: by_state[state] for state in REPORT_STATES}
 
 
-def _reconciled(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
+def _reconciled_ratios(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
     from gateway.bills.reconciliation.reconciler import gauges
 
     return [*gauges(reconciler.newest.values())]

@@ -103,7 +103,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
         wake=lambda route: storage.leases.wake_tasks(lease_name(route)),
         syncs=routes.sync_states,
         destination_types=lambda: {each.name: each.type for each in parts.config.destinations},
-        events_sent_as=lambda type: _sent_as(parts.upstream(), type),
+        events_sent_as=lambda type: _forwarded_form(parts.upstream(), type),
         is_unmapped=parts.is_unmapped,
         event_amount=parts.amount_of,
         map_event=parts.map_event,
@@ -126,7 +126,7 @@ def spool_services(parts: Assembler, routes: Forwarder) -> SpoolServices:
     )
 
 
-def _sent_as(upstream: UpstreamSettings, type: str) -> str | None:
+def _forwarded_form(upstream: UpstreamSettings, type: str) -> str | None:
     from exporters.service.events import (
         forwarded_form,  # imported late, because the start does not need this module
     )
@@ -304,7 +304,7 @@ def demo_month(
     """
 
     @asynccontextmanager
-    async def opened(folder: Path) -> AsyncIterator[OperatorServices]:
+    async def open_month(folder: Path) -> AsyncIterator[OperatorServices]:
         config = Config(data_dir=folder, spool=SpoolSettings(hold=0.0))
         async with (
             open_storage(config, clock=parts.clock) as storage,
@@ -317,7 +317,7 @@ def demo_month(
     def make() -> DemoMonth[OperatorServices]:
         from gateway.operations.holders.demo_month import DemoMonth
 
-        month = DemoMonth(parts.config.data_dir, opened, "gateway.service.demo.filling")
+        month = DemoMonth(parts.config.data_dir, open_month, "gateway.service.demo.filling")
         parts.stack.push_async_callback(month.close)
         return month
 

@@ -54,7 +54,7 @@ from gateway.operations.records.event_mappings import NewEventMapping, mappings
 from gateway.operations.services import Background
 from gateway.people.authentication.access import Access, Bearer
 from gateway.service.assembly.demo import planted_channels
-from gateway.service.assembly.limits import shares
+from gateway.service.assembly.limits import nearly_used_shares
 from gateway.service.assembly.prices import installed_prices
 from gateway.service.demo.note import read_note
 from spool.billing import BILLING_DROPS, BILLING_HOURS
@@ -383,7 +383,7 @@ class Assembler:
         """Return the keys that use nearly all of their share of a common limit."""
         waiting = {of: held() for of, held in self.waiting}
         senders = self.shadows.held if self.shadows is not None else {}
-        return await shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
+        return await nearly_used_shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
 
     def amount_of(self, event: UsageEvent) -> Decimal | None:
         from exporters.service.events import amount_of as event_amount

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.first_use import imported
 from gateway.devices.states import revoked_by
-from gateway.service.assembly.money import until
+from gateway.service.assembly.money import wait_until
 from gateway.service.assembly.parts import Assembler
 from spool.installation import public_id
 from spool.registry.operators import Actor
@@ -29,25 +29,25 @@ class PeopleLink:
         self._registry = registry
         self._is_agent = is_agent
         self.above: PeopleAbove | None = None
-        if self._upstream() is not None:
-            self._open()
+        if self._tollhouse_above() is not None:
+            self._open_link()
 
-    def _upstream(self) -> UpstreamSettings | None:
+    def _tollhouse_above(self) -> UpstreamSettings | None:
         upstream = self._assembler.config.upstream
         is_tollhouse = self._is_agent or upstream.kind == "tollhouse"
         return upstream if is_tollhouse and upstream.base_url else None
 
-    def _open(self) -> PeopleAbove:
+    def _open_link(self) -> PeopleAbove:
         from exporters.service.people_above import PeopleAbove
 
         assembler = self._assembler
         self.above = PeopleAbove(
             self._registry.people,
             self._registry.persons,
-            upstream=self._upstream,
+            upstream=self._tollhouse_above,
             clock=assembler.clock,
             installation=public_id(assembler.storage.secret),
-            erase=self._erase,
+            erase=self._erase_person,
         )
         return self.above
 
@@ -55,12 +55,12 @@ class PeopleLink:
         return self.above is None or await self.above.pass_on(keys, addresses)
 
     async def run(self) -> None:
-        await until(lambda: self._upstream() is not None)
-        above = self.above or self._open()
+        await wait_until(lambda: self._tollhouse_above() is not None)
+        above = self.above or self._open_link()
         orders = partial(self._assembler.storage.leases.run, "erasures above", above.follow_erasures)
         await asyncio.gather(above.tell_addresses(), orders())
 
-    async def _erase(self, order: Erasure) -> None:
+    async def _erase_person(self, order: Erasure) -> None:
         erasing = await imported("spool.erasing")
         await erasing.erase(
             self._assembler.storage, order, revoked=revoked_by(""), actor=Actor("the Tollhouse above", "")

@@ -31,7 +31,7 @@ from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.services import OperatorServices
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.assembly.parts import Assembler, price_book
-from gateway.service.assembly.routes import route_configs, syncs_of
+from gateway.service.assembly.routes import build_syncs, route_configs
 from gateway.service.assembly.storage import apply_privacy, ledger_rates
 from spool.errors import SpoolError
 from spool.registry.operators import Actor
@@ -72,38 +72,38 @@ class Reload:
         problem. In that case, nothing has changed.
         """
         async with self.assembler.routing:
-            return await self._apply(running, read, certificate, actor)
+            return await self._apply_configuration(running, read, certificate, actor)
 
-    async def _apply(
+    async def _apply_configuration(
         self, running: Config, read: Callable[[], Config], certificate: Certificate | None, actor: Actor
     ) -> tuple[Config, Reloaded]:
         try:
             new = await asyncio.to_thread(read)
             config_change = change(running, new)
-            prepared = await self._prepare(config_change.config, new)
+            prepared = await self._prepare_parts(config_change.config, new)
         except ConfigError as error:
             _log.error(
                 "the new configuration is invalid and was not applied",
                 extra={"action": "reload_refused", "problems": error.problems},
             )
-            await self._audit(actor, "configuration.refused", {"problems": len(error.problems)})
+            await self._note_in_audit_log(actor, "configuration.refused", {"problems": len(error.problems)})
             raise
-        changed = [*config_change.changed, *self._renewed(prepared)]
+        changed = [*config_change.changed, *self._renewed_files(prepared)]
         if changed or config_change.needs_restart:
             details = {"changed": changed, "needs_restart": list(config_change.needs_restart)}
-            await self._audit(actor, "configuration.reload", details)
+            await self._note_in_audit_log(actor, "configuration.reload", details)
         try:
-            await self._exchange(running, config_change.config, prepared)
+            await self._exchange_parts(running, config_change.config, prepared)
         except SpoolError:
-            await self._audit(actor, "configuration.reload.failed", {})
+            await self._note_in_audit_log(actor, "configuration.reload.failed", {})
             raise
         if certificate is not None and certificate.configure(config_change.config.server):
             changed.append("the certificate")
-        return config_change.config, self._told(
-            config_change, changed, await self._problems(config_change.config)
+        return config_change.config, self._build_and_log_outcome(
+            config_change, changed, await self._secret_problems(config_change.config)
         )
 
-    async def _problems(self, config: Config) -> list[str]:
+    async def _secret_problems(self, config: Config) -> list[str]:
         """
         List the problems of secrets that `tollhouse check` also reports. They do not prevent the reload,
         because only the affected receiver waits.
@@ -120,11 +120,11 @@ class Reload:
         problems = await asyncio.to_thread(lambda: list(secret_problems(config)))
         return [*problems, *await channel_problems(config)]
 
-    async def _prepare(self, config: Config, new: Config) -> _Prepared:
+    async def _prepare_parts(self, config: Config, new: Config) -> _Prepared:
         # `config` is checked and not `new`, because some of its settings keep their running value
         problems: list[str] = list(problems_of(config))
 
-        def attempt(make: Callable[[], T]) -> T | None:
+        def make_or_note_problem(make: Callable[[], T]) -> T | None:
             try:
                 return make()
             except ConfigError as error:
@@ -134,21 +134,23 @@ class Reload:
             return None
 
         key_file = config.server.api_key_file
-        prices = await asyncio.to_thread(attempt, lambda: price_book(config, self.assembler.storage.registry))
+        prices = await asyncio.to_thread(
+            make_or_note_problem, lambda: price_book(config, self.assembler.storage.registry)
+        )
         prepared = _Prepared(
             prices=prices,
-            legacy=attempt(lambda: LegacyKey(key_file) if key_file else None),
-            signing=attempt(lambda: signing_secret(config.sources)),
-            routes=None if problems else attempt(lambda: route_configs(self.assembler, config)),
+            legacy=make_or_note_problem(lambda: LegacyKey(key_file) if key_file else None),
+            signing=make_or_note_problem(lambda: signing_secret(config.sources)),
+            routes=None if problems else make_or_note_problem(lambda: route_configs(self.assembler, config)),
         )
         # The certificate is checked even if the change needs a restart, because with a bad certificate the
         # restart would fail.
-        attempt(lambda: Certificate.of(new.server))
+        make_or_note_problem(lambda: Certificate.of(new.server))
         if problems:
             raise ConfigError(problems)
         return prepared
 
-    def _renewed(self, prepared: _Prepared) -> list[str]:
+    def _renewed_files(self, prepared: _Prepared) -> list[str]:
         """List the settings whose file has new content."""
         renewed = []
         if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
@@ -157,13 +159,13 @@ class Reload:
             renewed.append("the key of server.api_key_file")
         return renewed
 
-    async def _exchange(self, running: Config, config: Config, prepared: _Prepared) -> None:
+    async def _exchange_parts(self, running: Config, config: Config, prepared: _Prepared) -> None:
         assert prepared.prices is not None
         assert prepared.routes is not None
         billing, syncs = None, None
         if config.upstream != running.upstream:
             billing = self.assembler.billing_sync(config)
-            syncs = [] if self.is_agent else syncs_of(self.assembler, config, billing)
+            syncs = [] if self.is_agent else build_syncs(self.assembler, config, billing)
         await self.routes.configure(prepared.routes, syncs)  # no later step of a reload can fail
         self.assembler.config = config
         self.attribution.configure(config)
@@ -198,12 +200,14 @@ class Reload:
         if config.log != running.log:
             logs.configure(config.log.level, lines_per_minute=config.log.lines_per_minute)
 
-    async def _audit(self, actor: Actor, action: str, after: Mapping[str, object]) -> None:
+    async def _note_in_audit_log(self, actor: Actor, action: str, after: Mapping[str, object]) -> None:
         registry = self.operators.installation.registry
         if registry is not None:
             await registry.note_change(actor, action, "configuration", after=after)
 
-    def _told(self, config_change: ConfigChange, changed: list[str], problems: list[str]) -> Reloaded:
+    def _build_and_log_outcome(
+        self, config_change: ConfigChange, changed: list[str], problems: list[str]
+    ) -> Reloaded:
         outcome = Reloaded(
             changed=tuple(changed), needs_restart=config_change.needs_restart, problems=tuple(problems)
         )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spool.ledger.repricing import SumLine, TokenSum
 
 
-def syncs_of(parts: Assembler, config: Config, billing: BillingSync) -> list[Sync]:
+def build_syncs(parts: Assembler, config: Config, billing: BillingSync) -> list[Sync]:
     upstream = config.upstream
     if not upstream.base_url:
         return []

@@ -32,11 +32,11 @@ from gateway.people.authentication.access import Bearer
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import (
     Task,
-    alone,
-    background_of,
-    of_a_gateway,
-    of_every_server,
+    leased_task,
     span_memory,
+    tasks_by_name,
+    tasks_of_every_server,
+    tasks_of_gateway,
 )
 from gateway.service.assembly.demo import report_as_laptops
 from gateway.service.assembly.money import device_verdicts
@@ -44,7 +44,7 @@ from gateway.service.assembly.operators import demo_month, load_allocation, oper
 from gateway.service.assembly.parts import Assembler, follow_own_prices
 from gateway.service.assembly.people_above import PeopleLink
 from gateway.service.assembly.reload import Reload
-from gateway.service.assembly.routes import follow_event_mappings, start_routes, syncs_of
+from gateway.service.assembly.routes import build_syncs, follow_event_mappings, start_routes
 from gateway.service.assembly.storage import open_storage
 from spool.clock import Clock
 from spool.errors import SpoolDamaged
@@ -77,7 +77,7 @@ async def open_services(
     to the metrics. Raises ConfigError for an error in a file that the configuration names. Raises
     SpoolDamaged if damage was found. The damage is remembered, so the next opening salvages what is readable.
     """
-    metrics = Metrics(_named_sources)
+    metrics = Metrics(_all_source_names)
     late_reports = LateReportCounter(clock)
     observers = Observers([metrics, late_reports, *([observer] if observer else [])])
     is_agent = local is not None
@@ -99,7 +99,7 @@ async def open_services(
                 )
             assembler.late_reports = KeptLateReports(late_reports, storage.registry.late_reports)
         try:
-            services = await _assemble(assembler, config, metrics, local, version=version, urls=urls)
+            services = await _assemble_services(assembler, config, metrics, local, version=version, urls=urls)
         except ConfigError:
             raise
         except Exception as error:
@@ -125,7 +125,7 @@ def compiled_module(config: Config, metrics: Metrics) -> NativeUse:
     return native
 
 
-async def _assemble(
+async def _assemble_services(
     assembler: Assembler,
     config: Config,
     metrics: Metrics,
@@ -151,14 +151,14 @@ async def _assemble(
     receivers = assembler.receiver_services(access, window, metrics)
     billing = assembler.billing_sync(config)
     # An agent sends no table of devices, because it reports its own device (exporters.device_reporter).
-    routes = await start_routes(assembler, [] if is_agent else syncs_of(assembler, config, billing))
+    routes = await start_routes(assembler, [] if is_agent else build_syncs(assembler, config, billing))
     operators = operator_services(assembler, access, billing, routes, version=version, urls=urls)
     await load_allocation(operators)
     if not (is_agent or storage.is_shared):
         operators.installation.demo = demo_month(assembler, version=version, urls=urls)
     publisher = assembler.publisher(deposits)
-    spend = None if is_agent else monitoring.spend(assembler)
-    exposition = monitoring.exposition(
+    spend = None if is_agent else monitoring.build_spend_series(assembler)
+    exposition = monitoring.build_exposition(
         assembler,
         metrics,
         receivers,
@@ -168,7 +168,7 @@ async def _assemble(
         spend,
         operators.installation.certificates,
     )
-    tasks = [*of_every_server(assembler, operators), alone("publisher", publisher.run)]
+    tasks = [*tasks_of_every_server(assembler, operators), leased_task("publisher", publisher.run)]
     relay = relay_to_nobody
     if storage.registry is not None:
         people_link = PeopleLink(assembler, storage.registry, is_agent=is_agent)
@@ -179,7 +179,7 @@ async def _assemble(
         )
         tasks.append(Task("own prices", partial(follow_own_prices, intake, assembler, storage.registry)))
     if not is_agent:
-        tasks += of_a_gateway(assembler, operators, metrics, receivers.turns)
+        tasks += tasks_of_gateway(assembler, operators, metrics, receivers.turns)
     if assembler.demo_note is not None:
         laptops = partial(report_as_laptops, assembler.demo_note, assembler.devices, assembler.clock)
         tasks.append(Task("laptops of the demo", laptops))
@@ -200,12 +200,14 @@ async def _assemble(
             own_verdicts=no_verdicts if is_agent else device_verdicts(assembler, operators.money.budgets),
             relay_addresses=relay,
         ),
-        status=StatusServices(health=monitoring.health(assembler, receivers, routes), exposition=exposition),
+        status=StatusServices(
+            health=monitoring.build_health(assembler, receivers, routes), exposition=exposition
+        ),
         operators=operators,
         background={
             "routes": routes.wait_for_failure,
             **intake_tasks,
-            **background_of(tasks, storage.leases),
+            **tasks_by_name(tasks, storage.leases),
         },
         reload=Reload(
             assembler=assembler,
@@ -235,7 +237,7 @@ async def _start_gateway(assembler: Assembler, metrics: Metrics) -> None:
         assembler.memory = span_memory(native, metrics)
 
 
-def _named_sources() -> set[str]:
+def _all_source_names() -> set[str]:
     """
     Return every source that a format or a product names, without importing the readers. A thread may still
     import them when the first commit arrives.

@@ -62,7 +62,7 @@ def statement_puller(
                     content_type="application/json",
                     headers=headers(key),
                     max_answer_bytes=settings.max_page_bytes + 1,
-                    secrets=written(key, headers(key)),
+                    secrets=key_texts(key, headers(key)),
                 )
         except TimeoutError as error:
             message = f"no response within {settings.pull_timeout:g} s (reconciliation.pull_timeout)"
@@ -94,7 +94,7 @@ def statement_puller(
     )
 
 
-def written(key: str, headers: Mapping[str, str]) -> list[str]:
+def key_texts(key: str, headers: Mapping[str, str]) -> list[str]:
     """
     Return the key, and the text with the key that the request contains, because a provider may repeat either
     text in its response.

@@ -33,7 +33,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     """Add one example of each kind. `end` is the end of the month."""
     draft = ChannelDraft(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
     await registry.kept_channels.create(draft, None, lambda *_: "", most=MOST, actor=ACTOR)
-    await _budgets(registry, ledger, end)
+    await _add_budgets(registry, ledger, end)
     view = ViewDraft(name="All teams", filter={}, principal_dimension="team")
     shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     report = ScheduledReportDraft(name="Weekly costs", view_id=shown.id, channels=(CHANNEL,))
@@ -55,7 +55,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     await registry.connections.create(connection, most=MOST, actor=ACTOR)
 
 
-async def _budgets(registry: Registry, ledger: Ledger, end: int) -> None:
+async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
     until = end_of_hour(end)
     since = datetime.fromtimestamp(end, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"], measures=("cost",))

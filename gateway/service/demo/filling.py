@@ -38,14 +38,14 @@ from gateway.service.assembly.storage import open_storage
 from gateway.service.demo.examples import add_examples
 from gateway.service.demo.month import Month, Period, Report
 from gateway.service.demo.note import write_note
-from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, Plants, missed
+from gateway.service.demo.plants import EXAMPLES, FOUND_BY, PLANTS, Plants, missed_plants
 from gateway.service.demo.samples import (
     ACTOR,
     SENDER,
     SetClock,
     add_plan,
     add_samples,
-    note_of,
+    build_note,
     publish_definition,
 )
 from spool.clock import Clock, SystemClock
@@ -121,16 +121,16 @@ class Bills:
             for source in sources:
                 settled_until = end - SOURCES[source].settle_s
                 rows = (
-                    self._usage(source, provider)
+                    self._usage_rows(source, provider)
                     if source.endswith("usage")
-                    else self._costs(source, provider)
+                    else self._cost_rows(source, provider)
                 )
                 statement = Statement(
                     source=source,
                     account="",
                     start=start,
                     end=until,
-                    rows=tuple(_settled(row, settled_until) for row in rows if row.start < until),
+                    rows=tuple(_mark_settled(row, settled_until) for row in rows if row.start < until),
                     read_at=end,
                     settled_until=settled_until,
                     name="a made-up month",
@@ -157,7 +157,7 @@ class Bills:
                 )
             )
 
-    def _usage(self, source: str, provider: str) -> Iterator[StatementRow]:
+    def _usage_rows(self, source: str, provider: str) -> Iterator[StatementRow]:
         for use, tokens in self._tokens.items():
             if use.provider != provider:
                 continue
@@ -165,21 +165,21 @@ class Bills:
                 if kind == "request" and provider != OPENAI:  # Anthropic's report has no number of calls
                     continue
                 unit = REQUESTS if kind == "request" else TOKENS
-                yield _row(source, use, unit, kind, Decimal(amount), key=use.key, tier=use.tier)
+                yield _statement_row(source, use, unit, kind, Decimal(amount), key=use.key, tier=use.tier)
 
-    def _costs(self, source: str, provider: str) -> Iterator[StatementRow]:
+    def _cost_rows(self, source: str, provider: str) -> Iterator[StatementRow]:
         """Yield the costs by model and tier, and the cost of web searches by day."""
         of_day: dict[int, Decimal] = defaultdict(Decimal)
         for use, dollars in self._dollars.items():
             if use.provider == provider and dollars:
                 of_day[use.day] = EXACT.add(of_day[use.day], dollars)
-                yield _row(source, use, USD, "cost", dollars, tier=use.tier)
+                yield _statement_row(source, use, USD, "cost", dollars, tier=use.tier)
         for day, dollars in of_day.items() if provider == OPENAI else ():
             searches = (dollars * SEARCHES).quantize(CENT, rounding=ROUND_UP)
-            yield _row(source, _Use(day, provider, "", "", ""), USD, "web_search", searches)
+            yield _statement_row(source, _Use(day, provider, "", "", ""), USD, "web_search", searches)
 
 
-def _row(
+def _statement_row(
     source: str, use: _Use, unit: str, kind: str, amount: Decimal, *, key: str = "", tier: str = ""
 ) -> StatementRow:
     return StatementRow(
@@ -201,7 +201,7 @@ def _row(
     )
 
 
-def _settled(row: StatementRow, until: float) -> StatementRow:
+def _mark_settled(row: StatementRow, until: float) -> StatementRow:
     return msgspec.structs.replace(row, settled=row.end <= until)
 
 
@@ -238,7 +238,7 @@ async def fill(
         ledger = storage.ledger
         bills = Bills(book, plan.words)
         month = Month(period, seed=seed, plants=plan, prices=book, bill=bills.add)
-        await _send(storage, month, book, clock, progress)
+        await _send_month(storage, month, book, clock, progress)
         await add_samples(storage, registry, registry_clock, begin=period.begin, words=plan.words)
         await ledger.catch_up(storage.log)
         await ledger.tidy()
@@ -247,22 +247,22 @@ async def fill(
         if EXAMPLES in plan.words:
             await add_examples(registry, ledger, end=period.end)
         await bills.keep(registry.statements, begin=period.begin, end=period.end)
-        inspected = await _inspect(storage, registry, book, clock)
+        inspected = await _run_inspection(storage, registry, book, clock)
         sources = Sources(ledger=ledger, log=storage.log, prices=lambda: book, registry=registry)
         look = await Adviser(sources, registry.recommendations, clock).look()
-        await _comment(registry, plan.words)
-        write_note(directory, note_of(plan.words))
+        await _comment_on_insights(registry, plan.words)
+        write_note(directory, build_note(plan.words))
         terms = (await storage.log.books()).topics.get(AI_TELEMETRY, {})
         return Filled(
             records=terms.get("accepted", 0),
             duplicates=terms.get("duplicates", 0),
             inspected=inspected,
             look=look,
-            missed=missed(plants, await _titles(registry)),
+            missed=missed_plants(plants, await _titles_by_detector(registry)),
         )
 
 
-async def _comment(registry: Registry, words: frozenset[str]) -> None:
+async def _comment_on_insights(registry: Registry, words: frozenset[str]) -> None:
     """Comment on each insight with the planted problem that its detector should find."""
     texts = {FOUND_BY[word]: text for word, text in PLANTS.items() if word in words}
     for insight in await registry.insights.detector_insights():
@@ -271,7 +271,7 @@ async def _comment(registry: Registry, words: frozenset[str]) -> None:
             await registry.insights.add_comment(insight.id, f"Planted by the demo: {text}.", actor=ACTOR)
 
 
-async def _titles(registry: Registry) -> dict[str, list[str]]:
+async def _titles_by_detector(registry: Registry) -> dict[str, list[str]]:
     titles: dict[str, list[str]] = defaultdict(list)
     for insight in await registry.insights.detector_insights():
         titles[str(insight.finding).partition(":")[0]].append(insight.title)
@@ -296,7 +296,9 @@ async def _open_empty(
         yield storage, storage.registry
 
 
-async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock: Clock) -> InspectionReport:
+async def _run_inspection(
+    storage: Storage, registry: Registry, book: PriceBook, clock: Clock
+) -> InspectionReport:
     bills = StatementSources(
         ledger=storage.ledger, log=storage.log, prices=lambda: book, statements=registry.statements
     )
@@ -315,7 +317,7 @@ async def _inspect(storage: Storage, registry: Registry, book: PriceBook, clock:
     return await Inspector(sources, registry.insights, clock).inspect()
 
 
-async def _send(
+async def _send_month(
     storage: Storage,
     month: Month,
     book: PriceBook,
@@ -325,15 +327,15 @@ async def _send(
     intake = Intake(storage.log, attribution=Attribution(Config()), prices=book, shadows=Shadows(clock))
     bearer = Bearer(SENDER, frozenset({INGEST}))
     sent = 0
-    for _, reports in month.days():
+    for _, reports in month.iterate_days():
         for first in range(0, len(reports), BATCH):
             batch = reports[first : first + BATCH]
-            await intake.take(_outcome(batch), bearer)
+            await intake.take(_outcome_of_reports(batch), bearer)
             sent += len(batch)
             progress(sent)
 
 
-def _outcome(reports: Sequence[Report]) -> Outcome:
+def _outcome_of_reports(reports: Sequence[Report]) -> Outcome:
     outcome = Outcome(received=len(reports))
     for record, identity in reports:
         outcome.add(record, identity)

@@ -72,51 +72,53 @@ class Month:
         self._plants = plants
         self._prices = prices
         self._hours = {office: list(accumulate(OFFICE if office else ALWAYS)) for office in (True, False)}
-        weights = sum(_weight(day, workload) for day in self._day_starts() for workload in self._workloads())
+        weights = sum(
+            _share_on_day(day, workload) for day in self._day_starts() for workload in self._all_workloads()
+        )
         self._scale = period.records / weights
 
-    def days(self) -> Iterator[tuple[int, list[Report]]]:
+    def iterate_days(self) -> Iterator[tuple[int, list[Report]]]:
         """Yield the start of each day, with the day's reports. The last day ends now."""
         for day in self._day_starts():
             reports: list[Report] = []
-            for workload in self._workloads():
-                reports += filter(self._plants.is_reported, self._of_day(day, workload))
-            reports.sort(key=_time)
+            for workload in self._all_workloads():
+                reports += filter(self._plants.is_reported, self._day_reports(day, workload))
+            reports.sort(key=_start_time)
             yield day, reports
 
-    def _workloads(self) -> Sequence[Workload]:
+    def _all_workloads(self) -> Sequence[Workload]:
         return (*WORKLOADS, *self._plants.workloads)
 
     def _day_starts(self) -> range:
         return range(self._period.begin // DAY_S * DAY_S, self._period.end, DAY_S)
 
-    def _of_day(self, day: int, workload: Workload) -> Iterator[Report]:
-        expected = self._scale * _weight(day, workload) * self._plants.times(day, workload)
+    def _day_reports(self, day: int, workload: Workload) -> Iterator[Report]:
+        expected = self._scale * _share_on_day(day, workload) * self._plants.volume_factor(day, workload)
         remaining_calls = int(expected + self._random.random())
         while remaining_calls > 0:
             calls = 1
             if workload.turns > 1:
                 calls = min(remaining_calls, 1 + int(self._random.expovariate(1 / workload.turns)))
             remaining_calls -= calls
-            yield from self._session(day, workload, calls)
+            yield from self._session_reports(day, workload, calls)
 
-    def _session(self, day: int, workload: Workload, calls: int) -> Iterator[Report]:
+    def _session_reports(self, day: int, workload: Workload, calls: int) -> Iterator[Report]:
         """Yield a session, or a single call. The input of each turn includes the earlier turns."""
         rng = self._random
         hours = self._hours[workload.office]
-        hour = self._plants.hour(day, workload)
+        hour = self._plants.fixed_hour(day, workload)
         if hour is None:
             hour = rng.choices(range(24), cum_weights=hours)[0]
         at = (day + hour * 3600) * NS + rng.randrange(3600 * NS)
         number = rng.getrandbits(64) if workload.turns > 1 else None
         session = f"{workload.source}-{number:016x}" if number is not None else None
         user = rng.choice(workload.users) if workload.users else None
-        input_tokens = self._tokens(workload.input_tokens)
+        input_tokens = self._random_tokens(workload.input_tokens)
         cached_tokens = 0
         for place in range(calls):
             if not self._period.begin * NS <= at < self._period.end * NS:
                 return
-            output_tokens = self._tokens(workload.output_tokens)
+            output_tokens = self._random_tokens(workload.output_tokens)
             turn = Turn(
                 at=at,
                 input_tokens=input_tokens,
@@ -124,22 +126,22 @@ class Month:
                 cached_tokens=cached_tokens,
                 session=session,
                 user=user,
-                **(_work(number, place) if number is not None and workload.device else {}),
+                **(_work_fields(number, place) if number is not None and workload.device else {}),
             )
-            yield from self._reports(day, workload, turn)
+            yield from self._turn_reports(day, workload, turn)
             cached_tokens = input_tokens
-            input_tokens += output_tokens + self._tokens(max(80, workload.input_tokens // 30))
+            input_tokens += output_tokens + self._random_tokens(max(80, workload.input_tokens // 30))
             at += rng.randrange(15 * NS, 90 * NS)
 
-    def _reports(self, day: int, workload: Workload, turn: Turn) -> Iterator[Report]:
-        call = self._call(workload, turn)
-        call = self._plants.apply(day, workload, call)
+    def _turn_reports(self, day: int, workload: Workload, turn: Turn) -> Iterator[Report]:
+        call = self._invent_call(workload, turn)
+        call = self._plants.apply_plant(day, workload, call)
         self._bill(call)
-        call.cost = self._reported(workload, call)
-        yield self._identified(workload, call)
+        call.cost = self._reported_cost(workload, call)
+        yield self._report_with_identity(workload, call)
         if self._random.random() < REPEATS:
-            yield self._identified(workload, msgspec.structs.replace(call))
-        twin = self._plants.twin(day, workload, call)
+            yield self._report_with_identity(workload, msgspec.structs.replace(call))
+        twin = self._plants.twin_report(day, workload, call)
         if twin is not None:
             # if the sources are equal, the twin is another call and not a second report of the same call
             if twin.source == call.source:
@@ -147,9 +149,9 @@ class Month:
             twin.span_id = f"{self._random.getrandbits(64):016x}"
             yield twin, call_identity(twin, span=True)
         if workload.source == "claude_code":
-            yield from self._counters(call)
+            yield from self._counter_reports(call)
 
-    def _call(self, workload: Workload, turn: Turn) -> Inference:
+    def _invent_call(self, workload: Workload, turn: Turn) -> Inference:
         rng = self._random
         took = int((0.4 + 0.012 * turn.output_tokens) * NS * rng.lognormvariate(0, 0.4))
         call = Inference(
@@ -185,22 +187,22 @@ class Month:
                 call.cache_write_tokens = turn.input_tokens - call.cache_read_tokens
         return call
 
-    def _reported(self, workload: Workload, call: Inference) -> str | None:
+    def _reported_cost(self, workload: Workload, call: Inference) -> str | None:
         """Return the estimate as the reported cost if the source knows prices. Planted errors change it."""
         if not workload.reports or call.status != "ok":
             return None
         cost = self._prices.estimate(call)
         if cost is None:
             return None
-        factor = self._plants.overcharge(workload, call)
+        factor = self._plants.overcharge_factor(workload, call)
         return cost if factor == 1 else f"{Decimal(cost) * factor:f}"
 
-    def _identified(self, workload: Workload, call: Inference) -> Report:
+    def _report_with_identity(self, workload: Workload, call: Inference) -> Report:
         if call.status == "error" or not workload.response_ids:
             return call, call_identity(call, span=True)
         return call, call_identity(call, response_id=call.request_id, own_id=call.request_id)
 
-    def _counters(self, call: Inference) -> Iterator[Report]:
+    def _counter_reports(self, call: Inference) -> Iterator[Report]:
         """
         Yield the metrics that coding assistants send next to their events. The intake recognizes them as
         repeats of the calls.
@@ -230,17 +232,17 @@ class Month:
                 )
                 yield metric, Identity(metric.id)
 
-    def _tokens(self, usual: int) -> int:
+    def _random_tokens(self, usual: int) -> int:
         return max(1, int(usual * math.exp(self._random.gauss(0, 0.35))))
 
 
-def _weight(day: int, workload: Workload) -> float:
+def _share_on_day(day: int, workload: Workload) -> float:
     """Return the share of a workload's calls that falls on a day. 1970-01-01 was a Thursday."""
     weekend = (day // DAY_S + 3) % 7 >= 5
     return workload.share * (WEEKEND[workload.office] if weekend else 1.0)
 
 
-def _work(session: int, place: int) -> dict[str, Any]:
+def _work_fields(session: int, place: int) -> dict[str, Any]:
     """
     Return the fields of a turn of an assistant that state its units of work. A third of the sessions states no pull
     request. From the third turn on, every second turn is of an agent that the session's agent started.
@@ -256,5 +258,5 @@ def _work(session: int, place: int) -> dict[str, Any]:
     }
 
 
-def _time(report: Report) -> int:
+def _start_time(report: Report) -> int:
     return report[0].start_time or 0

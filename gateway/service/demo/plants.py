@@ -31,7 +31,7 @@ LOSING_LAPTOP = f"laptop-{PEOPLE[0]}"  # the planted laptop that loses its calls
 STOPPED_SOURCE, STOPPED_S = "litellm", 6 * 3600  # the planted gateway that stopped, and since when
 
 
-def _planted(
+def _planted_workload(
     provider: str, model: str, service: str, input_tokens: int, output_tokens: int = 800, *, share: float = 12
 ) -> Workload:
     return Workload(
@@ -51,14 +51,16 @@ def _planted(
 # large enough to be reported, and other planted problems are still visible. Prices of tiers and batches apply
 # to these workloads on every day.
 SAVINGS = {
-    "unread-cache": _planted("anthropic", "claude-sonnet-5-5", "digests", 8_000, 370),
-    "priority-tier": _planted("openai", "gpt-6.1-terra", "checkout", 2_700, 220),
-    "regional-model": _planted("aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 16_000, 600),
-    "older-model": _planted("anthropic", "claude-sonnet-4-5", "minutes", 2_700, 220),
-    "large-input": _planted("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1.4),
-    "nightly-job": _planted("anthropic", "claude-fable-5-2", "catalogue", 400, 110),
-    "paid-retries": _planted("openai", "gpt-4.1", "imports", 7_000, 200),
-    "repeated-questions": _planted("openai", "gpt-4.1", "helpdesk", 6_200, 700),
+    "unread-cache": _planted_workload("anthropic", "claude-sonnet-5-5", "digests", 8_000, 370),
+    "priority-tier": _planted_workload("openai", "gpt-6.1-terra", "checkout", 2_700, 220),
+    "regional-model": _planted_workload(
+        "aws.bedrock", "us.anthropic.claude-sonnet-5-5", "contracts", 16_000, 600
+    ),
+    "older-model": _planted_workload("anthropic", "claude-sonnet-4-5", "minutes", 2_700, 220),
+    "large-input": _planted_workload("gcp.gemini", "gemini-2.5-pro", "audits", 150_000, share=1.4),
+    "nightly-job": _planted_workload("anthropic", "claude-fable-5-2", "catalogue", 400, 110),
+    "paid-retries": _planted_workload("openai", "gpt-4.1", "imports", 7_000, 200),
+    "repeated-questions": _planted_workload("openai", "gpt-4.1", "helpdesk", 6_200, 700),
 }
 NIGHT = 2  # hour of the day in which the nightly job makes its calls
 QUESTIONS = 3  # number of different questions that are repeated
@@ -113,7 +115,7 @@ FOUND_BY = {
 NAMED = {"spike": "search"}
 
 
-def missed(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
+def missed_plants(words: Collection[str], titles: Mapping[str, Collection[str]]) -> list[str]:
     """
     Return the words whose planted problem nothing found. `titles` has the titles of findings, by
     detector or type.
@@ -137,7 +139,7 @@ class LeastMonth:
     records: int = 1
     per_day: int = 0
 
-    def of(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
+    def needed_size(self, days: int, thinned: float = 1.0) -> tuple[int, int]:
         """
         Return the days and records that a month needs. `thinned` is the factor by which other planted
         problems raise the number of records.
@@ -173,8 +175,11 @@ MOST_DAYS = 30
 
 def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
     """Return the planted words that a month of this size cannot show, each with the size that it needs."""
-    total_weight = _weight(words)
-    needs = {word: LEAST.get(word, LeastMonth()).of(days, total_weight / _weight([word])) for word in words}
+    total_weight = _sum_of_shares(words)
+    needs = {
+        word: LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_of_shares([word]))
+        for word in words
+    }
     small = [
         f"{word} needs --days {least_days} --records {least_records} or more"
         for word, (least_days, least_records) in needs.items()
@@ -182,7 +187,9 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
     ]
     longer = max(1.0, days / MOST_DAYS)
     max_records = {
-        word: int(MOST[word] * longer * _weight([word]) / total_weight) for word in words if word in MOST
+        word: int(MOST[word] * longer * _sum_of_shares([word]) / total_weight)
+        for word in words
+        if word in MOST
     }
     return [
         *small,
@@ -196,20 +203,23 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
 
 def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
     """Return the days and records of the smallest month, of at least `days`, that shows all words."""
-    days = max((LEAST.get(word, LeastMonth()).of(days)[0] for word in words), default=days)
-    total_weight = _weight(words)
-    records = (LEAST.get(word, LeastMonth()).of(days, total_weight / _weight([word]))[1] for word in words)
+    days = max((LEAST.get(word, LeastMonth()).needed_size(days)[0] for word in words), default=days)
+    total_weight = _sum_of_shares(words)
+    records = (
+        LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_of_shares([word]))[1]
+        for word in words
+    )
     return days, max(records, default=1)
 
 
-def _weight(plant_names: Collection[str]) -> float:
+def _sum_of_shares(plant_names: Collection[str]) -> float:
     """
     Add up the shares of the usual workloads and of the added ones, which together divide the month's calls.
     """
-    return sum(workload.share for workload in (*WORKLOADS, *_added(plant_names)))
+    return sum(workload.share for workload in (*WORKLOADS, *_added_workloads(plant_names)))
 
 
-def _added(plant_names: Collection[str]) -> Sequence[Workload]:
+def _added_workloads(plant_names: Collection[str]) -> Sequence[Workload]:
     return tuple(workload for word, workload in ADDED.items() if word in plant_names)
 
 
@@ -265,13 +275,13 @@ class Plants:
         self._end = end
         self._today = end // DAY_S * DAY_S
         self._late = self._today - LATE_DAYS * DAY_S
-        self.workloads = _added(self.words)
+        self.workloads = _added_workloads(self.words)
 
-    def times(self, day: int, workload: Workload) -> float:
+    def volume_factor(self, day: int, workload: Workload) -> float:
         """Return the factor by which a workload has more calls on a day than usual."""
         if "spike" in self.words and workload is SEARCH and day == self._today - SPIKE_AGO * DAY_S:
             return SPIKE
-        if self._storms(day, workload):
+        if self._is_retry_storm(day, workload):
             return STORM
         if "no-owner" in self.words and workload is SUMMARIES:
             return OWNERLESS
@@ -283,15 +293,15 @@ class Plants:
         has_stopped = "stopped-sender" in self.words and record.source == STOPPED_SOURCE
         return not (has_stopped and (record.start_time or 0) >= (self._end - STOPPED_S) * NS)
 
-    def hour(self, day: int, workload: Workload) -> int | None:
+    def fixed_hour(self, day: int, workload: Workload) -> int | None:
         """Return the hour of the day that has all calls of a workload, or None for the usual hours."""
         if workload is SAVINGS["nightly-job"]:
             return NIGHT
-        return STORM_HOUR if self._storms(day, workload) else None
+        return STORM_HOUR if self._is_retry_storm(day, workload) else None
 
-    def apply(self, day: int, workload: Workload, call: Inference) -> Inference:
+    def apply_plant(self, day: int, workload: Workload, call: Inference) -> Inference:
         """Return the call with the planted changes. At most one word changes each workload."""
-        _change(self.words, workload, call)
+        _apply_change(self.words, workload, call)
         if "dear-model" in self.words and workload is CLAUDE_CODE and call.user == DEAR_USER:
             call.request_model = DEAR_MODEL
             call.response_model = DEAR_MODEL if call.response_model else None
@@ -305,15 +315,15 @@ class Plants:
             call.device = None
         if "no-owner" in self.words and workload is SUMMARIES:
             call.team = call.user = None
-        if self._storms(day, workload):
-            _fail(call)
+        if self._is_retry_storm(day, workload):
+            _mark_failed(call)
         return call
 
-    def overcharge(self, workload: Workload, call: Inference) -> Decimal:
+    def overcharge_factor(self, workload: Workload, call: Inference) -> Decimal:
         late = (call.start_time or 0) >= self._late * NS
         return Decimal("1.5") if "cost-gap" in self.words and workload is SUPPORT and late else Decimal(1)
 
-    def twin(self, day: int, workload: Workload, call: Inference) -> Inference | None:
+    def twin_report(self, day: int, workload: Workload, call: Inference) -> Inference | None:
         """Return the same call as reported by another source, or the retry of a failed call."""
         if workload is SAVINGS["paid-retries"] and call.status == "error" and call.input_tokens:
             start = (call.start_time or 0) + 5 * NS
@@ -329,16 +339,16 @@ class Plants:
             call, source="openinference", request_id=None, cost=None, start_time=start, tags={}
         )
 
-    def _storms(self, day: int, workload: Workload) -> bool:
+    def _is_retry_storm(self, day: int, workload: Workload) -> bool:
         return "retry-storm" in self.words and workload is INVOICES and day == self._today - DAY_S
 
 
-def _fail(call: Inference) -> None:
+def _mark_failed(call: Inference) -> None:
     call.status, call.error_type = "error", "429"
     call.response_model = call.input_tokens = call.output_tokens = None
 
 
-def _change(plant_names: frozenset[str], workload: Workload, call: Inference) -> None:
+def _apply_change(plant_names: frozenset[str], workload: Workload, call: Inference) -> None:
     """Apply the planted change to a call of its workload."""
     word = next((word for word in plant_names if SAVINGS.get(word) is workload), None)
     if word is None or call.input_tokens is None:

@@ -100,7 +100,7 @@ async def add_samples(
 ) -> None:
     """Add keys and devices, and the problems named in `words`. `begin` is the start of the month."""
     now = clock.now()
-    await _devices(storage, now, begin, _losing_laptops(words))
+    await _add_devices(storage, now, begin, _losing_laptops(words))
     if "unrecognised" in words:
         ignored = {UNRECOGNISED_AI: SHAPES}
         await storage.log.append(
@@ -108,22 +108,22 @@ async def add_samples(
         )
     routes = [word for word in ROUTES if word in words]
     if "unknown-arrival" in words:
-        await storage.log.append(_sums(now))
+        await storage.log.append(_unit_cost_submission(now))
     if EXAMPLES in words:
-        await storage.log.append(_orders(now))
+        await storage.log.append(_order_submission(now))
     if routes:
-        await _routes(storage.deliveries, routes, now)
+        await _add_routes(storage.deliveries, routes, now)
     await _sender_hours(registry, now, words)
     clock.at = now - OLD_S
-    await _keys(registry, clock, now, words)
+    await _add_keys(registry, clock, now, words)
     clock.at = now
 
 
-def note_of(words: frozenset[str]) -> DemoNote:
+def build_note(words: frozenset[str]) -> DemoNote:
     losing = _losing_laptops(words)
     return DemoNote(
         planted=[text for word, text in PLANTS.items() if word in words],
-        laptops=[laptop for laptop in map(_laptop, PEOPLE) if laptop not in losing],
+        laptops=[laptop for laptop in map(_laptop_name, PEOPLE) if laptop not in losing],
         losing_laptops=losing,
         routes=[name for word, name in ROUTES.items() if word in words and word != "parked-route"],
         paused_routes=[ROUTES["parked-route"]] if "parked-route" in words else [],
@@ -135,11 +135,11 @@ def _losing_laptops(words: frozenset[str]) -> Sequence[str]:
     return [LOSING_LAPTOP] if "losing-laptop" in words else []
 
 
-def _laptop(person: str) -> str:
+def _laptop_name(person: str) -> str:
     return f"laptop-{person}"
 
 
-async def _keys(registry: Registry, clock: SetClock, now: float, plant_names: frozenset[str]) -> None:
+async def _add_keys(registry: Registry, clock: SetClock, now: float, plant_names: frozenset[str]) -> None:
     used = await registry.keys.create(name=SENDER, use_cases=[SEND_AI_TELEMETRY], actor=ACTOR)
     reader = await registry.keys.create(name="Demo reader", scopes=["billing:read_costs"], actor=ACTOR)
     last = {used[0].id: now, reader[0].id: now - DAY_S}
@@ -164,9 +164,9 @@ async def _sender_hours(registry: Registry, now: float, words: frozenset[str]) -
     await registry.sender_hours.add(arrivals, now=now)
 
 
-async def _devices(storage: Storage, now: float, begin: int, losing: Sequence[str]) -> None:
+async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequence[str]) -> None:
     for index, person in enumerate(PEOPLE):
-        laptop = _laptop(person)
+        laptop = _laptop_name(person)
         loses = laptop in losing
         newest = now - LATE_DAYS * DAY_S if loses else now
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
@@ -194,7 +194,7 @@ async def _devices(storage: Storage, now: float, begin: int, losing: Sequence[st
         await storage.devices.replace_row(device)
 
 
-async def _routes(deliveries: Deliveries, plant_names: Sequence[str], now: float) -> None:
+async def _add_routes(deliveries: Deliveries, plant_names: Sequence[str], now: float) -> None:
     await deliveries.set_routes(
         [RouteSpec(name=ROUTES[word], topic=topic_of(ROUTES[word])) for word in plant_names]
     )
@@ -212,7 +212,7 @@ async def _routes(deliveries: Deliveries, plant_names: Sequence[str], now: float
             )
 
 
-def _sums(now: float) -> Submission:
+def _unit_cost_submission(now: float) -> Submission:
     """Return the number of a product's requests per customer, as unit-cost records."""
     operations = [
         UnitCostOperation(
@@ -235,7 +235,7 @@ def _sums(now: float) -> Submission:
     )
 
 
-def _orders(now: float) -> Submission:
+def _order_submission(now: float) -> Submission:
     """Return the usage events of a shop, of the type that the mapping of the examples sends to a stream."""
     events = [
         UsageEvent(

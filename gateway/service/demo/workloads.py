@@ -28,7 +28,7 @@ class Workload:
     response_ids: bool = True  # True if the source reports the provider's id of the response
 
 
-def _assistant(
+def _assistant_workload(
     source: str, provider: str, model: str, share: float, *, people: tuple[str, ...], reports: bool = False
 ) -> Workload:
     """Return a coding assistant's workload: long conversations that grow and are read from the cache."""
@@ -49,7 +49,7 @@ def _assistant(
     )
 
 
-def _service(
+def _service_workload(
     source: str,
     provider: str,
     model: str,
@@ -75,11 +75,17 @@ def _service(
     )
 
 
-CLAUDE_CODE = _assistant("claude_code", "anthropic", "claude-sonnet-5-5", 12, people=PEOPLE[:6], reports=True)
-SUPPORT = _service("litellm", "openai", "gpt-4.1", "support", "support-bot", 14, 1800, 260, reports=True)
-SEARCH = _service("otel", "openai", "gpt-4.1", "search", "answers", 12, 2600, 320)
-SUMMARIES = _service("helicone", "openai", "gpt-4.1", "docs", "summaries", 10, 5200, 420, reports=True)
-INVOICES = _service("pydantic_ai", "openai", "gpt-4.1-mini", "finance", "invoices", 2, 2100, 240)
+CLAUDE_CODE = _assistant_workload(
+    "claude_code", "anthropic", "claude-sonnet-5-5", 12, people=PEOPLE[:6], reports=True
+)
+SUPPORT = _service_workload(
+    "litellm", "openai", "gpt-4.1", "support", "support-bot", 14, 1800, 260, reports=True
+)
+SEARCH = _service_workload("otel", "openai", "gpt-4.1", "search", "answers", 12, 2600, 320)
+SUMMARIES = _service_workload(
+    "helicone", "openai", "gpt-4.1", "docs", "summaries", 10, 5200, 420, reports=True
+)
+INVOICES = _service_workload("pydantic_ai", "openai", "gpt-4.1-mini", "finance", "invoices", 2, 2100, 240)
 TUTOR = Workload(
     source="langfuse",
     provider="anthropic",
@@ -100,13 +106,13 @@ WORKLOADS = (
     SEARCH,
     SUMMARIES,
     TUTOR,
-    _assistant("codex", "openai", "gpt-4.1", 5, people=PEOPLE[6:10]),
-    _assistant("gemini_cli", "gcp.gemini", "gemini-2.5-pro", 4, people=PEOPLE[4:9]),
-    _assistant("qwen_code", "openai", "gpt-4.1-mini", 1, people=PEOPLE[:3]),
-    _assistant("cline", "anthropic", "claude-sonnet-5-5", 2, people=PEOPLE[3:7]),
-    _assistant("copilot_chat", "openai", "gpt-4.1", 2, people=PEOPLE[:5]),
-    _assistant("copilot_cli", "openai", "gpt-4.1", 1, people=PEOPLE[5:8]),
-    _service(
+    _assistant_workload("codex", "openai", "gpt-4.1", 5, people=PEOPLE[6:10]),
+    _assistant_workload("gemini_cli", "gcp.gemini", "gemini-2.5-pro", 4, people=PEOPLE[4:9]),
+    _assistant_workload("qwen_code", "openai", "gpt-4.1-mini", 1, people=PEOPLE[:3]),
+    _assistant_workload("cline", "anthropic", "claude-sonnet-5-5", 2, people=PEOPLE[3:7]),
+    _assistant_workload("copilot_chat", "openai", "gpt-4.1", 2, people=PEOPLE[:5]),
+    _assistant_workload("copilot_cli", "openai", "gpt-4.1", 1, people=PEOPLE[5:8]),
+    _service_workload(
         "openrouter",
         "anthropic",
         "claude-haiku-5-5",
@@ -117,22 +123,24 @@ WORKLOADS = (
         350,
         reports=True,
     ),
-    _service("portkey", "openai", "gpt-4o-mini", "support", "triage", 4, 900, 60, reports=True),
-    _service("openinference", "openai", "gpt-4o-mini", "search", "ranking", 3, 1500, 40),
-    _service("openllmetry", "openai", "gpt-4.1", "docs", "translate", 2, 1100, 900),
-    _service("openlit", "mistral_ai", "mistral-large", "research", "extract", 1, 2000, 300),
-    _service("vercel_ai", "openai", "gpt-4.1-mini", "web", "composer", 3, 1300, 420),
-    _service("langsmith", "anthropic", "claude-haiku-5-5", "research", "agents", 2, 3800, 300),
-    _service("mlflow", "openai", "gpt-4o-mini", "research", "evaluation", 1, 1200, 120),
+    _service_workload("portkey", "openai", "gpt-4o-mini", "support", "triage", 4, 900, 60, reports=True),
+    _service_workload("openinference", "openai", "gpt-4o-mini", "search", "ranking", 3, 1500, 40),
+    _service_workload("openllmetry", "openai", "gpt-4.1", "docs", "translate", 2, 1100, 900),
+    _service_workload("openlit", "mistral_ai", "mistral-large", "research", "extract", 1, 2000, 300),
+    _service_workload("vercel_ai", "openai", "gpt-4.1-mini", "web", "composer", 3, 1300, 420),
+    _service_workload("langsmith", "anthropic", "claude-haiku-5-5", "research", "agents", 2, 3800, 300),
+    _service_workload("mlflow", "openai", "gpt-4o-mini", "research", "evaluation", 1, 1200, 120),
     INVOICES,
-    _service("strands", "anthropic", "claude-haiku-5-5", "finance", "ledger-notes", 1, 1900, 260),
-    _service("google_adk", "gcp.gemini", "gemini-2.5-flash", "marketing", "campaigns", 2, 1600, 500),
-    _service("semantic_kernel", "openai", "gpt-4.1", "sales", "proposals", 1, 2200, 700),
-    _service("spring_ai", "openai", "gpt-4o-mini", "sales", "crm", 1, 800, 150),
-    _service("azure_ai", "openai", "gpt-4.1", "legal", "clauses", 1, 4200, 300),
-    _service("cloudflare", "openai", "gpt-4o-mini", "web", "edge", 2, 700, 90, reports=True),
-    _service("kong", "openai", "gpt-4o-mini", "platform", "gateway", 2, 1000, 110, reports=True),
-    _service("bifrost", "anthropic", "claude-haiku-5-5", "platform", "router", 1, 1400, 180, reports=True),
-    _service("agentgateway", "openai", "gpt-4.1-mini", "platform", "tools", 1, 1700, 130),
-    _service("vllm", "openai", "gpt-4o-mini", "data", "labels", 1, 1200, 30),
+    _service_workload("strands", "anthropic", "claude-haiku-5-5", "finance", "ledger-notes", 1, 1900, 260),
+    _service_workload("google_adk", "gcp.gemini", "gemini-2.5-flash", "marketing", "campaigns", 2, 1600, 500),
+    _service_workload("semantic_kernel", "openai", "gpt-4.1", "sales", "proposals", 1, 2200, 700),
+    _service_workload("spring_ai", "openai", "gpt-4o-mini", "sales", "crm", 1, 800, 150),
+    _service_workload("azure_ai", "openai", "gpt-4.1", "legal", "clauses", 1, 4200, 300),
+    _service_workload("cloudflare", "openai", "gpt-4o-mini", "web", "edge", 2, 700, 90, reports=True),
+    _service_workload("kong", "openai", "gpt-4o-mini", "platform", "gateway", 2, 1000, 110, reports=True),
+    _service_workload(
+        "bifrost", "anthropic", "claude-haiku-5-5", "platform", "router", 1, 1400, 180, reports=True
+    ),
+    _service_workload("agentgateway", "openai", "gpt-4.1-mini", "platform", "tools", 1, 1700, 130),
+    _service_workload("vllm", "openai", "gpt-4o-mini", "data", "labels", 1, 1200, 30),
 )

@@ -23,10 +23,10 @@ async def test_a_server_that_ended_after_its_answer_is_followed(tmp_path: Path) 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         before = HandOver(tmp_path, lambda: {"http": listening.fileno()}, grpc="")
         before.start()
-        predecessor = await asyncio.to_thread(Predecessor.ask, tmp_path)
+        predecessor = await asyncio.to_thread(Predecessor.request_sockets, tmp_path)
         assert predecessor is not None
         await before.stop()
-        predecessor.go()
+        predecessor.let_server_stop()
         found = predecessor.sockets.find("http")
         assert found is not None
         with found:
@@ -42,7 +42,7 @@ async def test_a_server_that_ends_before_its_answer_is_no_server(tmp_path: Path)
     with socket.socket(socket.AF_UNIX) as ending:
         ending.bind(os.fspath(tmp_path / FILE))
         ending.listen()
-        asking = asyncio.create_task(asyncio.to_thread(Predecessor.ask, tmp_path))
+        asking = asyncio.create_task(asyncio.to_thread(Predecessor.request_sockets, tmp_path))
         accepted, _ = await asyncio.to_thread(ending.accept)
         with accepted:
             assert b"take" == await asyncio.to_thread(accepted.recv, 16)
@@ -68,9 +68,9 @@ async def test_who_stops_late_leaves_the_sockets_of_its_successor(
             await operator.start()
         await hand_overs[0].stop()
         await operators[0].stop()
-        predecessor = await asyncio.to_thread(Predecessor.ask, directory)
+        predecessor = await asyncio.to_thread(Predecessor.request_sockets, directory)
         assert predecessor is not None
-        await asyncio.to_thread(predecessor.go)
+        await asyncio.to_thread(predecessor.let_server_stop)
         with socket.socket(socket.AF_UNIX) as command:
             await asyncio.to_thread(command.connect, os.fspath(socket_path(directory)))
         await hand_overs[1].stop()

@@ -67,7 +67,7 @@ class Watch(importlib.abc.MetaPathFinder):
 async def ask():
     assert "gateway.service.addresses.table" not in sys.modules
     sys.meta_path.insert(0, Watch())
-    opened = await application._opened()
+    opened = await application._operations_by_scope()
     rows = await application._all_operator_rows()
     print("LOADED", len(opened) > 0 < len(rows), *(name for name in on_loop if name.startswith("gateway.")))
 
@@ -232,7 +232,7 @@ async def test_the_table_of_all_addresses_is_imported_beside_the_loop() -> None:
 # Each try is a copy of this process, in which neither module is imported yet.
 TOGETHER = """
 import os, sys, threading
-from gateway.service.assembly.services import _named_sources
+from gateway.service.assembly.services import _all_source_names
 from gateway.core.first_use import import_here
 sys.setswitchinterval(1e-6)
 failed = []
@@ -244,7 +244,7 @@ def run(work, begin):
     except ImportError as error:
         failed.append(error)
 
-works = (_named_sources, lambda: import_here("gateway.operations.receivers.otlp_http"))
+works = (_all_source_names, lambda: import_here("gateway.operations.receivers.otlp_http"))
 for _ in range(3):
     if os.fork():
         assert os.wait()[1] == 0
