@@ -18,11 +18,12 @@ _NAMING = (USER, SECOND_NAME, "subject")
 @dataclass(slots=True)
 class Seen:
     """
-    `page` replaces the address where one has several pages, such as tools. `is_own_only`: only own calls are
-    visible.
+    `check` raises if the viewer may not see figures of the named people, or of all if none is named. `page` replaces
+    the address where one has several pages, such as tools. `is_own_only`: only own calls are visible.
     """
 
     save: Callable[[Seen], Awaitable[None]]
+    check: Callable[[Seen, Collection[str]], None] = lambda seen, named: None
     people: set[str] = field(default_factory=set)
     page: str = ""
     is_own_only: bool = False
@@ -47,6 +48,7 @@ def note_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = 
     if seen is None:
         return
     named = [person for name in _NAMING for person in filter.get(name, ())]
+    seen.check(seen, named)
     if named:
         seen.people.update(named)
     elif not set(_NAMING).isdisjoint(lines):

@@ -26,6 +26,8 @@ Many commands have these options, and list their names after their own options.
 | option | |
 |---|---|
 """
+_CLIENTS = "Options of clients"
+_OF_CLIENTS = ("--data", "--config", "--as", "--reason")
 _SHARED_FROM = (
     20  # commands that have an option, or the same shared options, before the page explains them once
 )
@@ -38,7 +40,7 @@ def page() -> str:
     shared = {option for option, count in counts.items() if count >= _SHARED_FROM}
     rows, shown = "".join(map(_line, sorted(shared))), ShownTable()
     sets = Counter(_shared_names(context, shared) for context in contexts)
-    titles = {
+    titles = {_OF_CLIENTS: _CLIENTS} | {
         names: _title(names) for names, count in sets.items() if "--json" in names and count >= _SHARED_FROM
     }
     text = _HEAD + rows + "".join(f"\n## {title}\n\n{_listed(names)}\n" for names, title in titles.items())
@@ -56,6 +58,18 @@ def _title(names: Collection[str]) -> str:
 
 def _listed(names: Collection[str]) -> str:
     return f"[Shared](#shared-options): {', '.join(f'`{name}`' for name in names)}."
+
+
+def _linked(title: str) -> str:
+    return f"[{title}](#{title.lower().replace(' ', '-')})."
+
+
+def _shortened(names: Collection[str]) -> str:
+    """Return a set of shared options, those of clients as a link."""
+    if not set(_OF_CLIENTS) <= set(names):
+        return _listed(names)
+    rest = [name for name in names if name not in _OF_CLIENTS]
+    return f"{_listed(rest)} {_linked(_CLIENTS)}" if rest else _linked(_CLIENTS)
 
 
 def _contexts(parent: click.Context) -> Iterator[click.Context]:
@@ -104,7 +118,7 @@ def _section(
         text += "\n| option | |\n|---|---|\n" + "".join(map(_line, own))
     names = _shared_names(context, shared)
     title = titles.get(names, "")
-    named = f"[{title}](#{title.lower().replace(' ', '-')})." if title else _listed(names)
+    named = _linked(title) if title else _shortened(names)
     also = named if names else ""
     rest = " ".join(filter(None, (others, also)))
     return f"{text}\n{rest}\n" if rest else text

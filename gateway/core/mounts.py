@@ -18,6 +18,7 @@ WHOLE_SINCE = "Tollhouse-Whole-Since"  # field `whole_since`
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 OTHER_UNITS = "Tollhouse-Other-Units"  # field `other_units`: calls and cost
 REASON = "X-Tollhouse-Reason"  # why somebody looks at figures of a person
+REASON_COOKIE = "tollhouse_reason"  # the same, from the console
 WARNINGS = "Tollhouse-Warnings"  # JSON list of sentences about what a file lacks
 AS = "X-Tollhouse-As"  # who sends a request on the operator socket
 

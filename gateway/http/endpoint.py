@@ -212,12 +212,14 @@ def _handled(
 
 
 def _viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer) -> Viewer:
+    registry = services.shared.registry
     return Viewer(
         name=bearer.name if bearer.person is None else bearer.person.email,
         face=MCP if row.scope == AI_HUB else API,
         page=row.path,
         reason=reason_of(admitted.http),
         at=services.receivers.clock.now(),
+        needs_reason=bearer.person is not None and registry is not None and registry.people.min_group > 0,
     )
 
 

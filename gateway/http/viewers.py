@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import unquote
@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.mounts import REASON
+from gateway.core.mounts import REASON, REASON_COOKIE
 from spool.errors import SpoolError
 from spool.ledger.sums import OTHER
 from spool.people import ERASED, USER, People, is_pseudonym
@@ -43,11 +43,12 @@ class Viewer:
     reason: str
     at: float
     is_own_only: bool = False
+    needs_reason: bool = False  # whether figures of others are shown only with a reason
 
 
 def reason_of(request: web.Request) -> str:
     """Raises Refusal 400."""
-    reason = unquote(request.headers.get(REASON, "")).strip()
+    reason = unquote(request.headers.get(REASON) or request.cookies.get(REASON_COOKIE, "")).strip()
     if len(reason) > MAX_REASON or not reason.isprintable():
         message = f"the header {REASON} must have at most {MAX_REASON} printable characters"
         raise Refusal(400, "reason", message)
@@ -66,7 +67,14 @@ async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | Non
         except SpoolError:  # a full disk must not close the pages that show it
             _log.exception("who looked could not be stored", extra={"action": "viewing_lost"})
 
-    seen = Seen(save)
+    def check(seen: Seen, named: Collection[str]) -> None:
+        if registry is None or viewer.reason or not viewer.needs_reason or seen.is_own_only:
+            return
+        own = registry.people.person_identity(viewer.name)
+        if not named or any(registry.people.person_identity(name) != own for name in named):
+            raise _no_reason()
+
+    seen = Seen(save, check)
     with collect_seen(seen):
         result = await answer
     await save(seen)
@@ -95,6 +103,21 @@ def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
 
 def _first_name(people: People, name: str) -> str:
     return next(iter(people.linked_names(name)), people.linked_form(storable_text(name.replace("\0", ""))))
+
+
+def _no_reason() -> Refusal:
+    message = (
+        "privacy.min_group is set, so figures of people need the reason why you look at them: reload the console, use "
+        f"--reason or $TOLLHOUSE_REASON, or send the header {REASON}"
+    )
+    return Refusal(403, "no_reason", message)
+
+
+def needs_reason(rights: Rights, name: str, registry: Registry | None) -> bool:
+    """Return whether a person must state why, to see figures of others while `privacy.min_group` is set."""
+    if registry is None or not registry.people.min_group:
+        return False
+    return rights.slice.has_every_call or not is_own_only(rights, name, registry.people)
 
 
 def is_own_only(rights: Rights, name: str, people: People) -> bool:

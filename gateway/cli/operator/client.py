@@ -75,6 +75,7 @@ class OperatorClient:
     # True if `config` was read from a file; only then, a route that `config` does not name is orphaned
     has_file: bool = False
     opened: OpenDirectory | None = None
+    reason: str = ""  # why the person looks at figures of people
 
     def request(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
@@ -234,7 +235,7 @@ class OperatorClient:
 
     @property
     def _headers(self) -> dict[str, str]:
-        reason = os.environ.get(REASON_ENV, "")
+        reason = self.reason or os.environ.get(REASON_ENV, "")
         return {AS: quote(self.actor), **({REASON: quote(reason)} if reason else {})}
 
 
@@ -316,7 +317,7 @@ async def _running(data_dir: Path) -> Path | None:
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """Add --data, --config and --as to a command, and pass it a `client` made from them."""
+    """Add --data, --config, --as and --reason to a command, and pass it a `client` made from them."""
 
     @data_option
     @config_option
@@ -328,12 +329,19 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
             f"Your name in the audit list; default: ${AS_ENV}, the setting operators.local, or USER@HOSTNAME."
         ),
     )
+    @click.option(
+        "--reason",
+        metavar="TEXT",
+        default="",
+        help=f"Why you look at figures of people, for the list of who looked; default: ${REASON_ENV}.",
+    )
     @functools.wraps(command)
-    def prepared(*, data: Path | None, config: Path | None, asking: str | None, **rest: object) -> None:
+    def prepared(
+        *, data: Path | None, config: Path | None, asking: str | None, reason: str, **rest: object
+    ) -> None:
         settings = installation(config, data)
-        command(
-            OperatorClient(settings, asking or local_address(settings), has_file=config is not None), **rest
-        )
+        actor = asking or local_address(settings)
+        command(OperatorClient(settings, actor, has_file=config is not None, reason=reason), **rest)
 
     return prepared
 

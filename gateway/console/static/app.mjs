@@ -18,6 +18,11 @@ function App() {
   const [signedIn, setSignedIn] = useState(undefined); // null: signed out; undefined: not known yet
   const setSession = (answer) => {
     useToken(answer?.session.csrf_token ?? null);
+    const asks = answer?.rights.needs_reason && !isDemo;
+    if (!asks || !/tollhouse_reason=./.test(document.cookie)) {
+      const reason = asks && prompt("Why do you look at figures of people?"); // once per session, also for the next person
+      document.cookie = `tollhouse_reason=${encodeURIComponent((reason || "").slice(0, 200))}`;
+    }
     setSignedIn(answer);
   };
   const loadSession = async () => {

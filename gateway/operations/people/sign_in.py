@@ -13,6 +13,7 @@ from gateway.core.mounts import console_link
 from gateway.http.answers import uncached_json
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
+from gateway.http.viewers import needs_reason
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import NOTHING, SIGNED_IN, call
 from gateway.operations.requests.admission import (
@@ -104,8 +105,10 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
         "is_limited": request.is_limited,
         "cost_types": list(request.rights.cost_types),
     }
-    if registry := request.shared.registry:
-        rights |= {"min_group": registry.people.min_group} if registry.people.min_group else {}
+    registry = request.shared.registry
+    if registry is not None and registry.people.min_group:
+        needs = needs_reason(request.rights, request.actor.name, registry)
+        rights |= {"min_group": registry.people.min_group, "needs_reason": needs}
     return {
         "session": shown,
         "rights": rights,

@@ -32,7 +32,7 @@ from gateway.http.error_table import SAFE_METHODS, confirmed, refusals_of
 from gateway.http.listening.forwarded import may_be_shared
 from gateway.http.listening.listener import begin_work
 from gateway.http.requests import Result, check_parameters, named_holder
-from gateway.http.viewers import COMMAND, CONSOLE, Viewer, is_own_only, reason_of, watched
+from gateway.http.viewers import COMMAND, CONSOLE, Viewer, is_own_only, needs_reason, reason_of, watched
 from gateway.money.costs.reader import hides
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
@@ -103,7 +103,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
 
 
 def _viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
-    rights, name = admitted.rights, admitted.actor.name
+    rights, name, shared = admitted.rights, admitted.actor.name, admitted.shared
     is_limited = not rights.slice.has_every_call
     return Viewer(
         name=name,
@@ -111,7 +111,8 @@ def _viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Vie
         page=row.path.removeprefix(OPERATOR_API),
         reason=reason_of(admitted.http),
         at=admitted.now(),
-        is_own_only=is_limited and is_own_only(rights, name, admitted.shared.people),
+        is_own_only=is_limited and is_own_only(rights, name, shared.people),
+        needs_reason=needs_reason(rights, name, shared.registry),
     )
 
 

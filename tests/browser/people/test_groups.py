@@ -9,6 +9,7 @@ from playwright.sync_api import expect
 from tests.browser.conftest import OpenConsole
 from tests.browser.console import filled
 
+DPO = "dpo@example.com"
 SETTING = "[privacy]\nmin_group = 2\n"
 
 
@@ -18,6 +19,8 @@ def test_a_viewer_sees_groups(tmp_path: Path, open_console: OpenConsole) -> None
     tollhouse.config.write_text(tollhouse.config.read_text() + SETTING)
     tollhouse.start()
     try:
+        role = ("--name", "Privacy", "--data-access", "full", "--permission-set", "answer_privacy_requests")
+        tollhouse.json("roles", "create", *role, "--member", DPO)
         viewer = open_console(tollhouse, role="viewer")
         page = viewer.page
         viewer.open("/groups")
@@ -34,6 +37,18 @@ def test_a_viewer_sees_groups(tmp_path: Path, open_console: OpenConsole) -> None
         expect(page.get_by_role("link", name="Money")).to_be_visible()
         assert [] == viewer.ask("/report?by=user&range=last_30d")["rows"]
         admin = open_console(tollhouse)
-        assert admin.ask("/report?by=user&range=last_30d")["rows"]
+        admin.expects("403")
+        page = admin.page
+        page.once("dialog", lambda asked: asked.dismiss())
+        admin.begin("/costs?by=user")
+        expect(page.get_by_text("the reason why you look at them").first).to_be_visible()
+        page.once("dialog", lambda asked: asked.accept("Ticket 7: größer"))
+        page.reload()
+        expect(page.locator("main tbody tr").first).to_be_visible()
+        admin.open("/costs?by=user")
+        expect(page.locator("main tbody tr").first).to_be_visible()
+        assert {"Ticket 7: größer"} == {
+            row["reason"] for row in tollhouse.json("people", "viewings", "--as", DPO)["viewings"]
+        }
     finally:
         tollhouse.stop()

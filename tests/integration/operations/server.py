@@ -96,12 +96,12 @@ class OperatorServer:
         return self.storage.ledger.digests.shown_digest(unit, id, session=session)
 
     async def ask(
-        self, method: str, path: str, body: object = None, *, by: str = ADA, **query: str
+        self, method: str, path: str, body: object = None, *, by: str = ADA, reason: str = "", **query: str
     ) -> Answer:
         """Send a request over the socket, as the command line does. A body of bytes is sent as CSV."""
         async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(self.socket))) as session:
             url = URL(f"http://tollhouse{OPERATOR_API}{path}", encoded=True).update_query(query)
-            headers = {"X-Tollhouse-As": quote(by)}
+            headers = {"X-Tollhouse-As": quote(by), "X-Tollhouse-Reason": quote(reason)}
             sent: dict[str, Any] = {"json": body}
             if isinstance(body, bytes):
                 sent, headers["Content-Type"] = {"data": BytesIO(body)}, "text/csv"

@@ -339,9 +339,9 @@ def test_a_budget_lives_its_whole_life_without_a_server(run: Run) -> None:
         made[name] for name in ("planned_limits", "default_amount", "alerts", "forecast_alerts", "per")
     )
     id = made["id"]
-    edited = answer(run("budgets", "edit", id, "--silent-until", "2026-12-01", "--reason", "move", "--json"))[
-        "budget"
-    ]
+    edited = answer(
+        run("budgets", "edit", id, "--silent-until", "2026-12-01", "--silence-reason", "move", "--json")
+    )["budget"]
     assert {"until": "2026-12-01T00:00:00.000Z", "reason": "move"} == edited["silence"]
     every = [word for name in ("current", "history", "burnup", "forecast") for word in ("--expand", name)]
     shown = run("budgets", "show", id, *every).output

@@ -58,7 +58,7 @@ _OPTIONS = (
         metavar="DAY",
         help="Day (UTC) until which no notices are sent. Crossings are only shown.",
     ),
-    click.option("--reason", default="", help="Reason for the silence."),
+    click.option("--silence-reason", default="", help="Reason for the silence."),
 )
 
 
@@ -241,7 +241,7 @@ def _body(client: OperatorClient, options: JsonObject) -> JsonObject:
         "alerts": {str(percent): "Y" for percent in options["alert"]} or None,
         "forecast_alerts": {str(percent): "Y" for percent in options["forecast_alert"]} or None,
         "silence": options["silent_until"]
-        and {"until": options["silent_until"], "reason": options["reason"]},
+        and {"until": options["silent_until"], "reason": options["silence_reason"]},
     }
     return {field: value for field, value in body.items() if value is not None}
 

@@ -1,5 +1,4 @@
 /** Costs in groups of enough people, as everybody may see them who may not see names (`privacy.min_group`). */
-import {to} from "../lib/address.mjs";
 import {exactCount, money} from "../lib/format.mjs";
 import {html} from "../lib/html.mjs";
 import {ListPage} from "../lib/list_page.mjs";
@@ -13,9 +12,8 @@ const list = {
     named("Team", "team"), named("Provider", "provider"), named("Model", "model"), named("Source", "source"),
     {title: "Cost", kind: "number", sort: "cost", order: "desc", value: (row) => money(row.cost)},
     {title: "Calls", kind: "number", sort: "calls", order: "desc", value: (row) => exactCount(row.calls)}],
-  Before: ({answer}) => answer.people > 0 && html`<p class="faint">Each group has at least ${answer.people} people besides you. Smaller groups share a row. A week is shown from the second
-    day after it and does not change. <a href=${to("/costs")}>Costs</a> shows only what you may see call by call.</p><p>${money(answer.total.cost)} in these groups.</p>`,
-  empty: html`<h2>No groups yet</h2><p>No week that is over has enough people, or <code>privacy.min_group</code> is not set.</p>`,
+  Before: ({answer}) => answer.people > 0 && html`<p class="faint">Each group has at least ${answer.people} people besides you.</p><p>${money(answer.total.cost)} in these groups.</p>`,
+  empty: html`<h2>No groups yet</h2><p>No week has enough people.</p>`,
 };
 
 export const Page = (given) => html`<${ListPage} list=${list} ...${given} />`;

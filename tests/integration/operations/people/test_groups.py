@@ -347,6 +347,7 @@ async def test_a_role_shows_only_groups_that_lie_in_it(
 
 async def test_who_may_see_names_sees_every_person(tmp_path: Path) -> None:
     async with attack(tmp_path, 0, min_group=K, sets=tuple(PERMISSION_SETS)) as (there, crowd):
+        there.headers["X-Tollhouse-Reason"] = "Ticket 7"
         assert 200 == await there.ask("/report?by=user&from=2026-08-01&to=2026-09-20")
         assert crowd.people[1] in there.texts[-1]
 
@@ -465,3 +466,40 @@ async def test_metrics_have_no_costs(serve: Serve, min_group: int) -> None:
         text = await answer.text()
     assert "tollhouse_records" in text
     assert ("_cost_dollars" in text) == (min_group == 0)
+
+
+async def test_figures_of_others_need_a_reason(tmp_path: Path) -> None:
+    """
+    Who may see names states why, in a header or in the console's cookie, and the list of who looked has it. Own
+    figures, groups and settings need none. Without the setting, nothing does.
+    """
+    async with attack(tmp_path, 0, min_group=K, sets=tuple(PERMISSION_SETS)) as (there, crowd):
+        costs, other = (
+            "/report?by=user&from=2026-08-01&to=2026-09-20",
+            f"/report?where=user={crowd.people[1]}",
+        )
+        call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                           "params": {"name": "get_cost_data", "arguments": {"group_by": ["user"]}}})  # fmt: skip
+        for path in (costs, other, "/report?by=team", "/records"):
+            assert 403 == await there.ask(path), path
+            assert "no_reason" in there.texts[-1] and "--reason" in there.texts[-1]
+        assert 200 == await there.ask("/mcp", "POST", {"line": call})
+        assert "privacy.min_group" in there.texts[-1] and crowd.people[1] not in there.texts[-1]
+        for path in (f"/report?where=user={EVA}", "/group-costs", "/keys", "/session"):
+            assert 200 == await there.ask(path), path
+        assert '"needs_reason": true' in there.texts[-1]
+        assert [] == (await there.server.ask("GET", "/people/viewings", by=EVA)).payload["viewings"]
+        signed = there.headers
+        for stated in ({"X-Tollhouse-Reason": "Ticket%207"},
+                       {"Cookie": f"{signed['Cookie']}; tollhouse_reason=Ticket%207"}):  # fmt: skip
+            there.headers = {**signed, **stated}
+            assert 200 == await there.ask(costs)
+            assert 200 == await there.ask("/mcp", "POST", {"line": call})
+            assert crowd.people[1] in there.texts[-1]
+        rows = (await there.server.ask("GET", "/people/viewings", by=EVA)).payload["viewings"]
+        assert {("Ticket 7", "/report"), ("Ticket 7", "get_cost_data")} == {
+            (row["reason"], row["page"]) for row in rows
+        }
+        there.headers = signed
+        there.server.registry.set_min_group(0)
+        assert 200 == await there.ask(costs)

@@ -272,7 +272,7 @@ async def schedule(registry: Registry, world: World, owner: str) -> None:
 
 
 async def made(server: OperatorServer, what: str, path: str, **body: Any) -> str:
-    answer = await server.ask("POST", path, body)
+    answer = await server.ask("POST", path, body, reason="test")
     assert 201 == answer.status, answer.payload
     id: str = answer.payload[what]["id"]
     return id
