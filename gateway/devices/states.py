@@ -33,8 +33,10 @@ def approved(device: Device, now: float) -> Device:
         **dict.fromkeys(("cause", "replaced_by", "words"), ""),
         **dict.fromkeys(("copied_at", "left_at")),
     }
+    # a copied device stayed enrolled, so calls from before the approval still count as lost
+    since = device.enrolled_at if device.state == ENROLLED else now
     return device.with_changes(
-        facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=now, **settled
+        facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=since, **settled
     )
 
 

@@ -18,8 +18,8 @@ from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.fleet.uses import RECENT_S, USES
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import Evidence, MachineState, machine_state
-from gateway.devices.states import newest_word
-from spool.devices.device import ENROLLED, REVOKED, Device
+from gateway.devices.states import approved, newest_word
+from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.registry.tables.inventory import Machine
 from spool.sqlite.devices import SqliteDevices
@@ -141,3 +141,13 @@ async def test_quiet_devices_are_not_computed_again(
     await lifecycle.note_states()
     assert 1 + 2 * 100 == len(computed)
     assert {"unknown"} == {newest_word(device) for device in lifecycle.table.all()}
+
+
+@pytest.mark.parametrize(("state", "since"), [(ENROLLED, 1.0), (PENDING, 9.0), (REVOKED, 9.0)])
+def test_a_copied_device_that_is_approved_was_enrolled_all_along(state: str, since: float) -> None:
+    """Calls from before an enrolment are no loss, so an approval must not hide those of a copied device."""
+    device = Device(
+        id="laptop", state=state, enrolled_at=1.0, enrolled_by="fleet", last_seen=2.0, copied_at=3.0
+    )
+    known = approved(device, 9.0)
+    assert (ENROLLED, None, since) == (known.state, known.copied_at, known.enrolled_at)
