@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import main
-from gateway.cli.prices.download import downloaded
+from gateway.cli.prices.download import download_list
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.rate_cards.card import CardUnreadable
 from tests.integration.certificates import Certificates
@@ -199,9 +199,9 @@ def test_a_list_is_downloaded(run: Run, certificates: Certificates, monkeypatch:
         assert "2" == input_price(run, "gpt-4o")
         assert "the address redirects (302)" in run("update", "--from", f"{url}/moved", code=2).stderr
         assert "404" in run("update", "--from", f"{url}/none", code=2).stderr
-        assert CHEAPER == downloaded(f"{url}/list", max_bytes=len(CHEAPER), timeout_s=60)
+        assert CHEAPER == download_list(f"{url}/list", max_bytes=len(CHEAPER), timeout_s=60)
         with pytest.raises(CardUnreadable, match="larger than"):
-            downloaded(f"{url}/list", max_bytes=len(CHEAPER) - 1, timeout_s=60)
+            download_list(f"{url}/list", max_bytes=len(CHEAPER) - 1, timeout_s=60)
 
 
 def test_a_slow_download_is_given_up() -> None:
@@ -209,7 +209,7 @@ def test_a_slow_download_is_given_up() -> None:
     with create_server(("127.0.0.1", 0)) as server:
         url = f"https://127.0.0.1:{server.getsockname()[1]}/list"
         with pytest.raises(CardUnreadable, match="no answer within 1 s"):
-            downloaded(url, max_bytes=100, timeout_s=1)
+            download_list(url, max_bytes=100, timeout_s=1)
 
 
 @pytest.mark.parametrize(
@@ -224,4 +224,4 @@ def test_a_slow_download_is_given_up() -> None:
 )
 def test_addresses_that_are_refused(url: str, words: str) -> None:
     with pytest.raises(CardUnreadable, match=words):
-        downloaded(url, max_bytes=100, timeout_s=60)
+        download_list(url, max_bytes=100, timeout_s=60)

@@ -15,7 +15,7 @@ import click
 from gateway.cli import config_option, configured, fail
 from gateway.cli.data_directory import installation
 from gateway.cli.lake import recounts
-from gateway.cli.lake.recounts import RouteBooks, result_of
+from gateway.cli.lake.recounts import RouteBooks, run_or_fail
 from gateway.cli.output import JsonObject, show_fields, show_json
 from gateway.cli.parameters import Percent
 
@@ -160,16 +160,16 @@ def _verified(
         recounts.refuse_options(settings.type, used_options)
         return recounts.verified_topic(settings, route, books, reads_all=level == "data")
     days = LakeDays() if _has_ledger(settings, route, level, share) and books is not None else None
-    verified = result_of(recounts.verify_files(settings, route, level, dates, share, days))
+    verified = run_or_fail(recounts.verify_files(settings, route, level, dates, share, days))
     result = mark_expired(verified, expired)
     ledger = {}
     if books is not None:
-        result = recounts.with_books(result, books)
+        result = recounts.compare_with_books(result, books)
     if books is not None and level == "data" and share is None:
-        result, message = recounts.with_log(result, books)
+        result, message = recounts.compare_with_log(result, books)
         ledger["log"] = message
     if books is not None and days is not None:
-        result, message = recounts.with_ledger(result, books, days)
+        result, message = recounts.compare_with_ledger(result, books, days)
         ledger["ledger"] = message
     return {**asdict(result), **ledger}, result.differences
 
@@ -232,12 +232,12 @@ def adopt(
     newer than the backup exist only in the lake. They are imported into the log, each id once, and sent to
     all other routes. The lake does not receive them again.
     """
-    from gateway.cli.lake.filling import adopted
+    from gateway.cli.lake.filling import adopt_lake
 
     settings = installation(config)
     destination = _of_records(_chosen_lake(config, name))
     topic = _chosen_topic(destination, topic)
-    result = result_of(adopted(settings, destination, topic, leave=leave, dry_run=dry_run))
+    result = run_or_fail(adopt_lake(settings, destination, topic, leave=leave, dry_run=dry_run))
     if as_json:
         show_json({"adopted": asdict(result)})
     else:
@@ -265,11 +265,11 @@ def import_(
     .parquet or .ndjson.zst. Records whose id the lake already has for the same date are skipped, so importing
     a file twice changes nothing. The log and the totals are not changed.
     """
-    from gateway.cli.lake.filling import imported
+    from gateway.cli.lake.filling import import_file
 
     settings = _of_records(_chosen_lake(config, name))
     topic = _chosen_topic(settings, topic)
-    results = [result_of(imported(settings, topic, source)) for source in sources]
+    results = [run_or_fail(import_file(settings, topic, source)) for source in sources]
     if as_json:
         show_json({"imported": results})
     else:
@@ -335,7 +335,7 @@ def _landed(client: OperatorClient, route: str, below: int, wait_s: float) -> Js
 def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
     """Print the manifests of a data lake as one JSON list."""
     settings = _chosen_lake(config, name)
-    show_json(result_of(_manifests(settings, _chosen_route(settings, topic), month or "")))
+    show_json(run_or_fail(_manifests(settings, _chosen_route(settings, topic), month or "")))
 
 
 @lake.command()

@@ -24,7 +24,7 @@ from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 
 
-async def adopted(
+async def adopt_lake(
     config: Config, settings: DestinationSettings, topic: str, *, leave: bool, dry_run: bool
 ) -> AdoptionResult:
     """
@@ -65,7 +65,7 @@ async def adopted(
     return result
 
 
-async def imported(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:
+async def import_file(settings: DestinationSettings, topic: str, source: Path) -> dict[str, Any]:
     """Import the records of a file into a lake; return the counts and the written files."""
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         work = LakeImport(

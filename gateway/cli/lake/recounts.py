@@ -42,13 +42,13 @@ class RouteBooks:
 
     @classmethod
     def of(cls, client: OperatorClient, route: str) -> RouteBooks:
-        terms = _terms(client, route)
+        terms = _accounting_terms(client, route)
         states = client.request("GET", "/routes", query=[("route", route)])["routes"]
         has_begun = states and terms.get("delivered", 0) + terms.get("damaged", 0)
         return cls(client=client, route=route, terms=terms, below=states[0]["progress"] if has_begun else 1)
 
     def now(self) -> Mapping[str, int]:
-        return _terms(self.client, self.route)
+        return _accounting_terms(self.client, self.route)
 
     def waits(self) -> bool:
         """Return True if records of the log have not reached the lake yet."""
@@ -73,7 +73,7 @@ class RouteBooks:
         }
 
 
-def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple[VerifiedLake, str]:
+def compare_with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple[VerifiedLake, str]:
     """
     Add the days on which the lake differs from the totals. Also return a text that says how much was compared.
     """
@@ -91,7 +91,7 @@ def with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) -> tuple
     return replace(found, differences=[*found.differences, *differences]), f"{len(days.days)} days compared"
 
 
-def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
+def compare_with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]:
     """
     Add deliveries whose rows differ from the log, and editions that the route never had.
 
@@ -119,7 +119,7 @@ def with_log(found: VerifiedLake, books: RouteBooks) -> tuple[VerifiedLake, str]
     return replace(found, differences=[*differences, *unknown]), f"{compared} deliveries compared"
 
 
-def with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
+def compare_with_books(found: VerifiedLake, books: RouteBooks) -> VerifiedLake:
     """Add the difference between a lake of files and the accounting, if there is one."""
     from exporters.lake.verification import accounting_difference
 
@@ -192,9 +192,9 @@ def verified_table(settings: DestinationSettings, dates: DateRange, books: Route
         finally:
             await server.close()
 
-    result = result_of(look())
+    result = run_or_fail(look())
     editions = [msgspec.structs.asdict(edition) for edition in result.editions]
-    return {**asdict(result), "editions": editions}, _compared(
+    return {**asdict(result), "editions": editions}, _compare_table(
         result.differences, books, result.settled, result.absent
     )
 
@@ -208,7 +208,7 @@ def verified_topic(
 
     secret = secret_of(settings)
     below = None if books is None else books.below
-    result = result_of(recount_topic(settings, secret, route, below=below, reads_all=reads_all))
+    result = run_or_fail(recount_topic(settings, secret, route, below=below, reads_all=reads_all))
     editions = [
         {"edition": edition, "first": newest.first, "last": newest.last}
         for edition, newest in sorted(result.progress.items())
@@ -219,10 +219,10 @@ def verified_topic(
         "absent": result.absent,
         "editions": editions,
     }
-    return fields, _compared(result.differences, books, result.settled, result.absent or 0)
+    return fields, _compare_table(result.differences, books, result.settled, result.absent or 0)
 
 
-def _compared(
+def _compare_table(
     differences: Sequence[LakeDifference], books: RouteBooks | None, settled: int | None, absent: int
 ) -> Sequence[LakeDifference]:
     if books is None:
@@ -234,7 +234,7 @@ def _compared(
     )
 
 
-def _terms(client: OperatorClient, route: str) -> Mapping[str, int]:
+def _accounting_terms(client: OperatorClient, route: str) -> Mapping[str, int]:
     terms: Mapping[str, int] = client.request("GET", "/books")["routes"].get(route, {})
     return terms
 
@@ -246,7 +246,7 @@ def refuse_options(type: str, given: Mapping[str, object]) -> None:
             fail(f"{option} does not apply to destinations of type {type!r}", 2)
 
 
-def result_of(work: Coroutine[Any, Any, T]) -> T:
+def run_or_fail(work: Coroutine[Any, Any, T]) -> T:
     """Run the work and return its result. Exits if the destination or the storage fails."""
     from exporters.errors import SendError
     from spool.errors import OtherSchema, SpoolError

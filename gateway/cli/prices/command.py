@@ -16,7 +16,7 @@ from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
 from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_table
 from gateway.cli.parameters import Moment
-from gateway.cli.prices.download import downloaded, is_address
+from gateway.cli.prices.download import download_list, is_address
 from gateway.configuration.sections import Config, PriceOverride
 from gateway.intake import price_updates
 from gateway.intake.price_updates import Change
@@ -94,7 +94,7 @@ def show(
     operators have set, and those of [[prices.override]].
     """
     own = client.request("GET", "/prices", query=[("limit", str(_MOST_OWN))])["prices"]
-    book = _book(
+    book = _load_book(
         client.config,
         [override_of(NewPrice(**{name: row[name] for name in NewPrice.__struct_fields__})) for row in own],
     )
@@ -118,7 +118,7 @@ def show(
         return
     if form == "json":
         rows = [{**asdict(each), "rows": [row._asdict() for row in each.rows]} for each in found]
-        show_json({"list": _described(book.card, book.version), "prices": rows})
+        show_json({"list": _list_description(book.card, book.version), "prices": rows})
         return
     click.echo(f"list: {book.version}, of {book.card.source['date']}")
     for each in found:
@@ -172,10 +172,12 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
             2,
         )
     today = datetime.now(UTC).date().isoformat()
-    before = _book(config).card
+    before = _load_book(config).card
     try:
-        newer = lists.decode_list(_content(config, source), day=today, max_bytes=config.prices.max_file_bytes)
-        after = _after(
+        newer = lists.decode_list(
+            _read_content(config, source), day=today, max_bytes=config.prices.max_file_bytes
+        )
+        after = _list_after_update(
             before, newer, since.date().isoformat() if since else today, is_stated=since is not None
         )
     except CardUnreadable as error:
@@ -193,14 +195,14 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
             lists.store_and_trim_lists(config.data_dir, after)
         except OSError as error:
             fail(f"the list cannot be stored in {config.data_dir}: {error.strerror}")
-        reloaded = _reload(client)
+        reloaded = _reload_server(client)
     if as_json:
         show_json({
-            "list": _described(after, after.version),
+            "list": _list_description(after, after.version),
             "before": before.version,
             "stored": stored,
             "reloaded": reloaded is not None,
-            "changes": [_change(change) for change in changes],
+            "changes": [_change_as_json(change) for change in changes],
         })  # fmt: skip
         return
     _show_changes(changes, before.version, after.version)
@@ -226,26 +228,26 @@ def undo(client: OperatorClient, as_json: bool) -> None:
         fail(f"the list in {config.data_dir} cannot be deleted: {error.strerror}")
     if deleted is None:
         fail("there is no list of `prices update` to undo", 2)
-    book = _book(config)
-    reloaded = _reload(client)
+    book = _load_book(config)
+    reloaded = _reload_server(client)
     if as_json:
-        show_json({"list": _described(book.card, book.version), "reloaded": reloaded is not None})
+        show_json({"list": _list_description(book.card, book.version), "reloaded": reloaded is not None})
         return
     click.echo(f"the price list {book.version} of {book.card.source['date']} applies again")
     _show_reload(reloaded)
 
 
-def _book(config: Config, own: Sequence[PriceOverride] = ()) -> PriceBook:
+def _load_book(config: Config, own: Sequence[PriceOverride] = ()) -> PriceBook:
     try:
         return PriceBook.load(config.prices, config.data_dir, own)
     except CardUnreadable as error:
         fail(str(error), 2)
 
 
-def _content(config: Config, source: str) -> bytes:
+def _read_content(config: Config, source: str) -> bytes:
     section = config.prices
     if is_address(source):
-        return downloaded(source, max_bytes=section.max_file_bytes, timeout_s=section.download_timeout)
+        return download_list(source, max_bytes=section.max_file_bytes, timeout_s=section.download_timeout)
     try:
         with Path(source).open("rb") as file:
             return file.read(section.max_file_bytes + 1)
@@ -253,7 +255,7 @@ def _content(config: Config, source: str) -> bytes:
         raise CardUnreadable(f"{source}: {error.strerror}") from error
 
 
-def _after(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
+def _list_after_update(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
     """Return the list that would be in use. A list in Tollhouse's format replaces the list before."""
     if newer.source.get("name") == LITELLM and "merged_with" not in newer.source:
         return lists.rename_merged(price_updates.update_card(before, newer, since=since), newer)
@@ -264,7 +266,7 @@ def _after(before: Card, newer: Card, since: str, *, is_stated: bool) -> Card:
     return newer
 
 
-def _reload(client: OperatorClient) -> JsonObject | None:
+def _reload_server(client: OperatorClient) -> JsonObject | None:
     """Make a running server read the list. Return None if no server runs."""
     if not client.is_served():
         return None
@@ -302,7 +304,7 @@ def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
         click.echo(f"{words}: {len(some)} prices of {models} models")
     if known:
         show_table(
-            [_change(change) for change in sorted(known, key=_rank)[:_SHOWN]],
+            [_change_as_json(change) for change in sorted(known, key=_provider_order)[:_SHOWN]],
             ("provider", "model", "tier", "above", "unit", "before", "after"),
             {"above": "input above"},
         )
@@ -310,13 +312,13 @@ def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
         click.echo(f"and {len(known) - _SHOWN} more changes; --json lists all", err=True)
 
 
-def _rank(change: Change) -> tuple[int, Change]:
+def _provider_order(change: Change) -> tuple[int, Change]:
     """Order changes by provider, in the order of the table of providers."""
     cards = [provider.card for provider in PROVIDERS]
     return cards.index(change.provider) if change.provider in cards else len(cards), change
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change_as_json(change: Change) -> dict[str, Any]:
     return {
         "provider": change.provider,
         "model": change.model,
@@ -328,5 +330,5 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _described(card: Card, version: str) -> dict[str, Any]:
+def _list_description(card: Card, version: str) -> dict[str, Any]:
     return {"version": version, **{name: value for name, value in card.source.items() if name != "version"}}

@@ -22,7 +22,7 @@ from gateway.normalise.outcome import Options
 _NS: Final = 1_000_000_000
 
 
-def _otlp(call: ExampleCall) -> Any:
+def _example_export_request(call: ExampleCall) -> Any:
     attributes = {
         "gen_ai.operation.name": {"stringValue": "chat"},
         "gen_ai.provider.name": {"stringValue": "openai"},
@@ -49,7 +49,7 @@ def _otlp(call: ExampleCall) -> Any:
 # without a client.
 EXAMPLES: dict[str, Callable[[ExampleCall], Any]] = {
     **{format.name: format.example for format in FORMATS},
-    "otlp/traces": _otlp,
+    "otlp/traces": _example_export_request,
 }
 
 
@@ -95,13 +95,13 @@ def send(
     """
     if bool(named) == bool(wanted):
         raise click.UsageError("give FILEs to send, or --example FORMAT")
-    target = UploadTarget(url, key_file, key_env, path=_path(wanted or format))
+    target = UploadTarget(url, key_file, key_env, path=_address_path(wanted or format))
     older = OlderCalls(wanted or format, time.time())
     single = None if wanted is None else (UploadBody(items=[example(wanted)]), f"example {wanted}")
     deliver(target, named, single, older, again=again, as_json=as_json)
 
 
-def _path(format: str | None) -> str:
+def _address_path(format: str | None) -> str:
     """Return the path for a format. OTLP has no format in the path, because the gateway detects it."""
     is_format_name = format is not None and "/" not in format
     return f"/v1/ai-telemetry/{format}" if is_format_name else "/v1/ai-telemetry"

@@ -89,8 +89,8 @@ class UploadTarget:
     def __init__(
         self, url: str, key_file: Path | None, key_env: str, *, path: str, key_command: str = KEY_COMMAND
     ) -> None:
-        _check(url)
-        self.key = _key(key_file, key_env)
+        _check_address(url)
+        self.key = _read_key(key_file, key_env)
         self.endpoint = url.rstrip("/") + path
         self.key_command = key_command
         self.hint = "" if self.key else f" (no key was sent; set {key_env}, or use --key-file)"
@@ -112,7 +112,7 @@ def deliver(
 
     async def send_all() -> bool:
         async with session() as client:
-            upload = UploadClient(client, target.endpoint, target.key, notify=_print)
+            upload = UploadClient(client, target.endpoint, target.key, notify=_print_error)
             sent_before = Acknowledged(url=target.endpoint, key=target.key)
             run = _Run(upload, sent_before, older, again=again, as_json=as_json)
             try:
@@ -159,14 +159,14 @@ class _Run:
 
     async def files(self, named: tuple[str, ...]) -> None:
         """Send files one after the other. Reports files that cannot be read, and continues."""
-        names = list(files(named, self._complain))
-        with _bar(names) as advance:
+        names = list(files(named, self._note_failure))
+        with _progress_bar(names) as advance:
             for name in names:
                 try:
-                    with _source(name) as raw:
-                        await self._file(raw, name, advance)
+                    with _open_source(name) as raw:
+                        await self._send_file(raw, name, advance)
                 except UNREADABLE as error:
-                    self._complain(unreadable(name, error))
+                    self._note_failure(unreadable(name, error))
 
     async def body(self, body: UploadBody, name: str) -> bool:
         """Send one body; return whether it was accepted."""
@@ -176,7 +176,7 @@ class _Run:
             if isinstance(error, BodyTooLarge) and len(body.items) > 1:
                 return all([await self.body(half, name) for half in body.halves()])
             self._counts.rejected["refused"] += len(body.items)
-            self._complain(f"{name}, {body.place(None)}: {error}")
+            self._note_failure(f"{name}, {body.place(None)}: {error}")
             return False
         self._counts.add(answer)
         if self._older is not None:
@@ -214,18 +214,18 @@ class _Run:
         for message in filter(None, [self._older and self._older.words, *self._hints]):
             click.echo(message)
         if self._rejected > MOST_NAMED:
-            _print(
+            _print_error(
                 f"{self._rejected - MOST_NAMED:,} more items were rejected; only the first "
                 f"{MOST_NAMED} are listed above"
             )
 
-    async def _file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
+    async def _send_file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
         with opened(raw) as content:
             for body in bodies(content, RunningDigest(self._taken)):
                 if body.known and not self._again:
                     self._skipped += len(body.items)
                 elif await self.body(body, name):
-                    self._remember(body.mark)
+                    self._remember_mark(body.mark)
                 advance(raw)
 
     def _name_rejected(self, file: str, item: RejectedItem, where: str) -> None:
@@ -241,26 +241,26 @@ class _Run:
                 {"file": file, "place": where, "reason": item.reason, "message": item.message}
             )
         elif self._rejected <= MOST_NAMED:
-            _print(replace_unprintable(f"{file}, {where}: {item.explanation}"))
+            _print_error(replace_unprintable(f"{file}, {where}: {item.explanation}"))
 
-    def _remember(self, mark: bytes) -> None:
+    def _remember_mark(self, mark: bytes) -> None:
         try:
             self._taken.add(mark)
         except OSError as error:
             if not self._cannot_remember:
-                _print(f"{error.filename}: {error.strerror}; a later run cannot skip what is sent now")
+                _print_error(f"{error.filename}: {error.strerror}; a later run cannot skip what is sent now")
             self._cannot_remember = True
 
-    def _complain(self, message: str) -> None:
+    def _note_failure(self, message: str) -> None:
         self.complete = False
-        _print(message)
+        _print_error(message)
 
 
-def _print(message: str) -> None:
+def _print_error(message: str) -> None:
     click.echo(f"tollhouse: {message}", err=True)
 
 
-def _check(url: str) -> None:
+def _check_address(url: str) -> None:
     """Raise UsageError for an address that can never work."""
     try:
         parts = urlsplit(url)
@@ -275,7 +275,7 @@ def _check(url: str) -> None:
         )
 
 
-def _key(key_file: Path | None, key_env: str) -> str | None:
+def _read_key(key_file: Path | None, key_env: str) -> str | None:
     origin = f"the environment variable {key_env}"
     key = os.environ.get(key_env, "").strip()
     if key_file is not None:
@@ -290,7 +290,7 @@ def _key(key_file: Path | None, key_env: str) -> str | None:
 
 
 @contextmanager
-def _source(name: str) -> Iterator[IO[bytes]]:
+def _open_source(name: str) -> Iterator[IO[bytes]]:
     if name == "-":
         yield sys.stdin.buffer
         return
@@ -299,7 +299,7 @@ def _source(name: str) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
+def _progress_bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
     """Show a progress bar on a terminal, by the position in the file that is being sent."""
     sizes = {name: looked_up(name).size for name in names if name != "-"}
     shown = sys.stderr.isatty() and sum(sizes.values()) > 0

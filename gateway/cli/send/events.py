@@ -60,11 +60,11 @@ def send_events(
     target = UploadTarget(url, key_file, key_env, path=PATH, key_command=KEY_COMMAND)
     single = None
     if event_type is not None:
-        single = (UploadBody(items=[_event(event_type, stated, data)]), "the event")
+        single = (UploadBody(items=[_build_event(event_type, stated, data)]), "the event")
     deliver(target, named, single, None, again=again, as_json=as_json)
 
 
-def _event(event_type: str, stated: dict[str, str | None], data: tuple[str, ...]) -> bytes:
+def _build_event(event_type: str, stated: dict[str, str | None], data: tuple[str, ...]) -> bytes:
     values: dict[str, Any] = {}
     for pair in data:
         name, separator, value = pair.partition("=")
@@ -73,7 +73,7 @@ def _event(event_type: str, stated: dict[str, str | None], data: tuple[str, ...]
         values[name] = value
     amount = stated["amount"]
     if amount is not None:
-        values["amount"] = _number(amount)
+        values["amount"] = _parse_amount(amount)
     event = {
         "type": event_type,
         "id": stated["event_id"] or uuid4().hex,
@@ -85,7 +85,7 @@ def _event(event_type: str, stated: dict[str, str | None], data: tuple[str, ...]
     return json.dumps({name: value for name, value in event.items() if value is not None}).encode()
 
 
-def _number(text: str) -> int | float:
+def _parse_amount(text: str) -> int | float:
     try:
         return int(text) if text.lstrip("-").isdecimal() else float(text)
     except ValueError:

@@ -89,9 +89,9 @@ class UploadBody:
         middle = len(self.items) // 2
         first = slice(middle)
         second = slice(middle, None)
-        return self._part(first), self._part(second)
+        return self._slice_body(first), self._slice_body(second)
 
-    def _part(self, part: slice) -> UploadBody:
+    def _slice_body(self, part: slice) -> UploadBody:
         return replace(self, items=self.items[part], places=self.places[part])
 
 
@@ -107,7 +107,7 @@ def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str
         if name == "-" or not stat.S_ISDIR(looked_up(name).mode):
             yield name
             continue
-        paths = sorted(_inside(name, complain))
+        paths = sorted(_data_files_in(name, complain))
         if not paths:
             complain(f"{name}: contains no file that ends in {', '.join(SUFFIXES[:4])}, gzipped or not")
         yield from paths
@@ -130,10 +130,10 @@ def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
 
     Raises an UNREADABLE error after the bodies that could be read, or BadPayload if the file is not JSON.
     """
-    return _packed(_items(content), digest)
+    return _pack_bodies(_items(content), digest)
 
 
-def _inside(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
+def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
     """
     Yield the data files that are not hidden. Does not follow links to directories, because they may form a loop.
     """
@@ -174,19 +174,25 @@ def _items(content: IO[bytes]) -> Iterator[_Item]:
     """Yield the items of a file of lines, an array or a document. The first lines may be malformed."""
     number, first = _first_line(content)
     if first[:1] == b"[":
-        is_line = first.endswith(b"\n") and _array(first) is not None
-        return _of_lines(number, chain((first,), _lines(content))) if is_line else _elements(first, content)
+        is_line = first.endswith(b"\n") and _array_items(first) is not None
+        return (
+            _items_of_lines(number, chain((first,), _read_lines(content)))
+            if is_line
+            else _split_elements(first, content)
+        )
     if first[:1] == b"{":
         first += b"" if first.endswith(b"\n") else content.readline(MAX_DOCUMENT - len(first))
         if payload.peek(first):
-            return _of_lines(number, chain((first,), _lines(content)))
+            return _items_of_lines(number, chain((first,), _read_lines(content)))
     whole = first + content.read(MAX_DOCUMENT + 1 - len(first))
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
         documents = map(bytes, filter(len, payload.items(whole)))
         return (_Item(document, f"document {index}") for index, document in enumerate(documents, start=1))
     if any(line[:1] == b"{" and payload.peek(line) for line in io.BytesIO(whole)):
-        return _of_lines(number, _lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
+        return _items_of_lines(
+            number, _read_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content)
+        )
     if fits:
         raise BadPayload("it is neither a JSON object, nor an array, nor JSON lines")
     raise BadPayload("a single document of more than 64 MiB cannot be sent; split it into lines")
@@ -203,7 +209,7 @@ def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
     return number, b""
 
 
-def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
+def _read_lines(*contents: IO[bytes]) -> Iterator[bytes]:
     """
     Yield stripped lines, empty ones included. Raises BadPayload at the end if lines were too long to send.
     """
@@ -221,23 +227,23 @@ def _lines(*contents: IO[bytes]) -> Iterator[bytes]:
         raise BadPayload(f"{left_out} of its lines are longer than 64 MiB and were left out")
 
 
-def _of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
+def _items_of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
     """Yield the items of lines. `first` is the number of the first line."""
     for number, line in enumerate(lines, start=first):
         if not line:
             continue
         # This line is parsed as a stream, so that memory never holds a list of all its elements.
         if line[:1] == b"[" and len(line) > MAX_BYTES:
-            yield from _elements(line, io.BytesIO())
+            yield from _split_elements(line, io.BytesIO())
             continue
-        elements = _array(line) if line[:1] == b"[" else None
+        elements = _array_items(line) if line[:1] == b"[" else None
         if elements is None:
             yield _Item(line.strip(), f"line {number}")
         else:
             yield from (_Item(bytes(element), f"line {number}", True) for element in elements)
 
 
-def _array(line: bytes) -> list[payload.Raw] | None:
+def _array_items(line: bytes) -> list[payload.Raw] | None:
     """
     Return the elements of an array on one line, or None if the array is broken or continues on the next line.
     """
@@ -247,7 +253,7 @@ def _array(line: bytes) -> list[payload.Raw] | None:
         return None
 
 
-def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
+def _split_elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
     """Yield the elements of an array, or of several arrays in sequence, split at their commas."""
     begin = offset = depth = number = 0
     while text:
@@ -282,7 +288,7 @@ def _elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
         )
 
 
-def _packed(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBody]:
+def _pack_bodies(items: Iterator[_Item], digest: RunningDigest) -> Iterator[UploadBody]:
     """Pack items into as few bodies as the limits allow. Each OTLP request gets its own body."""
     filling = _OpenBody(digest)
     failure: Exception | None = None
@@ -367,7 +373,7 @@ class Acknowledged:
             self._path: Path | None = _state_directory() / name
         except RuntimeError:  # the user has no home directory
             self._path = None
-        self._marks = _load(self._path) if self._path else set()
+        self._marks = _load_marks(self._path) if self._path else set()
 
     def __contains__(self, mark: object) -> bool:
         return mark in self._marks
@@ -411,7 +417,7 @@ def _state_directory() -> Path:
     return (Path(base) if base else Path.home() / ".local/state") / "tollhouse/sent"
 
 
-def _load(path: Path) -> set[bytes]:
+def _load_marks(path: Path) -> set[bytes]:
     """Return the digests in the file. Skips malformed lines, which a full disk may leave."""
     try:
         lines = [line for line in path.read_text("ascii", "replace").split() if _MARK.fullmatch(line)]
