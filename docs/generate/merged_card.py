@@ -45,7 +45,7 @@ from gateway.intake.rate_cards.card import (
     encode_card,
     read_card,
 )
-from gateway.intake.rates import row_in_force
+from gateway.intake.rates import row_in_force_or_first
 from spool import providers
 from spool.processing import STANDARD
 from spool.record import NS
@@ -90,7 +90,7 @@ class PriceSources:
         since = CORRECTIONS.get((seller, name))
         if since is not None:
             return MergeDecision(NEWER, since)
-        row = row_in_force(listed.found, self.noon_ns, STANDARD)
+        row = row_in_force_or_first(listed.found, self.noon_ns, STANDARD)
         ours = None if row is None else _price(row)
         is_borrowed = row is not None and not listed.is_own
         if is_borrowed and names.card_maker(name.rpartition("/")[2]) not in _CLOSED:
@@ -112,7 +112,7 @@ class PriceSources:
 
     def fill(self, listed: Listed) -> MergeDecision:
         """Decide about a model of models.dev, which only fills gaps."""
-        row = row_in_force(listed.found, self.noon_ns, STANDARD)
+        row = row_in_force_or_first(listed.found, self.noon_ns, STANDARD)
         if row is None:
             return MergeDecision(NEWER, self.day)
         is_same = _price(row) == _price(listed.newer.prices[0])

@@ -29,7 +29,7 @@ from gateway.intake.rate_cards.card import (
     prices_of,
 )
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
-from gateway.intake.rates import row_in_force
+from gateway.intake.rates import row_in_force_or_first
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
 
@@ -153,9 +153,9 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
         return newer.prices
     rows = list(found.prices)
     time = day_ns(since) + _NOON_NS
-    standard = row_in_force(found, time, STANDARD) or Price()
+    standard = row_in_force_or_first(found, time, STANDARD) or Price()
     for row in newer.prices:
-        before = row_in_force(found, time, row.mode)
+        before = row_in_force_or_first(found, time, row.mode)
         if before is None:
             rows += _new_mode(found, standard, row)
             continue
@@ -301,7 +301,7 @@ def _seller_models(card: Card, seller: str) -> Sequence[Model]:
 
 def _prices_by_key(model: Model | None, time: int) -> Iterator[tuple[tuple[str, int, str], Decimal]]:
     for mode in sorted({row.mode for row in model.prices} if model else ()):
-        row = row_in_force(model, time, mode)
+        row = row_in_force_or_first(model, time, mode)
         for above, amounts in () if row is None else ((0, row), *((tier.above, tier) for tier in row.tiers)):
             for unit, price in prices_of(amounts):
                 yield (mode, above, unit), price

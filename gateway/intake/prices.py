@@ -55,7 +55,7 @@ from gateway.intake.rates import (
     part_rates,
     price_with_override,
     rate_for,
-    row_in_force,
+    row_in_force_or_first,
     since_ns,
     text_of,
     tiers_of,
@@ -326,10 +326,10 @@ class PriceBook:
         terms = covering_terms(self._terms, provider, models, mode)
         edges = {edge for term in terms for edge in (term.low, term.high)}
         low, high = valid_time_span(listed_model, overriding, time, edges)
-        row = row_in_force(listed_model, time, STANDARD if mode == PROVISIONED else mode)
+        row = row_in_force_or_first(listed_model, time, STANDARD if mode == PROVISIONED else mode)
         missing_mode = ""
         if mode not in (STANDARD, PROVISIONED) and (row is None or not row.has_prices):
-            row = row_in_force(listed_model, time, STANDARD)
+            row = row_in_force_or_first(listed_model, time, STANDARD)
             missing_mode = mode
         id = listed_model.id if listed_model else ""
         apart = listed_model.apart if listed_model else ()
@@ -340,7 +340,7 @@ class PriceBook:
             missing_mode = "" if override.tier else missing_mode
         of_call = terms_in_force(terms, time)
         if terms:
-            standard = row_in_force(listed_model, time, STANDARD)
+            standard = row_in_force_or_first(listed_model, time, STANDARD)
             row = price_under_terms(of_call, row, standard, is_own=override is not None)
             missing_mode = "" if of_call.prepaid or of_call.tier_price else missing_mode
         if row is None:

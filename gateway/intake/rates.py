@@ -180,8 +180,11 @@ def price_with_override(override: PriceOverride, row: Price | None) -> Price:
     )
 
 
-def row_in_force(model: Model | None, time: int, mode: str) -> Price | None:
-    """If several rows match, the last one applies."""
+def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | None:
+    """
+    If several rows are in force, the last one applies. If none is, the first row of the standard mode applies, even
+    before its start or outside its hours.
+    """
     if model is None:
         return None
     rows = [row for row in model.prices if row.mode == mode]

@@ -100,7 +100,7 @@ def _copy_with_log(damaged: Path, copy: Path, log: Path) -> None:
     for suffix in ("-wal", "-shm", "-journal"):
         copy.with_name(copy.name + suffix).unlink(missing_ok=True)
     shutil.copyfile(damaged, copy)
-    write_ahead_log.lay_over(log, copy, PAGE)
+    write_ahead_log.write_log_pages_into(log, copy, PAGE)
     with copy.open("r+b") as file:
         file.truncate(-(-file.seek(0, 2) // PAGE) * PAGE)
 

@@ -130,7 +130,7 @@ def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
 
 
-def lay_over(log: Path, database: Path, page_size: int) -> None:
+def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
     """Include pages with a wrong checksum, because rows have checksums of their own."""
     log_frames = list(read_frames(log, page_size))
     # a transaction without an end was never committed

@@ -162,7 +162,7 @@ def _flag(value: object) -> bool | None:
     return bool(value) if isinstance(value, bool | int) else None
 
 
-def of_variables(variables: Document) -> Switches:
+def of_claude_code_variables(variables: Document) -> Switches:
     """Read the variables of Claude Code, from its settings or from the environment."""
     is_enabled = _flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
     if (_text(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
@@ -181,7 +181,7 @@ def _otlp(variables: Document, signal: str) -> Switches:
 
 
 def of_claude_code(document: Document) -> Switches:
-    return of_variables(_table(document, "env"))
+    return of_claude_code_variables(_table(document, "env"))
 
 
 def of_codex(document: Document) -> Switches:
@@ -289,7 +289,7 @@ READERS: Final[Mapping[str, SettingsReader]] = {
     "claude-code": SettingsReader(
         managed=of_claude_code,
         user=of_claude_code,
-        environment=of_variables,
+        environment=of_claude_code_variables,
         order=_FILES_FIRST,
         has_one_policy=True,
     ),
