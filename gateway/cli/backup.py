@@ -101,7 +101,8 @@ def restore(
 async def _restore(backup: Path, config: Config, queued: str | None, later: Sequence[Erasure]) -> None:
     from gateway.service.assembly.storage import open_storage
 
-    directory = config.data_dir
+    # systemd's StateDirectory is a link, which no directory can replace
+    directory = config.data_dir.resolve()
     manifest = await asyncio.to_thread(backups.check, backup)
     draft = await asyncio.to_thread(backups.unpack, backup, manifest, directory)
     try:

@@ -162,6 +162,24 @@ def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Install
         receiver.close()
 
 
+def test_a_restore_follows_the_link_of_a_systemd_service(installations: Installations) -> None:
+    """The data directory of a unit with DynamicUser is a link. It stays, and the data is behind it."""
+    one = installations()
+    key = one.key("first")
+    one.start()
+    send(one, key, 3)
+    backup = one.directory / "backup"
+    one.run("backup", str(backup))
+    one.stop()
+    link = one.directory.with_name("other") / "tollhouse-data"
+    behind = link.with_name("private") / "tollhouse"
+    behind.mkdir(parents=True)
+    link.symlink_to(behind)
+    other, _ = restored(one, backup, "--queued", "hold")
+    assert link.is_symlink()
+    assert 3 == other.json("spool", "verify")["topics"]["ai-telemetry"]["accepted"]
+
+
 def test_a_directory_in_use_and_a_damaged_backup_are_refused(installations: Installations) -> None:
     """
     A backup of a directory in use and a restore of a damaged backup are refused with exit code 2 or 1 and the
