@@ -288,6 +288,9 @@ An error has a type and a message that says what to do:
 |---|---|---|
 @@STATUSES@@
 
+Repeat a request after 429, 500 and 503. After another 4xx it fails again until you change the request, the key or
+the resource.
+
 ## Lists
 
 A list returns at most `limit` items, in the order of `sort_key` and `sort_order` (`asc` or `desc`). A filter may
