@@ -15,8 +15,8 @@ from spool.registry.insights import Insight
 from spool.registry.recommendations import Recommendation
 from spool.registry.views import EXCLUDES, View
 
-# the calls behind an answer
-WHOLE, SLICED, NOTHING = "whole", "sliced", "nothing"
+# The calls behind an answer. OPERATION: numbers of records of a whole topic or route, but no cost, user or team.
+WHOLE, SLICED, NOTHING, OPERATION = "whole", "sliced", "nothing", "operation"
 
 
 class OfView(Protocol):

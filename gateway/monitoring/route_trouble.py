@@ -70,6 +70,12 @@ def trouble_of(routes: Sequence[RouteState]) -> tuple[str, str] | None:
     return title, f"{why}. Nothing is lost."
 
 
+def status_of(reason: str | None) -> str | None:
+    """Return the HTTP status at the start of a reason, without the receiver's words."""
+    status = _STATUS.match(reason or "")
+    return status and status[0]
+
+
 def how_to_resume(route: RouteState, types: Mapping[str, str]) -> str:
     """
     Return what to correct so that a paused route delivers again. `types` are the types of destinations by name. A route
@@ -92,10 +98,10 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _why_paused(receiver: str, reason: str | None) -> str:
-    status = _STATUS.match(reason or "")
-    if status and status[0] in _WRONG_KEY:
+    status = status_of(reason)
+    if status in _WRONG_KEY:
         key = _KEY.search(reason or "")
-        return f"{receiver} refuses Tollhouse's key{f' {key[1]}' if key else ''} ({status[0]})"
+        return f"{receiver} refuses Tollhouse's key{f' {key[1]}' if key else ''} ({status})"
     if status:
-        return f"{receiver} does not accept records at this address ({status[0]})"
+        return f"{receiver} does not accept records at this address ({status})"
     return reason or f"{receiver} does not accept records"

@@ -255,6 +255,11 @@ class Rights:
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     @property
+    def slice_of_roles(self) -> LedgerSlice:
+        """Calls that the roles show, singly or in groups."""
+        return self.groups if self.groups.parts else self.slice
+
+    @property
     def hides_calls(self) -> bool:
         """Calls are visible, but none in all counted cost types."""
         return bool(self.shown) and not self.slice.parts

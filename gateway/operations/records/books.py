@@ -12,7 +12,7 @@ from typing import Any
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import OPERATION, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.clock import SteadyClock, clock_doubts
 from spool.log.values import AcceptedTwice, Books
@@ -35,7 +35,7 @@ def describe_books(books: Books) -> dict[str, object]:
     }
 
 
-@call("GET", "/clock", VIEW_OPERATION, "Show the time in use, and a step of the clock")
+@call("GET", "/clock", VIEW_OPERATION, "Show the time in use, and a step of the clock", shows=OPERATION)
 async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     step_s, held_s = clock_doubts(request.shared.clock)
     return {
@@ -47,7 +47,7 @@ async def show_clock(request: OperatorRequest[SpoolServices, None]) -> Result:
     }
 
 
-@call("POST", "/clock/accept", OPERATE_SPOOL, "Accept the clock after a step")
+@call("POST", "/clock/accept", OPERATE_SPOOL, "Accept the clock after a step", shows=OPERATION)
 async def accept_clock(request: OperatorRequest[SpoolServices, AcceptClock]) -> Result:
     """Accept the wall clock now, so that the retention of records follows it again."""
     clock = request.shared.clock

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import describe_nodes, describe_route
-from gateway.monitoring.route_trouble import trouble_of
+from gateway.monitoring.route_trouble import status_of, trouble_of
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.requests.address import call
+from gateway.operations.requests.address import OPERATION, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.deliveries.routes import routes_with_refusals
 from spool.deliveries.values import (
@@ -84,7 +84,7 @@ ROUTES: List[RouteState] = List(
 )
 
 
-@call("GET", "/status", VIEW_OPERATION, "Show topics, routes and space")
+@call("GET", "/status", VIEW_OPERATION, "Show topics, routes and space", shows=OPERATION)
 async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     books, stats, routes = (
@@ -115,7 +115,9 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
             "known_spans": None if spans is None else spans["reading"],
         },
         "nodes": await describe_nodes(request.shared.leases, request.now()),
-        "lakes": [_describe_lake(state) for state in await services.lakes()],
+        "lakes": [
+            _describe_lake(state, shows_words=not request.is_limited) for state in await services.lakes()
+        ],
     }
 
 
@@ -125,7 +127,7 @@ def _spans_read(services: SpoolServices) -> Counter[str] | None:
     return services.memory.made.spans if services.memory.made else Counter()
 
 
-def _describe_lake(state: LakeState) -> dict[str, object]:
+def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
     verdict = state.verdict
     return {
         "route": state.route,
@@ -136,17 +138,23 @@ def _describe_lake(state: LakeState) -> dict[str, object]:
             "files": verdict.files,
             "rows": verdict.rows,
             "differences": dict(verdict.differences),
-            "words": verdict.words,
+            "words": verdict.words if shows_words else "",
         },
     }
 
 
-@call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES)
+@call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES, shows=OPERATION)
 async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
     return await request.list(ROUTES, MemoryRows(await _routes(request)))
 
 
-@call("DELETE", "/routes/{destination}/{topic}", OPERATE_SPOOL, "Delete a route without a destination")
+@call(
+    "DELETE",
+    "/routes/{destination}/{topic}",
+    OPERATE_SPOOL,
+    "Delete a route without a destination",
+    shows=OPERATION,
+)
 async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     services = request.services
     name = f"{request.word('destination')}/{request.word('topic')}"
@@ -157,7 +165,13 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
     return {"route": name, "discarded": discarded}
 
 
-@call("POST", "/routes/{destination}/{topic}/try", OPERATE_SPOOL, "Make a route send at once")
+@call(
+    "POST",
+    "/routes/{destination}/{topic}/try",
+    OPERATE_SPOOL,
+    "Make a route send at once",
+    shows=OPERATION,
+)
 async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
     """Send at once, whatever the route waits for. Useful after its key or destination was corrected."""
     name = f"{request.word('destination')}/{request.word('topic')}"
@@ -209,11 +223,19 @@ DELIVERIES: List[UnsettledDelivery] = List(
 )
 
 
-@call("GET", "/deliveries", VIEW_OPERATION, "List unacknowledged deliveries", lists=DELIVERIES)
+@call(
+    "GET",
+    "/deliveries",
+    VIEW_OPERATION,
+    "List unacknowledged deliveries",
+    lists=DELIVERIES,
+    shows=OPERATION,
+)
 async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(
-        DELIVERIES, MemoryRows(await request.services.deliveries.unsettled_deliveries())
-    )
+    found = await request.services.deliveries.unsettled_deliveries()
+    if request.is_limited:
+        found = [replace(delivery, last_error=status_of(delivery.last_error)) for delivery in found]
+    return await request.list(DELIVERIES, MemoryRows(found))
 
 
 @call("POST", "/replay", OPERATE_SPOOL, "Send delivered records again")
@@ -282,8 +304,14 @@ async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result
 
 
 async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:
+    """
+    People who may see only some calls get no text of a receiver, because it may repeat values of a record.
+    """
     services = request.services
-    return [*await routes_with_refusals(services.deliveries, request.now()), *services.syncs()]
+    routes = [*await routes_with_refusals(services.deliveries, request.now()), *services.syncs()]
+    if not request.is_limited:
+        return routes
+    return [replace(route, reason=status_of(route.reason), refusal=None) for route in routes]
 
 
 def _time(name: str, text: str) -> float:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from gateway.core.mounts import OPERATOR_API
 from gateway.core.schemas import OBJECT, Schema
-from gateway.core.visible import NOTHING, SLICED, WHOLE
+from gateway.core.visible import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.http.address import CSRF, SESSION, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.error_table import SAFE_METHODS
@@ -21,12 +21,13 @@ from gateway.http.lists import List
 OPENED: web.AppKey[Callable[[], Awaitable[Mapping[str, tuple[str, ...]]]]] = web.AppKey("OPENED")
 ALL_ROWS: web.AppKey[Callable[[], Awaitable[Sequence[OperatorAddress]]]] = web.AppKey("ALL_ROWS")
 
-__all__ = ["NOTHING", "SLICED", "WHOLE"]
+__all__ = ["NOTHING", "OPERATION", "SLICED", "WHOLE"]
 
 SIGNED_IN = ""  # value of `needs` that admits any signed-in person
 
 _NOTES = {
     WHOLE: "Requires access to all calls.",
+    OPERATION: "Requires a role for all calls.",
     SLICED: "Limited to the calls that the person may see.",
     NOTHING: "",
 }
@@ -60,7 +61,8 @@ class OperatorAddress(Address):
 
     If `shows` is WHOLE, the address rejects people who may see only some calls. If `shows` is SLICED, the
     handler shows only calls whose every kind of counted cost the person may see. People without such a call are
-    rejected. With `asks_cost_type`, the handler instead checks only the requested kind of cost.
+    rejected. OPERATION is as WHOLE, but `privacy.min_group` does not close the address, because its answer
+    separates no people. With `asks_cost_type`, the handler instead checks only the requested kind of cost.
 
     `max_body_bytes` replaces the limit of a JSON body.
 

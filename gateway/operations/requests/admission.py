@@ -35,7 +35,7 @@ from gateway.http.requests import Result, check_parameters, named_holder
 from gateway.http.viewers import COMMAND, CONSOLE, Viewer, is_own_only, needs_reason, reason_of, watched
 from gateway.money.costs.reader import hides
 from gateway.operations.holders.operators import PeopleServices
-from gateway.operations.requests.address import SIGNED_IN, SLICED, WHOLE, OperatorAddress
+from gateway.operations.requests.address import OPERATION, SIGNED_IN, SLICED, WHOLE, OperatorAddress
 from gateway.operations.requests.requests import OperatorRequest, holder, read_body
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
@@ -261,8 +261,7 @@ async def _admit_over_http(
 
 def is_open(row: OperatorAddress, rights: Rights) -> bool:
     """Return whether these rights permit the call."""
-    is_whole = row.shows != WHOLE or rights.slice.is_everything
-    return _is_permitted(row, rights) and is_whole and not _hides_calls(row, rights)
+    return _is_permitted(row, rights) and not _needs_more_calls(row, rights) and not _hides_calls(row, rights)
 
 
 def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
@@ -283,7 +282,7 @@ def lacks(permission_set: str, what: str = "this") -> Refusal:
 
 
 def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> None:
-    if row.shows == WHOLE and admitted.is_limited:
+    if _needs_more_calls(row, admitted.rights):
         roles = ", ".join(admitted.rights.roles) or "you have no role"
         message = (
             f"this shows all calls, but you may see only some of them ({roles}); an Admin can "
@@ -292,6 +291,12 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
         raise Refusal(403, "limited_data", message)
     if _hides_calls(row, admitted.rights):
         raise hides(admitted.rights, COUNTED_TYPES)
+
+
+def _needs_more_calls(row: OperatorAddress, rights: Rights) -> bool:
+    if row.shows == OPERATION:
+        return not rights.slice_of_roles.is_everything
+    return row.shows == WHOLE and not rights.slice.is_everything
 
 
 def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:

@@ -135,10 +135,9 @@ async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     services, rights, registry = request.services, request.rights, request.registry
     people = registry.people.min_group
     await services.ledger.catch_up(services.log)
-    slice = rights.groups if rights.groups.parts else rights.slice
     now = datetime.fromtimestamp(request.now(), UTC)
     all_cuts = await cuts(services.ledger, registry, now) if people else ()
-    found = [(cut, list(visible_cells(cut, slice))) for cut in all_cuts]
+    found = [(cut, list(visible_cells(cut, rights.slice_of_roles))) for cut in all_cuts]
     rows = _GroupRows(found)
     answer = await request.list(GROUP_COSTS, rows)
     return {**answer, "people": people, "total": rows.total.shown}

@@ -18,7 +18,7 @@ from typing import Any
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.money.insights.findings import finding
-from gateway.operations.requests.address import SLICED, WHOLE, OperatorAddress
+from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
@@ -146,7 +146,7 @@ async def walk(there: Place) -> Mapping[tuple[str, str], Said]:
     found = {}
     for row in OPERATOR_ADDRESSES:
         streams = any(EVENT_STREAM in content for content in row.gives.values())
-        if row.methods[0] == "GET" and row.needs and row.shows in (SLICED, WHOLE) and not streams:
+        if row.methods[0] == "GET" and row.needs and row.shows in (SLICED, WHOLE, OPERATION) and not streams:
             for path in paths_of(row, there.own):
                 found[row.name, path] = Said(*await there.send("GET", path, None, there.eva))
     for asked, line in (await everything(there)).items():
@@ -190,7 +190,7 @@ async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
             assert "your roles show" in (await use(there, "get_cost_data", cost_type=cost_type)).text
         status, said = await report(there, "by=team")
         assert {OWN: "4324.60718", "ads": "7"} == {row["team"]: row["cost"] for row in said["rows"]}
-        whole_calls = {row.name for row in OPERATOR_ADDRESSES if row.shows == WHOLE}
+        whole_calls = {row.name for row in OPERATOR_ADDRESSES if row.shows in (WHOLE, OPERATION)}
         names = {name for name, _ in found}
         closed = names - {name for (name, _), said in found.items() if said.status != 403}
         assert names & whole_calls == closed

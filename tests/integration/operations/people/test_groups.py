@@ -28,10 +28,12 @@ import pytest
 from gateway.configuration.sections import Config, PrivacySettings
 from gateway.core.mounts import OPERATOR_API
 from gateway.money.costs.groups import cuts
-from gateway.operations.requests.address import NOTHING, SLICED, WHOLE
+from gateway.operations.requests.address import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
+from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import MEMORY, POSTGRES
 from spool.ledger.queries import QuestionLimit, apply_limit
+from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_NAMES
 from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
@@ -315,6 +317,51 @@ async def test_no_operation_shows_calls_of_others(tmp_path: Path) -> None:
         assert MARK not in texts
         assert not re.search(r"person-\d", texts)
         assert None is there.isolated(crowd.secrets(K - 1), own_figures(crowd))
+
+
+async def trouble(there: Attack, route: str, person: str) -> None:
+    """Let a receiver reject records, and repeat in its words whose they are and what they cost."""
+    deliveries, now = there.server.services.spool.deliveries, there.server.clock.now()
+    words = f"{MARK}: {person} of team blue paid 4.25"
+    settings = [RouteSpec(name=name, topic=AI_TELEMETRY) for name in (route, f"gone/{AI_TELEMETRY}")]
+    await deliveries.set_routes(settings)
+    await deliveries.set_routes(settings[:1])
+    first = await deliveries.take_due(route, now=now, max_records=1)
+    assert first is not None
+    await deliveries.settle(first, Settlement(delivered=0, refused=1, words=words))
+    second = await deliveries.take_due(route, now=now, max_records=1)
+    assert second is not None
+    await deliveries.retry(second, reason=f"503: {words}", not_before=now + 60)
+    await deliveries.set_state(route, "parked", f"403: {words}")
+
+
+async def test_deliveries_and_the_clock_have_no_figures_of_people(tmp_path: Path) -> None:
+    """
+    Every address that stays open has no user, team or cost, not even in the words of a receiver. Admins see these
+    words.
+    """
+    async with attack(tmp_path, 0, min_group=K) as (there, crowd):
+        route = f"archive/{AI_TELEMETRY}"
+        await trouble(there, route, crowd.people[1])
+        await there.ask(f"/routes/archive/{AI_TELEMETRY}/try", "POST", {})
+        paths = {
+            row.name: (row.methods[0], row.path.removeprefix(OPERATOR_API).format(
+                destination="gone" if row.methods == ("DELETE",) else "archive", topic=AI_TELEMETRY))
+            for row in ordered(OPERATOR_ADDRESSES) if row.shows == OPERATION
+        }  # fmt: skip
+        for method, path in paths.values():
+            assert 200 == await there.ask(path, method, {} if method == "POST" else None), path
+        said = "\n".join(there.texts).lower()
+        assert "(403)" in said and '"503"' in said
+        for word in (MARK, *crowd.people, *TEAMS, "4.25"):
+            assert not re.search(rf"\b{re.escape(word)}\b", said), word
+        costs = {cost for cells in crowd.spent.values() for cost in cells.values()}
+        assert not costs & {*there.heard}
+        assert None is there.isolated(crowd.secrets(K - 1), own_figures(crowd))
+        seen = [
+            (await there.server.ask("GET", path)).payload for path in ("/status", "/routes", "/deliveries")
+        ]
+        assert all(MARK in json.dumps(each) for each in seen)
 
 
 @pytest.mark.parametrize(

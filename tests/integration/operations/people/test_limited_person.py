@@ -25,7 +25,7 @@ from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.gathering import Sources
 from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
 from gateway.operations.records import changes
-from gateway.operations.requests.address import SLICED, WHOLE, OperatorAddress
+from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
 from gateway.people.authentication.access import Bearer
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.identity import Identity
@@ -589,7 +589,7 @@ async def test_who_sees_no_calls_sees_no_figures(tmp_path: Path) -> None:
 
 
 def _check_status(row: OperatorAddress, world: World, status: int, text: str) -> None:
-    if row.shows == WHOLE:
+    if row.shows in (WHOLE, OPERATION):
         assert status == 403, (row.name, text)
         assert "limited_data" in text, (row.name, text)
     elif row.shows == SLICED and world.team == FOREIGN and (row.path_parameters or row.name in REFUSED):
