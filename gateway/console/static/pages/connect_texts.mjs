@@ -432,9 +432,6 @@ export const TOOLS = [
     "text": "Go: otlptracehttp.New(ctx) of go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
    },
    {
-    "text": "**The OpenAI SDK** writes no spans. In Python, install opentelemetry-instrumentation-genai-openai, or use OpenInference: both report all tokens. opentelemetry-instrumentation-openai-v2 omits the Responses API, cached tokens and reasoning. For streams of chat completions, set stream_options={\"include_usage\": True}."
-   },
-   {
     "text": "SDKs that add a path of their own to the address need two variables:"
    },
    {
