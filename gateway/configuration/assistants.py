@@ -19,6 +19,7 @@ TOOL_NAMES = (
     "get_dimension_values",
     "get_cost_data",
     "compare_costs",
+    "get_group_costs",
     "get_budgets",
     "get_insights",
     "get_optimize_recs",

@@ -8,11 +8,12 @@ a call that arrives later, a new price and a link of names change no cut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from spool.errors import AlreadyThere
+from spool.ledger import money
 from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell, cells, ends_of_finished_parts, fewer, part_of
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, apply_limit
@@ -20,11 +21,26 @@ from spool.ledger.sums import OTHER
 from spool.people import USER
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.roles import LedgerSlice, RoleFilter
+from spool.registry.roles import LedgerSlice, Rights, RoleFilter
 from spool.seen import collect_seen
 
+USUAL = ("team",)  # the dimensions of a request that names none
 FIRST_CUT = timedelta(days=400)  # age of the oldest calls in the first cut
 _CUTTER = Actor("tollhouse", "privacy.min_group")
+
+
+class Figures(NamedTuple):
+    """Sums of cells. `cost` is in the units of `spool.ledger.money`, and `counts` are those of COUNTS."""
+
+    cost: int = 0
+    counts: tuple[int, ...] = (0,) * len(COUNTS)
+
+    def plus(self, cost: int, counts: Sequence[int]) -> Figures:
+        return Figures(self.cost + cost, tuple(map(sum, zip(self.counts, counts, strict=True))))
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return {"cost": money.text(self.cost), **dict(zip(COUNTS, self.counts, strict=True))}
 
 
 class Cut(NamedTuple):
@@ -34,6 +50,49 @@ class Cut(NamedTuple):
     until: datetime
     people: int
     cells: Sequence[GroupCell]
+
+
+class Groups(NamedTuple):
+    """The parts that a person may see, with the cells in them that lie in the person's roles."""
+
+    parts: Sequence[tuple[Cut, Sequence[GroupCell]]]
+
+    def sums(
+        self, by: Sequence[str], chosen: Mapping[str, Collection[str]]
+    ) -> Iterator[tuple[Cut, tuple[str | None, ...], Figures]]:
+        """
+        Add up whole cells by the dimensions `by`. `chosen` are the wanted values of dimensions, "" for unknown.
+        """
+        places = [SPLIT_BY.index(name) for name in by]
+        for cut, visible in self.parts:
+            sums: dict[tuple[str | None, ...], Figures] = {}
+            for cell in visible:
+                if _is_chosen(cell, chosen):
+                    names = tuple(cell.names[place] for place in places)
+                    sums[names] = sums.get(names, Figures()).plus(money.units(cell.cost), cell.counts)
+            yield from ((cut, names, figures) for names, figures in sums.items())
+
+
+def _is_chosen(cell: GroupCell, chosen: Mapping[str, Collection[str]]) -> bool:
+    return all(
+        (name or "") in chosen.get(dimension, (name or "",))
+        for dimension, name in zip(SPLIT_BY, cell.names, strict=True)
+    )
+
+
+def total_of(figures: Iterable[Figures]) -> Figures:
+    total = Figures()
+    for each in figures:
+        total = total.plus(*each)
+    return total
+
+
+async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now: float) -> Groups:
+    """Return no groups unless `privacy.min_group` is set."""
+    if not registry.people.min_group:
+        return Groups(())
+    found = await cuts(ledger, registry, datetime.fromtimestamp(now, UTC))
+    return Groups([(cut, list(visible_cells(cut, rights.slice_of_roles))) for cut in found])
 
 
 def least_people_of_group(min_group: int) -> int:

@@ -32,6 +32,7 @@ QUESTIONS: dict[str, list[dict[str, Any]]] = {
         {"dimension": "model"},
         {"dimension": "team", "match": "x", "date_range": "today"},
     ],
+    "get_group_costs": [{}, {"group_by": ["model", "team"], "filters": {"team": [None]}, "limit": 1}],
     "get_budgets": [{}, {"limit": 1}],
     "get_insights": [{}, {"kind": "insight", "status": ["addressed"], "category": "none"}],
     "get_reconciliation": [{}, {"month": "2026-01", "by": "day", "limit": 1}],

@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import NamedTuple
 
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.groups import Cut, cuts, visible_cells
+from gateway.money.costs.groups import USUAL, Figures, Groups, total_of, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger import money
-from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell
+from spool.ledger.groups import SPLIT_BY
 from spool.listing import ListPage, limited_choices
 from spool.registry.permission_sets import VIEW_COSTS
 
 BY = "by"
 _NANODOLLAR = money.UNIT // 10**9  # a cursor has at most 64 bits for a number
-USUAL = ("team",)  # the dimension of a request that names none
-
-
-class Figures(NamedTuple):
-    """Sums of cells. `cost` is in the units of `spool.ledger.money`, and `counts` are those of COUNTS."""
-
-    cost: int = 0
-    counts: tuple[int, ...] = (0,) * len(COUNTS)
-
-    def with_cell(self, cell: GroupCell) -> Figures:
-        return Figures(
-            self.cost + money.units(cell.cost), tuple(map(sum, zip(self.counts, cell.counts, strict=True)))
-        )
-
-    @property
-    def shown(self) -> dict[str, Any]:
-        return {"cost": money.text(self.cost), **dict(zip(COUNTS, self.counts, strict=True))}
 
 
 class GroupRow(NamedTuple):
@@ -80,38 +63,23 @@ GROUP_COSTS: List[GroupRow] = List(
 class _GroupRows:
     """The rows of a list, as its filters choose and its `by` adds up the cells."""
 
-    def __init__(self, found: Sequence[tuple[Cut, Sequence[GroupCell]]]) -> None:
-        self._found = found
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
         self.total = Figures()
 
     async def page(self, listed: List[GroupRow], wanted: PageQuery) -> ListPage[GroupRow]:
         by = wanted.filters.get(BY, USUAL)
-        places = [SPLIT_BY.index(name) for name in by]
-        rows = []
-        for cut, cells in self._found:
-            sums: dict[tuple[str | None, ...], Figures] = {}
-            for cell in cells:
-                if _is_chosen(cell, wanted.filters):
-                    names = tuple(cell.names[place] for place in places)
-                    sums[names] = sums.get(names, Figures()).with_cell(cell)
-                    self.total = self.total.with_cell(cell)
-            rows += [
-                GroupRow(cut.since, cut.until, dict(zip(by, names, strict=True)), figures)
-                for names, figures in sums.items()
-            ]
-        every_cell = [cell for _, cells in self._found for cell in cells]
+        rows = [
+            GroupRow(cut.since, cut.until, dict(zip(by, names, strict=True)), figures)
+            for cut, names, figures in self._groups.sums(by, wanted.filters)
+        ]
+        self.total = total_of(row.figures for row in rows)
+        every_cell = [cell for _, cells in self._groups.parts for cell in cells]
         known = {
             name: limited_choices({cell.names[place] or "" for cell in every_cell})
             for place, name in enumerate(SPLIT_BY)
         }
         return await MemoryRows(rows, known=known).page(listed, wanted)
-
-
-def _is_chosen(cell: GroupCell, filters: Mapping[str, Sequence[str]]) -> bool:
-    return all(
-        (name or "") in filters.get(dimension, (name or "",))
-        for dimension, name in zip(SPLIT_BY, cell.names, strict=True)
-    )
 
 
 @call(
@@ -132,12 +100,9 @@ async def group_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
     Days 1 to 7, 8 to 14, 15 to 21 and 22 to the end of a month (UTC) are listed from the second day after them, and
     never change. A part with too few people is in the rows of the next.
     """
-    services, rights, registry = request.services, request.rights, request.registry
-    people = registry.people.min_group
+    services, registry = request.services, request.registry
     await services.ledger.catch_up(services.log)
-    now = datetime.fromtimestamp(request.now(), UTC)
-    all_cuts = await cuts(services.ledger, registry, now) if people else ()
-    found = [(cut, list(visible_cells(cut, rights.slice_of_roles))) for cut in all_cuts]
-    rows = _GroupRows(found)
+    groups = await visible_groups(services.ledger, registry, request.rights, request.now())
+    rows = _GroupRows(groups)
     answer = await request.list(GROUP_COSTS, rows)
-    return {**answer, "people": people, "total": rows.total.shown}
+    return {**answer, "people": registry.people.min_group, "total": rows.total.shown}

@@ -260,6 +260,8 @@ def own_figures(crowd: Crowd) -> list[int]:
 
 
 TOOL_QUESTIONS = (
+    *({"name": "get_group_costs", "arguments": {"group_by": [by], "limit": 100}} for by in ("team", "model")),
+    {"name": "get_group_costs", "arguments": {"filters": {"team": ["grey"]}}},
     *(
         {"name": "get_cost_data", "arguments": {"group_by": [by], "date_range": "last_90_days"}}
         for by in ("team", "user", "model")
@@ -439,6 +441,32 @@ async def test_the_groups_of_all_are_all_finished_calls(tmp_path: Path) -> None:
         there.server.registry.set_min_group(0)
         answer = await there.server.over_http("GET", "/group-costs", headers=there.headers)
         assert (0, []) == (answer.payload["people"], answer.payload["group_costs"])
+
+
+async def test_an_assistant_gets_the_groups_of_the_api(tmp_path: Path) -> None:
+    """The tool has the rows of the address, exactly, and says so while no groups are formed."""
+    async with attack(tmp_path, 1, min_group=K) as (there, crowd):
+
+        async def asked(**arguments: Any) -> Any:
+            params = {"name": "get_group_costs", "arguments": arguments}
+            line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+            answer = await there.server.over_http("POST", "/mcp", {"line": line}, headers=there.headers)
+            return json.loads(answer.payload["line"])["result"]
+
+        for by in ("team", "model"):
+            rows = await in_pages(there, f"/group-costs?by={by}")
+            found = (await asked(group_by=[by], limit=100))["structuredContent"]
+            assert crowd.finished == Decimal(found["total"]) / NANO
+            assert {(row["from"][:10], row[by], row["cost"], row["calls"]) for row in rows} == {
+                (row["start"], row["group"][by], row["cost"], row["calls"]) for row in found["rows"]
+            }
+        blue = (await asked(filters={"team": ["blue"]}, limit=1))["structuredContent"]
+        assert blue["truncated"] and {"team": "blue"} == blue["rows"][0]["group"]
+        assert (await asked(group_by=["user"]))["isError"]
+        there.server.registry.set_min_group(0)
+        off = await asked()
+        assert (0, []) == (off["structuredContent"]["people"], off["structuredContent"]["rows"])
+        assert "get_cost_data" in off["content"][0]["text"]
 
 
 CONTRACT = {

@@ -1,0 +1,132 @@
+"""The tool get_group_costs: costs of groups of enough people, also for callers who may see no single people."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+
+from gateway.core.visible import SLICED
+from gateway.mcp.questions import ZONE
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, page, table
+from gateway.money.costs.groups import USUAL, Cut, Figures, total_of, visible_groups
+from gateway.operations.holders.operators import MoneyServices
+from spool.ledger import money
+from spool.turns.threads import sort_in_steps
+
+MOST = 100
+
+GroupDimension = Literal["team", "provider", "model", "source"]
+
+
+class GroupCostsQuestion(ToolInput):
+    group_by: Annotated[
+        list[GroupDimension] | None,
+        msgspec.Meta(description="Dimensions of the rows; default: team"),
+    ] = None
+    filters: Annotated[
+        dict[GroupDimension, list[str | None]] | None,
+        msgspec.Meta(description="Wanted values of dimensions; null is unknown"),
+    ] = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST, description="Maximum number of rows")] = 25
+
+
+class GroupLine(ToolOutput):
+    """The calls of whole groups in a part of a month, which ends before `end`. A null in `group` is unknown."""
+
+    start: str
+    end: str
+    group: dict[str, str | None]
+    cost: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+
+
+class GroupCosts(ToolOutput):
+    """The result of the tool. `total` is the cost of all rows. `people` is 0 if no groups are formed."""
+
+    people: int
+    zone: str
+    total: str
+    rows: list[GroupLine]
+    row_count: int
+    truncated: bool
+
+
+async def run(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
+    registry, services = asking.shared.require_registry(), asking.services
+    await services.ledger.catch_up(services.log)
+    groups = await visible_groups(services.ledger, registry, asking.rights, asking.shared.clock.now())
+    by: Sequence[str] = list(dict.fromkeys(arguments.group_by or USUAL))
+    wanted = (arguments.filters or {}).items()
+    chosen: Mapping[str, Sequence[str]] = {name: [value or "" for value in values] for name, values in wanted}
+    people = registry.people.min_group
+    link = page(asking, "/groups", {"by": by})
+
+    def largest_first() -> ToolAnswer:
+        sums = list(groups.sums(by, chosen))
+        total = money.text(total_of(figures for _, _, figures in sums).cost)
+        sums = sort_in_steps(sums, key=lambda row: (-row[0].since.timestamp(), -row[2].cost))
+        lines = [_line(cut, by, names, figures) for cut, names, figures in sums[: arguments.limit]]
+
+        def written(count: int) -> ToolAnswer:
+            content = GroupCosts(
+                people=people,
+                zone=ZONE,
+                total=total,
+                rows=lines[:count],
+                row_count=len(sums),
+                truncated=count < len(sums),
+            )
+            return ToolAnswer(text=_text(content), content=content, link=link)
+
+        return fit(written, len(lines))
+
+    return await asyncio.to_thread(largest_first)
+
+
+def _line(cut: Cut, by: Sequence[str], names: Sequence[str | None], figures: Figures) -> GroupLine:
+    group = {name: None if value is None else clean(value) for name, value in zip(by, names, strict=True)}
+    return GroupLine(start=_day(cut.since), end=_day(cut.until), group=group, **figures.shown)
+
+
+def _day(when: datetime) -> str:
+    return when.date().isoformat()
+
+
+def _text(content: GroupCosts) -> str:
+    if not content.people:
+        return "The setting privacy.min_group is off, so no groups are formed. Use get_cost_data."
+    if not content.rows:
+        return "No finished part of a month has a group that you may see."
+    rows = [
+        [row.start, row.end, *map(cell, row.group.values()), money_text(row.cost), str(row.calls)]
+        for row in content.rows[:MAX_TABLE_ROWS]
+    ]
+    parts = [
+        f"Groups of at least {content.people} people besides you: {money_text(content.total)} dollars in all.",
+        table(["from", "before", *content.rows[0].group, "cost", "calls"], rows),
+    ]
+    if content.truncated:
+        parts.append(f"There are {content.row_count} rows; raise limit or set filters to see more.")
+    return "\n\n".join(parts)
+
+
+TOOL = Tool(
+    name="get_group_costs",
+    title="Costs of groups of people",
+    description=(
+        "Costs, calls and tokens of large groups of people in parts of a month, by team, provider, model or source. "
+        "Use it if the organization hides the costs of single people, so that get_cost_data shows only the "
+        "caller's own. A group never changes, and its newest calls are at least two days old."
+    ),
+    takes=GroupCostsQuestion,
+    gives=GroupCosts,
+    run=run,
+    shows=SLICED,
+)
