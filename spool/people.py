@@ -136,6 +136,7 @@ class People:
     secret: bytes = field(repr=False)
     persons: Persons = field(default_factory=Persons, repr=False)
     min_group: int = 0  # see spool.registry.roles.RoleTable.rights
+    group_order: Sequence[str] = ()  # see spool.ledger.groups.cells
 
     @classmethod
     def for_installation(cls, secret: bytes, policy: str = HASH, persons: Persons | None = None) -> People:

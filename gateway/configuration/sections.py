@@ -499,6 +499,11 @@ class PrivacySettings:
         "hide figures of groups with fewer people from everybody who may not see names: "
         "[groups of people](groups.md); 0 hides nothing",
     )
+    group_order: tuple[str, ...] = setting(
+        (),
+        "dimensions by which groups are split first, such as `model`; the others follow as usual: team, provider, "
+        "model, source",
+    )
     works_council: bool = setting(
         False,
         "whether the defaults of other settings are those that works councils ask for: "
@@ -519,6 +524,13 @@ class PrivacySettings:
         for name in self.keep_attributes:
             if may_hold_content(name):
                 yield f"privacy.keep_attributes: {name} is message content and can never be stored"
+        if self.group_order:
+            from spool.ledger.groups import SPLIT_BY  # imported late, because the setting is rare
+
+            for name in dict.fromkeys(self.group_order):
+                yield from problems_of_choice("privacy.group_order", name, SPLIT_BY)
+                if self.group_order.count(name) > 1:
+                    yield f"privacy.group_order has {name!r} more than once; remove the repeated word"
 
 
 @dataclass(frozen=True, kw_only=True)

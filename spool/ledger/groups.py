@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 
-SPLIT_BY = ("team", "provider", "model", "source")  # in this order
+SPLIT_BY = ("team", "provider", "model", "source")  # in this order, unless `privacy.group_order` is set
 FIRST_DAYS = (1, 8, 15, 22)  # of the parts of a month, in UTC
 COUNTS = ("calls", "input_tokens", "output_tokens")
 GRACE = timedelta(days=2)  # for late reports; later calls are in no cell
@@ -54,27 +54,32 @@ def _next_part(start: datetime) -> datetime:
     return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def cells(rows: Sequence[CostRow], people: int, label: str) -> Sequence[GroupCell]:
+def cells(rows: Sequence[CostRow], people: int, label: str, first: Sequence[str] = ()) -> Sequence[GroupCell]:
     """
-    Cut rows by SPLIT_BY into cells of at least `people` people, or none if all together have fewer. An
-    unknown user counts as one person, and so do the users of a joint sum.
+    Cut rows into cells of at least `people` people, or none if all together have fewer. The rows are split
+    by the dimensions `first`, then by the others of SPLIT_BY. An unknown user counts as one person, and so do
+    the users of a joint sum.
     """
     if len(_people(rows)) < people:
         return ()
-    return tuple(_cell(names, part) for names, part in _split(rows, people, label, ()))
+    places = [SPLIT_BY.index(name) for name in dict.fromkeys((*first, *SPLIT_BY))]
+    return tuple(_cell(names, part) for names, part in _split(rows, people, label, places))
 
 
 def _split(
-    rows: Sequence[CostRow], people: int, label: str, names: tuple[str | None, ...]
-) -> Iterator[tuple[tuple[str | None, ...], Sequence[CostRow]]]:
-    if len(names) == len(SPLIT_BY):
-        yield names, rows
+    rows: Sequence[CostRow], people: int, label: str, places: Sequence[int]
+) -> Iterator[tuple[dict[int, str | None], Sequence[CostRow]]]:
+    """Yield the values of a cell by the places of their dimensions in SPLIT_BY, and its rows."""
+    if not places:
+        yield {}, rows
         return
+    place, *others = places
     values: dict[str | None, list[CostRow]] = {}
     for row in rows:
-        values.setdefault(row.group[len(names)], []).append(row)
+        values.setdefault(row.group[place], []).append(row)
     for name, part in _joined(values, people, label).items():
-        yield from _split(part, people, label, (*names, name))
+        for names, cell_rows in _split(part, people, label, others):
+            yield {place: name, **names}, cell_rows
 
 
 def _joined(
@@ -98,7 +103,9 @@ def _people(rows: Sequence[CostRow]) -> set[str | None]:
     return {row.group[-1] for row in rows}
 
 
-def _cell(names: tuple[str | None, ...], rows: Sequence[CostRow]) -> GroupCell:
+def _cell(names: Mapping[int, str | None], rows: Sequence[CostRow]) -> GroupCell:
     cost = sum(money.units(row.cost) for row in rows)
     counts = tuple(sum(getattr(row, name) for row in rows) for name in COUNTS)
-    return GroupCell(names=names, cost=money.text(cost), counts=counts)
+    return GroupCell(
+        names=tuple(names[place] for place in sorted(names)), cost=money.text(cost), counts=counts
+    )

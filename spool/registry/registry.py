@@ -202,8 +202,9 @@ class Registry:
         self.people.policy = policy
         self.persons.relink()
 
-    def set_min_group(self, people: int) -> None:
+    def set_min_group(self, people: int, order: Sequence[str] = ()) -> None:
         self.people.min_group = people
+        self.people.group_order = order
 
     def table(self, kind: type[Table]) -> Table:
         """Raises KeyError if the registry was opened without it."""

@@ -107,7 +107,7 @@ async def cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cu
     start = stored[-1].until if stored else part_of(now - FIRST_CUT)
     number = len(stored)
     for end in ends_of_finished_parts(start, now):
-        found = await _cells_of(ledger, start, end, people, fewer(registry.people.min_group))
+        found = await _cells_of(ledger, start, end, people, registry.people.group_order)
         if not found:  # this part joins the next
             continue
         body = _body(Cut(start, end, people, found))
@@ -120,14 +120,14 @@ async def cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cu
 
 
 async def _cells_of(
-    ledger: Ledger, since: datetime, until: datetime, people: int, label: str
+    ledger: Ledger, since: datetime, until: datetime, people: int, first: Sequence[str]
 ) -> Sequence[GroupCell]:
     query = CostQuery(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
     )
     with collect_seen(None), apply_limit(None):  # for all readers, and nobody sees these rows
         rows = await ledger.costs(query)
-    return await asyncio.to_thread(cells, rows, people, label)
+    return await asyncio.to_thread(cells, rows, people, fewer(people - 1), first)
 
 
 def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:

@@ -81,7 +81,7 @@ def stored_price_book(card: bytes, overrides: bytes) -> Pricer:
 
 def apply_privacy(registry: Registry, settings: PrivacySettings) -> None:
     registry.set_emails(settings.emails)
-    registry.set_min_group(settings.min_group)
+    registry.set_min_group(settings.min_group, settings.group_order)
     registry.viewings.configure(kept_s=settings.viewings, most=settings.max_viewed)
 
 

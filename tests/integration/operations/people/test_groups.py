@@ -410,6 +410,37 @@ async def test_a_cut_is_no_query_of_one_person(tmp_path: Path) -> None:
             assert await cuts(server.services.money.ledger, server.registry, NOW)
 
 
+async def test_another_order_changes_no_stored_group(tmp_path: Path) -> None:
+    """
+    A part that is cut after the change is split by the new first dimension. Groups of both orders have the same sums,
+    and together they separate nobody.
+    """
+    path = "/group-costs?by=team&by=provider&by=model&by=source&limit=1000"
+    newest = []
+    for order in ((), ("source", "model")):
+        directory = tmp_path / "-".join(("order", *order))
+        directory.mkdir()
+        async with attack(directory, 2, min_group=K) as (there, crowd):
+
+            async def rows(there: Attack = there) -> Any:
+                return (await there.server.ask("GET", path)).payload["group_costs"]
+
+            more = [crowd.call(person, PARTS[-1]) for person in crowd.people[1:] for _ in range(4)]
+            await add(there.server.services.spool.log, *more)
+            before = await rows()
+            there.server.registry.set_min_group(K, order)
+            assert before == await rows()
+            there.server.clock.move(timedelta(days=5).total_seconds())
+            after = await rows()
+            assert before == [row for row in after if row["from"] < PARTS[-1]]
+            newest.append([row for row in after if row not in before])
+            there.heard = {round(Decimal(row["cost"]) / NANO): path for row in after}
+            assert None is there.isolated(crowd.secrets(K - 1), own_figures(crowd))
+    usual, other = newest
+    assert usual != other
+    assert sum(Decimal(row["cost"]) for row in usual) == sum(Decimal(row["cost"]) for row in other)
+
+
 async def in_pages(there: Attack, path: str) -> Any:
     """Return the rows of all pages of a list, newest first and then by id."""
     rows, following = [], path
