@@ -51,7 +51,7 @@ def replace_by_bills(
                 (contract.name, term)
                 for contract in contracts
                 for term in contract.terms
-                if contract.provider == provider and term.kind in kinds
+                if contract.provider == provider and term.kind in kinds and not term.is_workload
             ]
             stated = [*dict.fromkeys(name for name, _ in own)]
             are_spread = any(term.kind in (PRIORITY, FEE) and term.per == TERM for _, term in own)

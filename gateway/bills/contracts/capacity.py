@@ -39,11 +39,14 @@ class Capacity:
 
 
 def capacities(contracts: Iterable[Contract], days: Sequence[int], now: float) -> list[Capacity]:
-    """Return the prepaid terms that apply on a day of a calendar month which has begun. `days` are its days."""
+    """
+    Return the prepaid terms that apply on a day of a calendar month which has begun. `days` are its days. Terms about
+    workloads are left out, because they have no price.
+    """
     found = []
     for contract in contracts:
         for term in contract.terms:
-            if term.kind not in PREPAID:
+            if term.kind not in PREPAID or term.is_workload:
                 continue
             by_day = {
                 day: part for day, part in by_days(contract, term, _cost(term), days).items() if day <= now

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.bills.contracts.bills import Charged, Place, replace_by_bills
 from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, shares
 from gateway.bills.contracts.declared import UNUSED, Contract, has_amounts, span_of
 from gateway.bills.contracts.reading import ChargeReader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
+from gateway.bills.contracts.workloads import (
+    UNREPORTED,
+    ServedTokens,
+    WorkloadDay,
+    WorkloadMonth,
+    add_served,
+    days_of_workload,
+    weights_of,
+)
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_rows
+from gateway.bills.reconciliation.counting import TokenPrices
 from gateway.core.fields import example, words
 from spool.currencies import Converter, no_rates, round_product
 from spool.ledger import money
@@ -26,6 +37,8 @@ from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, moment
 from spool.statements import Statements
 
+ServedInSpan = Callable[[int, int], Awaitable[Sequence[ServedTokens] | None]]
+SourcedPlace = tuple[str, str, str, str]  # contract, charge, team and source
 _CALLED = ("provider", "model", "request_model", "mode")
 
 
@@ -38,10 +51,24 @@ class ContractMonth(msgspec.Struct, kw_only=True):
 
 class ContractTotal(msgspec.Struct, kw_only=True):
     cost: Annotated[str, words("Cost of all terms, less credits and allowances."), example("72000")]
-    unused: Annotated[str, words("Cost of days without a covered call."), example("4800")]
+    unused: Annotated[str, words("Cost of times without a covered call."), example("4800")]
     unconverted: Annotated[
         dict[str, str], words("Costs without an exchange rate, by currency. They are in no sum."), example({})
     ]
+
+
+class WorkloadOfMonth(msgspec.Struct, kw_only=True):
+    """A workload on own hardware. A model's list prices, as multiples of input, are the weights of its tokens."""
+
+    name: Annotated[str, words("Cluster, namespace and workload.")]
+    state: Annotated[str, words("`ok`, or `no_cost` (no container cost in the month).")]
+    tokens: Annotated[
+        str,
+        words("`servers` (counters), `calls`, or `unknown` (not all counters are read)."),
+    ]
+    weights_model: Annotated[str | None, words("The model with these list prices. Null: 1, 0.1 and 4.")]
+    weights: Annotated[list[str], words("Weights of input, cached and output tokens.")]
+    prices: Annotated[dict[str, str], words("Dollars per million weighted tokens, by day.")]
 
 
 class CapacityOfMonth(msgspec.Struct, kw_only=True):
@@ -51,26 +78,25 @@ class CapacityOfMonth(msgspec.Struct, kw_only=True):
     provider: Annotated[str, words("The provider of the contract.")]
     models: Annotated[list[str], words("Empty means every model.")]
     tier: Annotated[str, words("Empty means every tier.")]
-    unit: Annotated[str, words("The unit of the capacity. Empty for `priority`.")]
-    number: Annotated[str, words("The number of units. Empty for `priority`.")]
+    unit: Annotated[str, words("The unit of the capacity, or empty.")]
+    number: Annotated[str, words("Number of units, or empty.")]
     cost: Annotated[str, words("Cost of the capacity, with the unused part.")]
-    unused: Annotated[str, words("Cost of days without a covered call.")]
-    list_value: Annotated[
-        str, words("Value of the covered calls at list prices. It was not paid separately.")
-    ]
+    unused: Annotated[str, words("Cost of times without a covered call.")]
+    list_value: Annotated[str, words("Value of the covered calls at list prices.")]
     utilisation: Annotated[
         str | None,
         words(
-            "`list_value` as a percentage of `cost`. Above 100, the capacity is cheaper than paying per call. Null if "
-            "the cost is 0."
+            "`list_value` as a percentage of `cost`. Above 100, capacity is cheaper. Null if the cost is 0."
         ),
     ]
-    calls: Annotated[int, words("Number of covered calls.")]
+    calls: Annotated[int, words("Covered calls.")]
     unpriced_calls: Annotated[int, words("Covered calls without a list price.")]
     idle_hours: Annotated[
         int | None,
-        words("Hours without a covered call. Null if the totals no longer have the hours of the month."),
+        words("Hours without a covered call. Null if the totals no longer have hours."),
     ]
+    unreported: Annotated[str, words("Cost of served tokens that nobody reported.")] = "0"
+    workload: Annotated[WorkloadOfMonth | None, words("Own hardware.")] = None
 
 
 class ContractRow(msgspec.Struct, kw_only=True):
@@ -79,19 +105,19 @@ class ContractRow(msgspec.Struct, kw_only=True):
     contract: Annotated[str, words("The name of the contract.")]
     charge: Annotated[
         str,
-        words(
-            "`commitment`, or `unused` for days without a covered call; `allowance`, `minimum`, `credit` or `fee`."
-        ),
+        words("`commitment`, `unused`, `unreported`, `allowance`, `minimum`, `credit` or `fee`."),
     ]
     team: Annotated[str | None, words("Null for calls without a team, and for days without calls.")]
     cost: Annotated[str, words("The team's part of the cost.")]
-    source: Annotated[str, words("`contract` (computed), or `statement` (the final bill of the month).")]
+    source: Annotated[
+        str, words("`contract` (computed), `statement` (the final bill of the month) or `containers`.")
+    ]
 
 
 _CAPACITY = {
     "contract": "Azure PTU", "provider": "azure.ai.openai", "models": ["gpt-4o*"], "tier": "", "unit": "ptu",
     "number": "100", "cost": "72000", "unused": "4800", "list_value": "86400", "utilisation": "120.00",
-    "calls": 41250, "unpriced_calls": 0, "idle_hours": 61,
+    "calls": 41250, "unpriced_calls": 0, "idle_hours": 61, "unreported": "0", "workload": None,
 }  # fmt: skip
 _ROWS = [
     {
@@ -116,12 +142,16 @@ class ContractCosts(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractQuestion:
-    """A query for the costs of contracts in a month."""
+    """
+    A query for the costs of contracts in a month. `served` returns the tokens that model servers counted in a time
+    span, or None if they are not known.
+    """
 
     reader: ChargeReader
     statements: Statements
     month: CalendarMonth
     currency: str
+    served: ServedInSpan
 
     @property
     def converter(self) -> Converter:
@@ -140,7 +170,62 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     bills = await final_rows(asking.statements, (each.provider for each in contracts), asking.month)
     billed = replace_by_bills(parts, contracts, bills, asking.converter)
     capacity = [_term(*of_term, asking) for of_term in zip(terms, uses, strict=True)]
-    return _answer(asking, parts, billed, lacking, capacity)
+    sums = Counter[SourcedPlace]()
+    for (contract, charge, team), part in parts.items():
+        source = "statement" if (contract, charge) in billed else "contract"
+        sums[contract, charge, team, source] = part
+    unconverted = Counter[str]()
+    for (charged, currency), amount in lacking.items():
+        unconverted[currency] += 0 if charged in billed else amount
+    for each, of_month, days in await _workloads(asking):
+        own = Counter[SourcedPlace]()
+        unconverted[CURRENCY] += sum(_add_workload(own, each.term.contract.name, days, asking.converter))
+        capacity.append(_workload(each, of_month, own, asking))
+        sums.update(own)
+    return _answer(asking, sums, unconverted, capacity)
+
+
+async def _workloads(
+    asking: ContractQuestion,
+) -> list[tuple[WorkloadMonth, WorkloadOfMonth, list[WorkloadDay]]]:
+    """Return the workloads in the month. They have the tokens of model servers, if all of the month are known."""
+    reader, month = asking.reader, asking.month
+    workloads = await reader.workloads(month)
+    if not workloads:
+        return []
+    terms = [each.term for each in workloads]
+    await _add_hours(asking, Covered(terms), [each.calls for each in workloads])
+    served = await asking.served(month.start, month.end)
+    add_served(workloads, served or ())
+    prices = TokenPrices(reader.prices.without_contracts())
+    day = min(month.days[-1], int(reader.now) // DAY_S * DAY_S)
+    found = []
+    for each in workloads:
+        weights_model, weights = weights_of(each, prices, day)
+        days = [*days_of_workload(each, weights, reader.now)]
+        of_month = WorkloadOfMonth(
+            name="/".join(each.term.term.place),
+            state="ok" if days else "no_cost",
+            tokens="unknown" if served is None else "servers" if each.tokens.served else "calls",
+            weights_model=weights_model,
+            weights=[money.text(weight * money.UNIT // weights.input) for weight in weights],
+            prices={_date(day.day): money.text(day.price) for day in days if day.price is not None},
+        )
+        found.append((each, of_month, days))
+    return found
+
+
+def _add_workload(
+    parts: Counter[SourcedPlace], contract: str, days: Iterable[WorkloadDay], converter: Converter
+) -> Iterator[int]:
+    """Add the parts of a workload. Yield the amounts of days without an exchange rate."""
+    for day in days:
+        rate = converter.rate(CURRENCY, day.day)
+        for (charge, team), part in day.parts.items():
+            if rate is None:
+                yield part
+            else:
+                parts[contract, charge, team, "containers"] += round_product(part * rate)
 
 
 def _is_in(contract: Contract, month: CalendarMonth) -> bool:
@@ -190,15 +275,11 @@ def _add_up_parts(
 
 def _answer(
     asking: ContractQuestion,
-    parts: Mapping[Place, int],
-    billed: Collection[Charged],
-    lacking: Mapping[tuple[Charged, str], int],
+    parts: Mapping[SourcedPlace, int],
+    unconverted: Mapping[str, int],
     capacity: list[CapacityOfMonth],
 ) -> ContractCosts:
     month = asking.month
-    unconverted = Counter[str]()
-    for (charged, currency), amount in lacking.items():
-        unconverted[currency] += 0 if charged in billed else amount
     return ContractCosts(
         contract_costs=ContractMonth(
             month=month.name,
@@ -208,7 +289,7 @@ def _answer(
         ),
         total=ContractTotal(
             cost=money.text(sum(parts.values())),
-            unused=money.text(sum(part for (_, charge, _), part in parts.items() if charge == UNUSED)),
+            unused=money.text(sum(part for (_, charge, *_), part in parts.items() if charge == UNUSED)),
             unconverted={code: money.text(amount) for code, amount in sorted(unconverted.items()) if amount},
         ),
         capacity=capacity,
@@ -218,9 +299,9 @@ def _answer(
                 charge=charge,
                 team=team or None,
                 cost=money.text(part),
-                source="statement" if (contract, charge) in billed else "contract",
+                source=source,
             )
-            for (contract, charge, team), part in sorted(parts.items())
+            for (contract, charge, team, source), part in sorted(parts.items())
         ],
     )
 
@@ -246,11 +327,43 @@ def _term(term: Capacity, use: CapacityUse, asking: ContractQuestion) -> Capacit
         cost=money.text(cost),
         unused=money.text(unused),
         list_value=money.text(value),
-        utilisation=f"{(Decimal(value) / cost * 100).quantize(Decimal('0.01')):f}" if cost else None,
+        utilisation=_percentage(value, cost),
         calls=sum(team.calls for team in of_teams),
         unpriced_calls=sum(team.unpriced for team in of_teams),
         idle_hours=None if use.hours is None else len(_hours(term, asking.reader.now) - use.hours),
     )
+
+
+def _workload(
+    found: WorkloadMonth,
+    of_month: WorkloadOfMonth,
+    parts: Mapping[SourcedPlace, int],
+    asking: ContractQuestion,
+) -> CapacityOfMonth:
+    """Return a workload like other capacity, with its parts as the cost."""
+    if found.calls.hours is not None:
+        found.calls.hours |= found.tokens.hours
+    by_charge = Counter[str]()
+    for (_, charge, *_), part in parts.items():
+        by_charge[charge] += part
+    shown = _term(found.term, found.calls, asking)
+    cost, value = sum(by_charge.values()), money.units(shown.list_value)
+    return replace(
+        shown,
+        cost=money.text(cost),
+        unused=money.text(by_charge[UNUSED]),
+        unreported=money.text(by_charge[UNREPORTED]),
+        utilisation=_percentage(value, cost),
+        workload=of_month,
+    )
+
+
+def _percentage(value: int, cost: int) -> str | None:
+    return f"{(Decimal(value) / cost * 100).quantize(Decimal('0.01')):f}" if cost else None
+
+
+def _date(day: int) -> str:
+    return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
 
 
 def _hours(term: Capacity, now: float) -> set[int]:

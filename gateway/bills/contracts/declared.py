@@ -32,6 +32,7 @@ HOUR, DAY, MONTH, TERM = "hour", "day", "month", "term"
 # Kinds of terms about sums of calls. They change no price, and their costs are computed for each query.
 ALLOWANCE, MINIMUM, CREDIT, FEE = SUMS = ("allowance", "minimum", "credit", "fee")
 COMMITMENT, UNUSED = "commitment", "unused"
+_OF_WORKLOAD = ("cluster", "namespace", "workload")  # fields of a CAPACITY whose price are container costs
 # Charges for which bills have lines -> words in the kinds of these lines. A minimum is on the lines of capacity.
 _WORDS_OF_LINES: Mapping[str, Sequence[str]] = {
     COMMITMENT: ("throughput", "priority", "scale_tier", "commitment", "minimum", "shortfall", "true_up"),
@@ -52,13 +53,15 @@ _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 }
 _PERIODS = {CAPACITY: (HOUR, MONTH), ALLOWANCE: (DAY, MONTH)}  # other kinds: MONTH or TERM
 
+Workload = tuple[str, str, str]  # cluster, namespace and name
+
 
 class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """
     A term about the prices of calls, or about their sum. Amounts are decimal text. `discount` needs `percent`,
-    `tier_price` needs `tier` and either `factor` or prices, `capacity` needs `unit`, `number`, `price` and `per`,
-    `allowance` needs `per` and either `tokens` or `amount`, `priority` needs `tier`, `amount` and `per`, `fee` needs
-    `percent` or `amount` and `per`, and others need `amount` and `per`.
+    `tier_price` needs `tier` and either `factor` or prices, `capacity` needs `unit`, `number`, `price` and `per`, or
+    `cluster`, `namespace` and `workload`, `allowance` needs `per` and either `tokens` or `amount`, `priority` needs
+    `tier`, `amount` and `per`, `fee` needs `percent` or `amount` and `per`, and others need `amount` and `per`.
     """
 
     kind: Annotated[
@@ -68,23 +71,24 @@ class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     models: Annotated[
         tuple[str, ...],
         words(
-            "Models or deployments that the term covers, by the name that answered or was requested. A trailing * "
-            "matches any ending. Empty means every model of the provider."
+            "Models or deployments, as answered or requested. A trailing * matches any ending. Empty means every "
+            "model of the provider."
         ),
     ] = ()
     tier: Annotated[
         str,
-        words(f"Service tier that the term covers: {', '.join(PRICED_TIERS)}. Empty means every tier."),
+        words(f"Service tier: {', '.join(PRICED_TIERS)}. Empty means every tier."),
     ] = ""
-    percent: Annotated[
-        str, words("Discount, in percent of the list price. Fee, in percent of all costs.")
-    ] = ""
-    factor: Annotated[str, words("Price of the tier, as a factor of the standard price.")] = ""
+    percent: Annotated[str, words("Percent of the list price (discount) or of all costs (fee).")] = ""
+    factor: Annotated[str, words("Tier price, as a factor of the standard price.")] = ""
     input: Annotated[str, words("Dollars per million input tokens.")] = ""
     output: Annotated[str, words("Dollars per million output tokens.")] = ""
     cache_read: Annotated[str, words("Dollars per million tokens read from a cache.")] = ""
     cache_write: Annotated[str, words("Dollars per million tokens written to a cache.")] = ""
     cache_write_1h: Annotated[str, words("Dollars per million tokens written to a cache for an hour.")] = ""
+    cluster: Annotated[str, words("Cluster of own hardware.")] = ""
+    namespace: Annotated[str, words("Namespace of the workload.")] = ""
+    workload: Annotated[str, words("Workload that serves the models.")] = ""
     unit: Annotated[
         Literal["", "ptu", "model_unit", "gsu"],
         words("Unit of capacity: ptu (Azure), model_unit (Bedrock) or gsu (Google)."),
@@ -99,8 +103,17 @@ class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     ] = ()
     per: Annotated[
         Literal["", "hour", "day", "month", "term"],
-        words("Period of the price, amount or tokens. `term` is the whole contract."),
+        words("Period. `term` is the whole contract."),
     ] = ""
+
+    @property
+    def is_workload(self) -> bool:
+        """Whether container costs are the cost of this capacity."""
+        return any(self.place)
+
+    @property
+    def place(self) -> Workload:
+        return self.cluster, self.namespace, self.workload
 
 
 class StatedTerm(Term, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -175,8 +188,8 @@ def span_of(contract: ContractDraft) -> tuple[int, int]:
 
 
 def has_amounts(contract: ContractDraft) -> bool:
-    """Return whether a contract has amounts besides the prices of calls."""
-    return any(term.kind in (*PREPAID, *SUMS) for term in contract.terms)
+    """Return whether a contract has amounts besides the prices of calls and container costs."""
+    return any(term.kind in (*PREPAID, *SUMS) and not term.is_workload for term in contract.terms)
 
 
 def _price_terms(contract: ContractDraft) -> Iterator[PriceTerm]:
@@ -218,19 +231,34 @@ def check_contract(draft: ContractDraft) -> ContractDraft:
     for (number, one), (other_number, other) in combinations(enumerate(_price_terms(checked), 1), 2):
         if one.overlaps(other):
             raise Invalid(f"terms {number} and {other_number} are both {one.kind} of the same calls")
+    workloads = [term.place for term in checked.terms if term.is_workload]
+    if len(set(workloads)) < len(workloads):
+        raise Invalid("terms must name a workload only once; one term may have several models")
+    if workloads and checked.currency != CURRENCY:
+        raise Invalid(
+            f"currency must be {CURRENCY} for a workload, because container costs are in {CURRENCY}"
+        )
     return checked
+
+
+def _have_common_workload(one: ContractDraft, other: ContractDraft) -> bool:
+    (first, end), (other_first, other_end) = span_of(one), span_of(other)
+    workloads = ({term.place for term in each.terms if term.is_workload} for each in (one, other))
+    return max(first, other_first) < min(end, other_end) and bool(set.intersection(*workloads))
 
 
 def _term(number: int, term: Term, since: date, end: date | None) -> Term:
     at = f"terms.{number}"
     check_one_of(f"{at}.kind", term.kind, _FIELDS)
-    needed, further = _FIELDS[term.kind]
+    what, (needed, further) = str(term.kind), _FIELDS[term.kind]
+    if term.kind == CAPACITY and term.is_workload:
+        what, needed, further = "capacity of a workload", _OF_WORKLOAD, ("models",)
     for name in Term.__struct_fields__:
         is_stated = bool(getattr(term, name))
         if name in needed and not is_stated:
-            raise Invalid(f"{at}.{name} is required for {term.kind}")
+            raise Invalid(f"{at}.{name} is required for {what}")
         if is_stated and name not in ("kind", *needed, *further):
-            raise Invalid(f"{at}.{name} is not allowed for {term.kind}")
+            raise Invalid(f"{at}.{name} is not allowed for {what}")
     if term.tier:
         check_one_of(f"{at}.tier", term.tier, PRICED_TIERS)
     if len(term.models) > MAX_MODELS:
@@ -254,7 +282,11 @@ def _term(number: int, term: Term, since: date, end: date | None) -> Term:
     if term.per == TERM and (end is None or (end - since).days > MAX_TERM_DAYS):
         raise Invalid(f"{at}.per can only be term if until is at most {MAX_TERM_DAYS} days after since")
     models = tuple(check_text(f"{at}.models", model, MAX_MODEL) for model in term.models)
-    return msgspec.structs.replace(term, models=models, **amounts)
+    names = {
+        name: check_text(f"{at}.{name}", getattr(term, name), MAX_MODEL)
+        for name in (_OF_WORKLOAD if term.is_workload else ())
+    }
+    return msgspec.structs.replace(term, models=models, **amounts, **names)
 
 
 def _day(field: str, text: str) -> str:
@@ -287,6 +319,8 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
             kind = next((one.kind for one, two in pairs if one.overlaps(two)), None)
             if kind is not None:
                 raise NotAllowed(f"terms: the contract {other.name!r} has a {kind} of the same calls")
+            if other.id != row.id and _have_common_workload(row, other):
+                raise NotAllowed(f"terms: the contract {other.name!r} has the same workload")
 
 
 class NewContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

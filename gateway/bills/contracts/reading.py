@@ -24,11 +24,13 @@ from gateway.bills.contracts.declared import (
     TERM,
     UNUSED,
     Contract,
+    Workload,
     contracts_of,
     has_amounts,
     span_of,
 )
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
+from gateway.bills.contracts.workloads import WorkloadMonth, WorkloadUse, add_reported, workload_terms
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import Coverage, DividedLedger, usable_plans
 from gateway.bills.reconciliation.counting import TokenPrices, tokens_by_kind, values_by_kind
@@ -38,6 +40,7 @@ from spool import providers
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
+    BILLED_TYPES,
     EVERY_METER,
     METERED_COST,
     PRICED_BY,
@@ -52,6 +55,7 @@ from spool.record import NS
 from spool.registry.registry import Registry
 
 _OF_TEAMS = ("provider", "team")
+_OF_WORKLOADS = ("cluster", "namespace", "workload")
 _OF_MODELS = (*_OF_TEAMS, "model", "request_model", *PRICED_BY)
 
 
@@ -73,19 +77,54 @@ class ChargeReader:
         terms = capacities(self.contracts, month.days, self.now)
         covered, listed = Covered(terms), self.prices.without_contracts()
         uses = [CapacityUse() for _ in terms]
-        days = sorted({day for term in terms for day in term.by_day})
-        if days:
-            query = CostQuery(
-                since=datetime.fromtimestamp(days[0], UTC),
-                until=min(datetime.fromtimestamp(days[-1] + DAY_S, UTC), end_of_hour(self.now)),
-                group_by=_OF_MODELS,
-                exclude={"status": ("cached",)},
-                measures=COUNTS,
-                meter=EVERY_METER,
-            )
-            sums = map(_called, await self.ledger.costs(query))
-            await asyncio.to_thread(add_uses, uses, sums, covered, listed)
+        sums = await self._calls(terms)
+        await asyncio.to_thread(add_uses, uses, sums, covered, listed)
         return terms, uses, covered
+
+    async def workloads(self, month: CalendarMonth) -> list[WorkloadMonth]:
+        """
+        Return the workloads of contracts in a month, with their container costs, and the reported calls that they
+        served.
+        """
+        costs = await self._container_costs(month)
+        terms = workload_terms(self.contracts, costs, [day for day in month.days if day <= self.now])
+        covered, listed = Covered(terms), self.prices.without_contracts()
+        uses, tokens = [CapacityUse() for _ in terms], [WorkloadUse() for _ in terms]
+        sums = await self._calls(terms)
+        await asyncio.to_thread(add_uses, uses, sums, covered, listed)
+        await asyncio.to_thread(add_reported, tokens, sums, covered)
+        return [WorkloadMonth(*of_term) for of_term in zip(terms, uses, tokens, strict=True)]
+
+    async def _container_costs(self, month: CalendarMonth) -> Mapping[tuple[int, Workload], int]:
+        """Return the container costs of the contracts' workloads by day, with discounts and commitments."""
+        places = [term.place for contract in self.contracts for term in contract.terms if term.is_workload]
+        if not places:
+            return {}
+        query = CostQuery(
+            since=datetime.fromtimestamp(month.start, UTC),
+            until=datetime.fromtimestamp(month.end, UTC),
+            group_by=_OF_WORKLOADS,
+            include={name: tuple(set(names)) for name, *names in zip(_OF_WORKLOADS, *places, strict=True)},
+            arranged=BILLED_TYPES["discounted_amortized_cost"],
+        )
+        rows = await self.ledger.costs(query)
+        return {(int(row.start.timestamp()), _workload(row)): money.units(row.cost) for row in rows}
+
+    async def _calls(self, terms: Sequence[Capacity]) -> list[CalledSum]:
+        """Return the calls on the days of terms."""
+        days = sorted({day for term in terms for day in term.by_day})
+        if not days:
+            return []
+        query = CostQuery(
+            since=datetime.fromtimestamp(days[0], UTC),
+            until=min(datetime.fromtimestamp(days[-1] + DAY_S, UTC), end_of_hour(self.now)),
+            group_by=_OF_MODELS,
+            exclude={"status": ("cached",)},
+            measures=COUNTS,
+            meter=EVERY_METER,
+        )
+        rows = await self.ledger.costs(query)
+        return await asyncio.to_thread(lambda: [*map(_called, rows)])
 
     async def sums(self, asked: Sequence[CalendarMonth]) -> list[DayCharge]:
         """Return the amounts of adjacent months that depend on sums of calls."""
@@ -188,6 +227,11 @@ def _model_use(row: CostRow, prices: TokenPrices) -> ModelUse:
     tokens = tokens_by_kind(total)
     values, _ = values_by_kind(total, tokens, prices) if any(tokens.values()) else ({}, {})
     return ModelUse(day, team, called, money.units(row.cost), row.calls, _by_kind(tokens), _by_kind(values))
+
+
+def _workload(row: CostRow) -> Workload:
+    cluster, namespace, workload = (name or "" for name in row.group)
+    return cluster, namespace, workload
 
 
 def _called(row: CostRow) -> CalledSum:

@@ -22,10 +22,11 @@ from spool.ledger.money import unconverted_words
 
 COLUMNS = ("id", "name", "provider", "since", "until", "currency", "terms")
 _CAPACITY = (
-    "contract", "models", "tier", "unit", "number", "cost", "unused", "list_value", "utilisation", "idle_hours"
+    "contract", "models", "tier", "unit", "number", "cost", "unused", "unreported", "list_value", "utilisation",
+    "idle_hours",
 )  # fmt: skip
 _LISTS = ("models", "kinds")
-_AMOUNTS = ("cost", "unused", "list_value")
+_AMOUNTS = ("cost", "unused", "unreported", "list_value")
 _BY_TEAM = ("contract", "charge", "team", "cost")
 _OPTIONS = (
     click.option(
@@ -126,6 +127,12 @@ def costs(
     answer = client.request("GET", "/contract-costs", query=query)
     shown, columns = (answer["rows"], _BY_TEAM) if by_team else (answer["capacity"], _CAPACITY)
     show_list(form, answer, shown, columns, money=_AMOUNTS, currency=answer["contract_costs"]["currency"])
+    workloads = [row["workload"] for row in answer["capacity"] if row["workload"]]
+    for workload in workloads if form is None else ():
+        if workload["state"] == "no_cost":
+            problem = f"no container cost of {workload['name']} is known in this month"
+            command = "tollhouse report --by workload --cost-type billed_cost"
+            click.echo(f"{problem}: check the names with {command}", err=True)
     lacking = answer["total"]["unconverted"]
     if form is None and lacking:
         click.echo(unconverted_words(lacking, answer["contract_costs"]["currency"]), err=True)

@@ -27,6 +27,7 @@ from gateway.http.requests import Result
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.records.served_hours import ServedHours
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
@@ -95,8 +96,9 @@ CONTRACT = ContractResource()
 async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     Return what contracts cost in a calendar month (UTC), up to today, and the parts of teams. Each day's cost of
-    capacity is divided by the list value of the calls that it covers. A day without such a call is `unused`. Other
-    amounts are divided by the cost of the provider's calls that no plan covers.
+    capacity is divided by the list value of the calls that it covers, and that of own hardware by weighted tokens. A
+    day without such a call is `unused`. Other amounts are divided by the cost of the provider's calls that no plan
+    covers.
     """
     query = request.http.query
     currency = query.get("currency", CURRENCY)
@@ -108,6 +110,13 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
         statements=request.registry.statements,
         month=month_of(query.get("month"), now),
         currency=currency,
+        served=_served_hours(request.services).in_span,
     )
     costs: Mapping[str, Any] = msgspec.to_builtins(await contract_costs(asking))
     return costs
+
+
+def _served_hours(services: MoneyServices) -> ServedHours:
+    if services.served_hours is None:
+        services.served_hours = ServedHours(services.log)
+    return services.served_hours

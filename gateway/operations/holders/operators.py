@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from gateway.monitoring.sender_hours import KeptSenderHours
     from gateway.normalise.memory.spans import SpanMemory
     from gateway.operations.holders.demo_month import DemoMonth
+    from gateway.operations.records.served_hours import ServedHours
     from gateway.people.authentication.access import Access
     from gateway.people.authentication.oidc.assistants import AssistantSignIns
     from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
@@ -451,6 +452,9 @@ class MoneyServices(WithRegistry):
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
     sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
+    served_hours: ServedHours | None = field(
+        init=False, repr=False, default=None
+    )  # made by the first query for it
     published: Published = field(init=False, repr=False)
     publishing: Publishing | None = field(init=False, repr=False)
     _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)

@@ -39,6 +39,7 @@ def test_a_contract_lives_its_whole_life_by_command(tmp_path: Path) -> None:
     assert "deleted" in run("contracts", "delete", "PTU").stdout
 
 
+WORKLOAD = {"kind": "capacity", "cluster": "gpu", "namespace": "ml", "workload": "qwen", "models": ("qwen*",)}
 GOOD = {"kind": "capacity", "unit": "ptu", "number": "1", "price": "1", "per": "hour"}
 
 
@@ -73,6 +74,15 @@ GOOD = {"kind": "capacity", "unit": "ptu", "number": "1", "price": "1", "per": "
             [{"kind": "credit", "amount": "1", "per": "term"}],
             "terms.1.per can only be term if until is at most",
         ),
+        ([{**WORKLOAD, "namespace": ""}], "terms.1.namespace is required for capacity of a workload"),
+        ([{**WORKLOAD, "price": "1"}], "terms.1.price is not allowed for capacity of a workload"),
+        ([{**WORKLOAD, "tier": "flex"}], "terms.1.tier is not allowed for capacity of a workload"),
+        (
+            [{"kind": "discount", "percent": "1", "cluster": "gpu"}],
+            "terms.1.cluster is not allowed for discount",
+        ),
+        ([WORKLOAD, {**WORKLOAD, "models": ("glm",)}], "terms must name a workload only once"),
+        ([WORKLOAD, {**WORKLOAD, "workload": "other"}], "terms 1 and 2 are both capacity of the same calls"),
         ([{"kind": "fee"}], "terms.1 needs a percent, or an amount and per"),
         ([{"kind": "fee", "amount": "1"}], "terms.1.amount and per belong together"),
         ([{"kind": "fee", "percent": "101"}], "terms.1.percent must be more than 0 and at most 100"),
@@ -108,3 +118,44 @@ def test_a_term_about_the_whole_contract_needs_at_most_ten_years(until: str, is_
         return
     with pytest.raises(Invalid, match="at most 3660 days after since"):
         check_contract(draft)
+
+
+def test_a_workload_needs_dollars() -> None:
+    draft = ContractDraft(
+        name="a",
+        provider="vllm",
+        since="2026-11-01",
+        currency="EUR",
+        terms=(Term(**WORKLOAD),),  # type: ignore[arg-type]
+    )
+    with pytest.raises(
+        Invalid, match="currency must be USD for a workload, because container costs are in USD"
+    ):
+        check_contract(draft)
+
+
+def test_a_workload_without_costs_is_named_by_command(tmp_path: Path) -> None:
+    """The term is written as it is shown. Two contracts cannot divide the same workload."""
+    run = run_on(tmp_path)
+    term = "capacity models=qwen* cluster=gpu namespace=ml workload=qwen"
+    create = ["contracts", "create", "--provider", "vllm", "--since", "2026-01-01"]
+    assert term in run(*create, "--name", "GPU", "--term", term).stdout
+    other = "capacity cluster=gpu namespace=ml workload=qwen"
+    refused = run(
+        "contracts",
+        "create",
+        "--name",
+        "GPU 2",
+        "--provider",
+        "tgi",
+        "--since",
+        "2026-02-01",
+        "--term",
+        other,
+        code=2,
+    )
+    assert "the contract 'GPU' has the same workload" in refused.stderr
+    costs = run("contracts", "costs")
+    assert "no container cost of gpu/ml/qwen is known in this month" in costs.stderr
+    [row] = json.loads(run("contracts", "costs", "--json").stdout)["capacity"]
+    assert ("0", "no_cost") == (row["cost"], row["workload"]["state"])

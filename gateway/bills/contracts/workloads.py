@@ -1,0 +1,177 @@
+"""
+The cost of workloads on own hardware, divided among the tokens that they served. Pure.
+
+The container cost of a day is divided evenly among the hours that have begun. Hours without a call or a served token
+are unused. The rest is divided by weighted tokens among the teams that reported calls. Tokens that the model server
+counted, but that nobody reported, have a part of their own. All parts add up to the container cost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import mul
+from typing import NamedTuple
+
+from gateway.bills.billed.spreading import in_turn
+from gateway.bills.contracts.capacity import CalledSum, Capacity, CapacityUse, Covered
+from gateway.bills.contracts.declared import COMMITMENT, UNUSED, Contract, Workload, price_term, span_of
+from gateway.bills.reconciliation.counting import TokenPrices
+from gateway.bills.reconciliation.sides import CACHE_READ, INPUT, OUTPUT
+from spool import providers
+from spool.ledger.sums import HOUR_S
+from spool.record import NS
+from spool.statements import DAY_S
+
+UNREPORTED = "unreported"
+_MILLION = 1_000_000
+
+
+class ModelTokens(NamedTuple):
+    """Tokens, or their weights. `input` is without the tokens from a cache."""
+
+    input: int = 0
+    cache_read: int = 0
+    output: int = 0
+
+    def plus(self, other: ModelTokens) -> ModelTokens:
+        return ModelTokens(*map(sum, zip(self, other, strict=True)))
+
+    def weighed(self, weights: ModelTokens) -> int:
+        return sum(map(mul, self, weights))
+
+
+DEFAULT_WEIGHTS = ModelTokens(input=10, cache_read=1, output=40)  # of models without a list price
+
+
+class ServedTokens(NamedTuple):
+    """Tokens that a model server counted in an hour (epoch seconds)."""
+
+    hour: int
+    source: str
+    model: str
+    tokens: ModelTokens
+
+
+@dataclass(slots=True)
+class WorkloadUse:
+    """
+    Tokens of a workload: reported ones by day and team, served ones by day. `hours` are those with a served token.
+    `models` are the tokens of each model.
+    """
+
+    reported: dict[int, dict[str, ModelTokens]] = field(default_factory=lambda: defaultdict(dict))
+    served: dict[int, ModelTokens] = field(default_factory=dict)
+    hours: set[int] = field(default_factory=set)
+    models: dict[str, ModelTokens] = field(default_factory=dict)
+
+    def add_model(self, model: str, tokens: ModelTokens) -> None:
+        self.models[model] = self.models.get(model, ModelTokens()).plus(tokens)
+
+
+class WorkloadMonth(NamedTuple):
+    """A term about a workload in a month, its covered calls, and its tokens."""
+
+    term: Capacity
+    calls: CapacityUse
+    tokens: WorkloadUse
+
+
+class WorkloadDay(NamedTuple):
+    """
+    The cost of a day and its parts by charge and team, in money units. `price` is the cost of a million weighted tokens
+    in the hours with tokens, or None if there are no tokens.
+    """
+
+    day: int
+    cost: int
+    parts: Mapping[tuple[str, str], int]
+    price: int | None
+
+
+def workload_terms(
+    contracts: Iterable[Contract], costs: Mapping[tuple[int, Workload], int], days: Sequence[int]
+) -> list[Capacity]:
+    """Return the terms about workloads that apply on some of the days, with their container costs by day."""
+    found = []
+    for contract in contracts:
+        first, end = span_of(contract)
+        own_days = [day for day in days if first <= day < end]
+        for term in contract.terms if own_days else ():
+            if term.is_workload:
+                places = ((day, term.place) for day in own_days)
+                by_day = {day: costs[day, place] for day, place in places if (day, place) in costs}
+                price = price_term(contract, term)
+                found.append(Capacity(contract=contract, term=term, price=price, by_day=by_day))
+    return found
+
+
+def add_reported(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: Covered) -> None:
+    """Add sums of calls to the uses of the terms that cover them."""
+    for day, team, called, total in sums:
+        index = covered.index(called, day)
+        if index is None:
+            continue
+        read = min(total.cache_read_tokens, total.input_tokens)
+        tokens = ModelTokens(total.input_tokens - read, read, total.output_tokens or 0)
+        of_day = uses[index].reported[day]
+        of_day[team] = of_day.get(team, ModelTokens()).plus(tokens)
+        uses[index].add_model(called.model or called.request_model, tokens)
+
+
+def add_served(workloads: Sequence[WorkloadMonth], served: Iterable[ServedTokens]) -> None:
+    """
+    Add the tokens of model servers, each to one term that names the model. Of several, the term of the server's own
+    provider is first. A term without models has only the tokens of this provider.
+    """
+    for counted in served:
+        name = providers.canonical_name(counted.source)
+        at = counted.hour * NS
+        fitting = [
+            (term.price.provider != name, place)
+            for place, term in enumerate(each.term for each in workloads)
+            if term.price.low <= at < term.price.high
+            and term.price.is_of(counted.model)
+            and (term.price.models or term.price.provider == name)
+        ]
+        if fitting and any(counted.tokens):
+            use, day = workloads[min(fitting)[1]].tokens, counted.hour // DAY_S * DAY_S
+            use.served[day] = use.served.get(day, ModelTokens()).plus(counted.tokens)
+            use.hours.add(counted.hour)
+            use.add_model(counted.model, counted.tokens)
+
+
+def weights_of(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[str | None, ModelTokens]:
+    """
+    Return the list prices of the term's model with the most tokens, and its name. If they are unknown, return None and
+    the default weights.
+    """
+    models = found.tokens.models
+    for model in sorted(models, key=lambda name: (-sum(models[name]), name))[:1]:
+        listed = prices.listed(found.term.contract.provider, model, "", day)
+        if listed.get(INPUT) and listed.get(OUTPUT):
+            return model, ModelTokens(listed[INPUT], listed.get(CACHE_READ, listed[INPUT]), listed[OUTPUT])
+    return None, DEFAULT_WEIGHTS
+
+
+def days_of_workload(found: WorkloadMonth, weights: ModelTokens, now: float) -> Iterator[WorkloadDay]:
+    """Divide the cost of each day. If the hours with calls are unknown, a day with tokens has no unused part."""
+    term, (used_hours, use) = found.term, (found.calls.hours, found.tokens)
+    for day, cost in term.by_day.items():
+        reported = {team: tokens.weighed(weights) for team, tokens in sorted(use.reported[day].items())}
+        known = sum(reported.values())
+        tokens = max(known, use.served.get(day, ModelTokens()).weighed(weights))
+        begun = [hour for hour in range(day, day + DAY_S, HOUR_S) if hour <= now]
+        active = 0
+        if tokens:
+            in_use = begun if used_hours is None else [*filter((used_hours | use.hours).__contains__, begun)]
+            active = len(in_use or begun)
+        of_tokens, unused = in_turn(cost, [active, len(begun) - active])
+        parts: dict[tuple[str, str], int] = {(UNUSED, ""): unused} if unused else {}
+        if tokens:
+            places = [*((COMMITMENT, team) for team in reported), (UNREPORTED, "")]
+            shares = zip(places, in_turn(of_tokens, [*reported.values(), tokens - known]), strict=True)
+            parts |= {place: part for place, part in shares if part}
+        price = of_tokens * _MILLION * weights.input // tokens if tokens else None
+        yield WorkloadDay(day, cost, parts, price)
