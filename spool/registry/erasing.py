@@ -114,6 +114,7 @@ class _Erasing:
         self._delete_people()
         self._delete_accounts(now)
         self._rows.rewrite_texts(self._rewrite_row, (ERASURE, KIND, NAME))
+        self._rows.forget_subjects()
 
     def replace_name(self, text: str) -> str:
         """Return the pseudonym of a name, and other text unchanged."""

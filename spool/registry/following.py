@@ -16,11 +16,10 @@ CONNECTIONS = "connection"
 OPERATORS = "operator"
 INSIGHTS = "insight"  # this kind also covers comments on insights
 DOCUMENTS = "documents"  # the id of such a subject is the kind of the documents
-PERSON = (
-    "person"  # the kind of documents whose subjects have the id of the document, because there may be many
-)
+PERSON = "person"  # documents of this kind are subjects by their own id, because there may be many
 DEVICES = "device"
 CLUSTERS = "cluster"
+NAMED = frozenset((PERSON, OPERATORS))  # kinds whose ids are names of people
 
 
 def document_subject(kind: str, id: str) -> Subject:
@@ -46,11 +45,9 @@ class RegistryNews:
 
     def changed_ids(self, kind: str) -> Collection[str] | None:
         """None if any id may have changed."""
-        return (
-            None
-            if self.changed is None
-            else {id for changed_kind, id in self.changed if changed_kind == kind}
-        )
+        if self.changed is None or (kind, "") in self.changed:
+            return None
+        return {id for changed_kind, id in self.changed if changed_kind == kind}
 
 
 NO_NEWS = RegistryNews(seq=0)

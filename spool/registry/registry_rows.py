@@ -51,6 +51,10 @@ class RegistryRows(DocumentRows, Protocol):
         """
         ...
 
+    def forget_subjects(self) -> None:
+        """Forget the subjects of changes so far, because ids of NAMED kinds are names."""
+        ...
+
     def check_actor(self, actor: Actor) -> None:
         """Raise KeyEnded if the change is by an ended key. `add_audit` does as well."""
         ...

@@ -118,8 +118,8 @@ class SqlRegistryRows:
     """
     See `spool.registry.registry_rows.RegistryRows`.
 
-    A shared engine overrides `_announce`, `_lock_key`, `check_actor` and `_before_write`, and `_new_id` if
-    tables assign no numbers.
+    A shared engine overrides `_announce`, `forget_subjects`, `_lock_key`, `check_actor` and `_before_write`, and
+    `_new_id` if tables assign no numbers.
     """
 
     facts: ClassVar = "facts"
@@ -344,6 +344,9 @@ class SqlRegistryRows:
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
         """`shuts`: no secret works after the change."""
+
+    def forget_subjects(self) -> None:
+        """Do nothing: the only process announces nothing."""
 
     def check_actor(self, actor: Actor) -> None:
         """Do nothing: the only process has checked its keys."""

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from spool.errors import NotAllowed, NotThere, RegistryDamaged, RowDamaged
 from spool.postgres.database import Connection, Database, PostgresConnection
 from spool.postgres.registry.bearers import check_bearers, outlast_commits
-from spool.registry.following import RegistryNews
+from spool.registry.following import NAMED, RegistryNews
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.sql.registry import SqlRegistryRows
@@ -83,6 +83,11 @@ class PostgresRegistryRows(SqlRegistryRows):
     def _announce(self, kind: str, id: str) -> None:
         self.changed.add((kind, id))
 
+    def forget_subjects(self) -> None:
+        """Other nodes then read everything."""
+        self._run(_FORGET_ALL)
+        self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
+
     def _lock_key(self, id: int, *, shuts: bool) -> None:
         """Wait for transactions that use the key now, and prevent others."""
         self._run(_LOCK_KEY, id=id)
@@ -122,6 +127,7 @@ _ADVANCE = "UPDATE {schema}.registry_head SET seq = seq + 1 RETURNING seq"
 _NOTE = """
     INSERT INTO {schema}.registry_changes (seq, kind, id, at)
     SELECT %(seq)s, kind, id, {now} FROM unnest(%(kinds)s::text[], %(ids)s::text[]) AS changed (kind, id)"""
+_FORGET_ALL = "DELETE FROM {schema}.registry_changes"
 _FORGET = "DELETE FROM {schema}.registry_changes WHERE seq <= %s"
 _SINCE = "SELECT seq, kind, id FROM {schema}.registry_changes WHERE seq > %s AND seq <= %s"
 

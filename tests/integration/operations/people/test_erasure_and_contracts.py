@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -66,6 +67,13 @@ async def price_books(world: World) -> set[str]:
     return {str(getattr(each, "price_book", "")) for each in await world.serving.records()}
 
 
+async def until_priced(world: World, chance: random.Random, mark: str) -> None:
+    """Send calls until one has the contract's price: it reaches a gateway shortly after it was stored."""
+    async with asyncio.timeout(60):
+        while not any(mark in book for book in await price_books(world)):
+            await sent(world, chance, ["bob"])
+
+
 def without_name(found: Any) -> Any:
     """Return an answer with the name of the contract as it was before the erasure."""
     return json.loads(json.dumps(found).replace(f"Terms of {ERASED}", f"Terms of {CANARY}"))
@@ -94,6 +102,7 @@ async def test_amounts_of_contracts_outlive_an_erasure(
     await allow(world)
     contract = {"name": f"Terms of {CANARY}.", "provider": "openai", "since": "2026-01-01", "terms": [*TERMS]}
     checked(await world.ask("POST", "/contracts", contract))
+    await until_priced(world, chance, f"+contract:{contract['name']}")
     await sent(world, chance, [*chance.choices((CANARY, "bob"), k=20), CANARY])
     checked(await world.ask("POST", "/ledger/reprice", {"since": "2026-01-01"}))
     before, focus = await amounts(world), await focus_file(world)
