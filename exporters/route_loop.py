@@ -104,6 +104,7 @@ class RouteLoop:
         self._resting = RestingWorkers(lambda worker: self._throttle.rest_s(worker) == 0.0)
         self._choosing = asyncio.Lock()
         self._faults = 0  # internal errors since the last success
+        self._ignores_waits = False  # until a delivery fails, or none is left
         self._is_retired = self._is_handed_over = self.is_running = False
         self._waits = ""  # the reason for waiting for the queue on disk, as it was last logged
 
@@ -126,8 +127,9 @@ class RouteLoop:
             self.is_running = False
 
     def poke(self) -> None:
-        """Try again now, because a secret or the configuration changed."""
+        """Try again now, because a secret or the configuration changed. Waiting deliveries count as due."""
         self._throttle.end_waits()
+        self._ignores_waits = True
         self._resting.wake_all()
 
     def wake(self) -> None:
@@ -160,6 +162,8 @@ class RouteLoop:
 
         Return False if no delivery was due, or if this worker may not send.
         """
+        ignores_waits = self._ignores_waits
+        must_wait = True
         async with self._choosing:
             # If the worker that held the lock failed, this worker must wait as well.
             rests = worker is not None and self._throttle.rest_s(worker) > 0
@@ -168,7 +172,7 @@ class RouteLoop:
             return False
         self._resting.wake_one()  # another delivery may be due
         try:
-            await self._forward(delivery)
+            must_wait = not await self._forward(delivery)
         # The outcome could not be stored, so the delivery must not stay marked as being sent.
         except Exception as error:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
@@ -176,9 +180,13 @@ class RouteLoop:
             with suppress(SpoolError):
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
+        finally:
+            if ignores_waits and must_wait:  # others would probably fail as well
+                self._ignores_waits = False
         return True
 
-    async def _forward(self, delivery: Delivery) -> None:
+    async def _forward(self, delivery: Delivery) -> bool:
+        """Return False if the destination did not take the delivery, which waits now."""
         began = self._throttle.round
         try:
             settlement = await self._send(delivery)
@@ -188,10 +196,13 @@ class RouteLoop:
             await self._deliveries.split(delivery, reason=str(error), at=error.at)
         except (Rejected, DeliveryTooLarge) as error:
             await self._handle_rejection(delivery, error, began)
+            return False
         except Misconfigured as error:  # the data is not at fault, so the delivery is stored and waits
             await self._park(delivery, error)
+            return False
         except Retryable as error:
             await self._retry(delivery, error, began)
+            return False
         except TakenOver:
             pass  # the process that took over the delivery sends it
         except OutcomeUnknown as error:
@@ -199,13 +210,21 @@ class RouteLoop:
         except Exception as error:  # noqa: BLE001 - one delivery fails inside, the route goes on
             _log.exception("%s: internal error in a delivery", self.name, extra={"action": "delivery_fault"})
             await self._handle_fault(delivery, error, began)
+            return False
         else:
             await self._deliveries.settle(delivery, settlement)
             if settlement.delivered:
                 await self._note_success()
+        return True
 
     async def _take_due_delivery(self) -> Delivery | None:
-        now = self._throttle.now()
+        ignores_waits = self._ignores_waits
+        delivery = await self._take_due_at(inf if ignores_waits else self._throttle.now())
+        if delivery is None and ignores_waits:
+            self._ignores_waits = False
+        return delivery
+
+    async def _take_due_at(self, now: float) -> Delivery | None:
         if self._throttle.state == REFUSING:
             max_suspects = self._throttle.max_suspects()
             return await self._deliveries.take_probe(self.name, now=now, max_suspects=max_suspects)
