@@ -26,7 +26,7 @@ WAYS = {
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
     ("cli/agent_run.py", "_run"): {"scopes", "device", "is_local"},  # for a program on the agent's machine
     ("cli/explain.py", "explained"): {"scopes"},
-    ("service/demo/filling.py", "_send"): {"scopes"},
+    ("service/demo/filling.py", "_send_month"): {"scopes"},
     ("intake/merge_window.py", "_bearer_of"): {"scopes", "device", "may_chain", "is_local"},
 }
 
