@@ -89,5 +89,6 @@ def test_a_call_says_to_whom_it_is_closed() -> None:
         "Limited to the calls that the person may see."
         == paths[f"{OPERATOR_API}/report"]["get"]["description"]
     )
-    assert "Requires access to all calls." == paths[f"{OPERATOR_API}/status"]["get"]["description"]
+    assert "Requires a role for all calls." == paths[f"{OPERATOR_API}/status"]["get"]["description"]
+    assert "Requires access to all calls." == paths[f"{OPERATOR_API}/configuration"]["get"]["description"]
     assert "description" not in paths[f"{OPERATOR_API}/session"]["get"]
