@@ -42,7 +42,7 @@ class ClusterCheck:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedCluster:
     """
-    Account, region and name identify a cluster.
+    A cluster as an agent reports it. Account, region and name identify it.
 
     Empty values and None do not change stored ones, so the identity alone updates `last_seen`. `device`: the
     enrolled device that reports.

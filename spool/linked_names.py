@@ -13,19 +13,13 @@ from typing import NamedTuple
 
 MAX_NAMES = 127  # of one person
 _PARTS = 256  # tables of hashes: a change lets only one of them grow, so no change takes long
-_FREE, _LEFT, _MARKS = (
-    0,
-    1,
-    254,
-)  # of a slot: never used, its name was removed, and the number of marks of a name
+_FREE, _LEFT = 0, 1  # marks of a slot that was never used, and of one whose name was removed
+_MARKS = 254  # other marks, which are a part of a name's hash
 _REMOVED = 128  # added to the number of names of a removed person
 _HASH = re.compile("email:([0-9a-f]{16})")
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_HASH_TAG, _UUID_TAG, _TEXT_TAG = (
-    0,
-    1,
-    2,
-)  # of a packed name; the tag of a text has the high byte of its size as well
+_HASH_TAG, _UUID_TAG = 0, 1  # first bytes of packed names
+_TEXT_TAG = 2  # the first byte of a packed text is this plus the high byte of its size
 
 
 class _Table(NamedTuple):
@@ -52,7 +46,7 @@ class LinkedNames:
         self._used = [0] * _PARTS  # slots that are not free
         self._removed_bytes = 0
         for names in people:
-            self._add(names)
+            self._add_person(names)
 
     def __bool__(self) -> bool:
         return self._removed_bytes < len(self._people)
@@ -84,14 +78,14 @@ class LinkedNames:
         """Change the people, and return them. It is another object if most of the memory was unused."""
         gone = {place for names in removed for place in self._places_of(names)}
         for names in added:
-            self._add(names)
+            self._add_person(names)
         for place in gone:
-            self._remove(place)
+            self._remove_person(place)
         if self._removed_bytes * 2 <= max(len(self._people), 1 << 16):
             return self
         return LinkedNames(self._identity, self, size=sum(self._used))
 
-    def _add(self, names: Sequence[str]) -> None:
+    def _add_person(self, names: Sequence[str]) -> None:
         assert len(names) <= MAX_NAMES
         place = len(self._people)
         self._people += bytes((len(names),)) + b"".join(map(_packed, names))
@@ -121,7 +115,7 @@ class LinkedNames:
             _insert(larger, number, place)
         self._tables[part], self._used[part] = larger, len(numbers)
 
-    def _remove(self, place: int) -> None:
+    def _remove_person(self, place: int) -> None:
         names, end = self._read(place)
         for name in names:
             number = hash(self._identity(name))

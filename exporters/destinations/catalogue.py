@@ -129,7 +129,7 @@ def secret_of(destination: DestinationSettings, name: str | None = None) -> Secr
 
 
 def _identity_files(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
-    """If a file changes, a paused route tries again at once."""
+    """Yield the files of keys and certificates. When one changes, a paused route tries again at once."""
     if secret is not None:
         yield secret
     for file in (destination.identity_token_file, destination.tls_cert_file, destination.tls_key_file):

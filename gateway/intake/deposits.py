@@ -41,7 +41,7 @@ class Deposits:
         self._amount_of = amount_of
 
     def has(self, request: RequestNames) -> bool:
-        """Tell what this process knows; others may have stored the request."""
+        """Return whether this process knows the request. Another process may have stored it as well."""
         return self._log.knows_request(request)
 
     async def events(self, events: Events, bearer: Bearer, *, request: RequestNames | None = None) -> Receipt:

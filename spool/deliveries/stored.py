@@ -25,7 +25,7 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     idempotency_key: str = field(default_factory=new_key)
     state: str = OPEN
     not_before: float = 0.0
-    # after a crash, the destination may have accepted it
+    # being sent: if the process crashes now, the destination may still have accepted it
     sending: bool = False
     answer: str | None = None  # last response under the present key
     same_answers: int = 0  # times in a row

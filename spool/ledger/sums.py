@@ -77,7 +77,7 @@ _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
 _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
-# Each value is cut by itself, so that the tags remain valid JSON.
+# characters of a tag's value; values are cut one by one, so that the tags remain valid JSON
 MAX_TAG = 256
 OUTCOME_TAGS = "correction_status", "correction_cost_source"  # of another Tollhouse's corrections
 

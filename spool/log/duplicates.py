@@ -38,7 +38,7 @@ BATCH = 16_384  # ids that become runs together; sorting takes a few millisecond
 # a smaller fold takes a millisecond or two, so it runs before the next commit
 LARGE_BATCH = 4096
 HELD_BATCHES = 32  # limit for ids of open records in the dict
-# then even a few ids become runs, and places of ids in runs are dropped
+# After this time, even a few ids become runs, and the places of ids in runs are dropped.
 MAX_AGE_S = 86_400
 PLACED_SHARE = 8  # one in this number keeps its place, which takes 17 bytes
 SHORT = 2 * BATCH  # up to this length, runs are always merged

@@ -48,7 +48,7 @@ def shorten_slices() -> None:
 
 def lower_priority() -> None:
     """
-    Lower the priority with usual slices.
+    Give this thread a lower priority and time slices of the usual length.
 
     Only Linux has a priority per thread. Elsewhere, or if denied, responses are slower during large queries.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -23,7 +23,7 @@ from gateway.bills.contracts.workloads import (
     WorkloadDay,
     WorkloadMonth,
     add_served,
-    days_of_workload,
+    divide_days,
     weights_of,
 )
 from gateway.bills.months import CalendarMonth
@@ -179,7 +179,7 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
         unconverted[currency] += 0 if charged in billed else amount
     for each, of_month, days in await _workloads(asking):
         own = Counter[SourcedPlace]()
-        unconverted[CURRENCY] += sum(_add_workload(own, each.term.contract.name, days, asking.converter))
+        unconverted[CURRENCY] += _add_workload(own, each.term.contract.name, days, asking.converter)
         capacity.append(_workload(each, of_month, own, asking))
         sums.update(own)
     return _answer(asking, sums, unconverted, capacity)
@@ -202,7 +202,7 @@ async def _workloads(
     found = []
     for each in workloads:
         weights_model, weights = weights_of(each, prices, day)
-        days = [*days_of_workload(each, weights, reader.now)]
+        days = [*divide_days(each, weights, reader.now)]
         of_month = WorkloadOfMonth(
             name="/".join(each.term.term.place),
             state="ok" if days else "no_cost",
@@ -217,15 +217,17 @@ async def _workloads(
 
 def _add_workload(
     parts: Counter[SourcedPlace], contract: str, days: Iterable[WorkloadDay], converter: Converter
-) -> Iterator[int]:
-    """Add the parts of a workload. Yield the amounts of days without an exchange rate."""
+) -> int:
+    """Add the parts of a workload. Return the amount of days without an exchange rate, which is not added."""
+    unconverted = 0
     for day in days:
         rate = converter.rate(CURRENCY, day.day)
         for (charge, team), part in day.parts.items():
             if rate is None:
-                yield part
+                unconverted += part
             else:
                 parts[contract, charge, team, "containers"] += round_product(part * rate)
+    return unconverted
 
 
 def _is_in(contract: Contract, month: CalendarMonth) -> bool:

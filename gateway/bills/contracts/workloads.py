@@ -148,14 +148,15 @@ def weights_of(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[str
     the default weights.
     """
     models = found.tokens.models
-    for model in sorted(models, key=lambda name: (-sum(models[name]), name))[:1]:
+    model = min(models, key=lambda name: (-sum(models[name]), name), default=None)
+    if model is not None:
         listed = prices.listed(found.term.contract.provider, model, "", day)
         if listed.get(INPUT) and listed.get(OUTPUT):
             return model, ModelTokens(listed[INPUT], listed.get(CACHE_READ, listed[INPUT]), listed[OUTPUT])
     return None, DEFAULT_WEIGHTS
 
 
-def days_of_workload(found: WorkloadMonth, weights: ModelTokens, now: float) -> Iterator[WorkloadDay]:
+def divide_days(found: WorkloadMonth, weights: ModelTokens, now: float) -> Iterator[WorkloadDay]:
     """Divide the cost of each day. If the hours with calls are unknown, a day with tokens has no unused part."""
     term, (used_hours, use) = found.term, (found.calls.hours, found.tokens)
     for day, cost in term.by_day.items():

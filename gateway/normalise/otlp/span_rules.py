@@ -75,7 +75,7 @@ def _says_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
 
 
 def names_its_calls(span: Span) -> bool:
-    """A span without an operation is then no call."""
+    """Return whether the instrumentation names the operation of each call, so that other spans are no calls."""
     return span.scope.name.startswith(_NAMES_CALLS)
 
 

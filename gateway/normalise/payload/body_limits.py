@@ -14,9 +14,9 @@ from gateway.core.errors import BadPayload, Refusal
 SLICE_BYTES: Final = 256 * 1024
 # Items that need cleaning take ten times as long as others, so bytes alone are not enough.
 SLICE_S: Final = 0.0005
-# even an item of two bytes takes time and memory
+# An item counts as at least this many bytes, because even an item of two bytes takes time and memory.
 ITEM_BYTES: Final = 256
-# counted at least for an attribute, an event or a protobuf field
+# An attribute, an event or a protobuf field counts as at least this many bytes.
 PART_BYTES: Final = 64
 MAX_ITEMS: Final = 250_000  # default of server.max_items; 64 MiB of real calls are about 100,000 items
 LARGEST_VALUE: Final = 8 * 1024 * 1024  # of a value that is read

@@ -46,6 +46,6 @@ def keys_from_field(record: Inference, id: Any) -> tuple[bytes, ...]:
 
 
 def keys_from_ids(record: Inference, *ids: Any) -> tuple[bytes, ...]:
-    """Ignore ids of any other form than a provider's."""
+    """Return the names of a call from ids that have a provider's form. Other ids are ignored."""
     stated = dict.fromkeys(id for id in map(text, ids) if id is not None and id.startswith(_FORM))
     return tuple([name for id in stated for name in provider_request_names(record, id)])

@@ -51,7 +51,7 @@ def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
 
 
 def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
-    """Clients learn from it where to get a token and with which scopes."""
+    """Return the header of a 401, from which clients learn where to get a token and with which scopes."""
     parameters = {
         "error": error,
         "error_description": words,

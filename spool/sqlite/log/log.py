@@ -447,7 +447,7 @@ class SqliteLog:
     # -- accounting ------------------------------------------------------------------------------------------
 
     async def books(self) -> Books:
-        """One transaction reads all topics and routes."""
+        """Read the counts of all topics and routes in one transaction, so that they agree."""
         with self._translate_errors():
             limits, kept_counts = await self._database.transaction(
                 lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
