@@ -176,7 +176,7 @@ class RouteLoop:
         # The outcome could not be stored, so the delivery must not stay marked as being sent.
         except Exception as error:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
-            # It is ambiguous, because the destination may have accepted it.
+            # The delivery is ambiguous, because the destination may have accepted it.
             with suppress(SpoolError):
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise

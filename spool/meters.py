@@ -99,7 +99,7 @@ METERS: Final[Mapping[str, Meter]] = {
 _FEE_UNITS: Final = ("searches", "results", "executions")
 # Charged besides tokens. Others without tokens measure the same input or output.
 FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in _FEE_UNITS)
-# They exclude each other, so their sum is at most the total.
+# Parts of one total that exclude each other, so their sum is at most the total.
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "input_tokens": tuple(f"input_{kind}_tokens" for kind in MODALITIES),
     "output_tokens": tuple(f"output_{kind}_tokens" for kind in MODALITIES),

@@ -159,7 +159,10 @@ class People:
         return _erasure_key(self.secret)
 
     def erasure_digest(self, name: str, key: bytes = b"") -> str:
-        """It is the same for all spellings. `key`: of another Tollhouse's erasure."""
+        """
+        Return the digest by which an erasure knows a name. It is the same for all spellings of an address. `key` is
+        that of an erasure which another Tollhouse ordered.
+        """
         return _erasure_digest(fold_address(name), key or self.erasure_key)
 
     def pseudonym(self, name: str, at: int, erased: Pseudonyms | None = None) -> str:

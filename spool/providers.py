@@ -80,7 +80,7 @@ _SELF_HOSTED = frozenset({
     "xinference",
 })  # fmt: skip
 
-# They bill for their calls, whichever provider runs the model.
+# Sources that bill for their calls themselves, whichever provider runs the model.
 BILLED_BY_SOURCE = {"cursor": CURSOR}
 
 _SEPARATORS = str.maketrans("_. ", "---")

@@ -311,7 +311,7 @@ def parse_day(text: str) -> int:
 
 
 def statement_id(source: str, account: str, month: str) -> str:
-    """It is the same everywhere."""
+    """Return the id of a statement, which is the same in every installation."""
     encoded = msgspec.json.encode([source, account, month])
     return f"st_{sha256(encoded).hexdigest()[:20]}"
 

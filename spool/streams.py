@@ -240,7 +240,7 @@ class StreamBook:
         self._kept = names
 
     def learn_streams(self, operations: Iterable[UnitCostOperation]) -> None:
-        """They were committed without a claim."""
+        """Learn the streams of operations that were committed without a claim."""
         for operation in operations:
             known = self._known.get(operation.stream)
             self._known[operation.stream] = merge_streams(known, described_stream(operation))
@@ -351,7 +351,7 @@ class TotalsInHand:
         self._sizes[place] = estimated_bytes(total) if total else 0
 
     def put(self, total: Total) -> None:
-        """It was noted before, maybe as None."""
+        """Replace a total that was noted before, even if it was noted as None."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 

@@ -124,7 +124,7 @@ class ClickHouseServer:
         max_bytes: int = _ANSWER_BYTES,
         is_compressed: bool = False,
     ) -> bytes:
-        # otherwise an error could follow after the response's status
+        # without `wait_end_of_query`, an error could follow after the status of the response
         parameters = {**settings, "wait_end_of_query": "1", "query": query}
         if self._database:
             parameters["database"] = self._database

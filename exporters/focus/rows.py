@@ -201,7 +201,7 @@ def covered_rows(
     tags: tuple[str, ...] = (),
     length: timedelta = HOUR,
 ) -> Iterator[dict[str, str]]:
-    """They are not billed, and their fee shares are their effective cost."""
+    """Yield rows of covered calls, which are not billed. Their shares of the fees are their effective cost."""
     for row in rows:
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()

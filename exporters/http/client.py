@@ -223,7 +223,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
 
 
 def is_refused_certificate(error: BaseException | None) -> bool:
-    """This client refused the server's, or a TLS alert refused the client's."""
+    """Return whether this client refused the server's certificate, or a TLS alert refused the client's."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True
@@ -275,7 +275,7 @@ def _build_tls_context(settings: ClientSettings) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=settings.ca_file)
         if settings.cert_file is not None:
             shown = f"{settings.cert_file} and {settings.key_file}"
-            # otherwise OpenSSL prompts on the terminal
+            # with an empty password, OpenSSL does not ask for one on the terminal
             context.load_cert_chain(settings.cert_file, settings.key_file, password="")
     except (OSError, ValueError) as error:  # or ssl.SSLError, an OSError
         reason = (isinstance(error, OSError) and error.strerror) or error

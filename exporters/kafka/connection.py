@@ -189,7 +189,7 @@ def _build_tls_context(settings: DestinationSettings) -> ssl.SSLContext:
             context.load_verify_locations(settings.ca_file)
     with _translate_file_errors(settings.tls_cert_file, settings.tls_key_file):
         if settings.tls_cert_file is not None:
-            # otherwise OpenSSL prompts on the terminal
+            # with an empty password, OpenSSL does not ask for one on the terminal
             context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file, password="")
     return context
 
@@ -228,7 +228,7 @@ def _secrets_to_hide(settings: DestinationSettings, secret: SecretSource | None)
 
 
 def _error_message(error: BaseException, secrets: Iterable[str]) -> str:
-    """They name topics and addresses, but no records."""
+    """Return the message of an error. Such messages name topics and addresses, but no records."""
     name = type(error).__name__
     text = str(error)
     message = text if name in text else f"{name.removesuffix('Error')}: {text}"

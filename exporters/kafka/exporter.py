@@ -284,7 +284,7 @@ async def _fetch_topic_settings(admin: AIOKafkaAdminClient, topic: str) -> Mappi
 
 
 def topic_problems(topic: str, setup: TopicSetup, *, is_progress: bool) -> Iterator[str]:
-    """They would delete the progress of routes, or retain messages forever."""
+    """Yield problems of settings that would delete the progress of routes, or retain messages forever."""
     policy = {policy_name.strip() for policy_name in setup.policy.split(",") if policy_name.strip()}
     if is_progress and "delete" in policy:
         yield f"{topic}: {_POLICY} is {setup.policy}, which deletes the progress of routes: set compact"

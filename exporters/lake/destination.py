@@ -107,7 +107,7 @@ def with_landing_times(
 
 
 def route_name(settings: DestinationSettings) -> str:
-    """It has one topic."""
+    """Return the name of the route. A data lake has one topic."""
     return f"{settings.name}/{settings.topics[0]}"
 
 

@@ -132,7 +132,10 @@ class LakeExporter:
         """Do nothing: no connection stays open."""
 
     async def _is_of_route(self, numbers: tuple[str, int, int], route: str) -> bool:
-        """It landed before the process ended and was not settled."""
+        """
+        Return whether a manifest belongs to this route, because its delivery landed before the process ended and was
+        not settled.
+        """
         with tempfile.TemporaryDirectory(dir=self._context.directory) as directory:
             local_copy = Path(directory) / "there.json"
             await self._store.fetch(names.manifest_name(*numbers, table=self._table.name), local_copy)

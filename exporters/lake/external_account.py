@@ -38,7 +38,7 @@ class CredentialPlace(msgspec.Struct, frozen=True):
 
 
 class AccountFile(msgspec.Struct, frozen=True):
-    """Those in use."""
+    """The fields of the file that Tollhouse uses."""
 
     type: str
     audience: str

@@ -59,7 +59,7 @@ class InflightBytes:
         reserve = self.reserve
         total = share.held + n
         added = n if share.pool is general else total
-        # Otherwise a max_body_bytes larger than the pool could never be accepted.
+        # A body may be larger than the pool if nothing else is in it, so that every max_body_bytes can be accepted.
         if general.held + added <= general.limit or general.held + n == total:
             return general
         if total <= self.small:
@@ -69,7 +69,7 @@ class InflightBytes:
         return general if self._make_room(share.key, added) else None
 
     def _make_room(self, key: str, n: int) -> bool:
-        """Return False, and cut nothing, if that is not enough."""
+        """Free `n` bytes by cutting uploads of keys above their share. Return False, and cut none, if that is too little."""
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
         if general.of(key) + n > entitled:

@@ -123,8 +123,8 @@ async def drive_aside(
             await _on_thread(lambda party: _stint(work, results, reported_bytes, party))
         else:
             _step(work, results)
-        # It may hold more memory than its body. Short jobs stay, because requests decoded in one pass share a
-        # commit.
+        # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs stay on
+        # the event loop, because requests that are decoded in one pass of the loop share a commit.
         is_large = is_large or others_are_there() or time.perf_counter() > until
         if reported_bytes:
             take(sum(reported_bytes))

@@ -31,7 +31,7 @@ MOST_KINDS = 256  # because a search reads all of them
 KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit
 
 
-# It consists of the digests by which counters find the calls, which are its facts. Bytes know their hash, and
+# A kind consists of the digests by which counters find its calls. It is bytes, because bytes know their hash, and
 # unlike tuples the garbage collector never visits them.
 Kind: TypeAlias = bytes
 

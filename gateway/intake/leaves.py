@@ -320,7 +320,9 @@ def _is_priced(rate: PartRate, name: str) -> bool:
 
 
 def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
-    """Then each part, such as images of one size, needs a price."""
+    """
+    Return whether reported parts, such as images of one size, add up to the whole. If they do, each part needs a price.
+    """
     return quantity <= sum(
         reported[part] or 0 for part in reported if part in METERS and name in METERS[part].wholes
     )

@@ -448,7 +448,10 @@ class Shadows:
         return self._clock.now()
 
     async def remember(self, log: Log) -> None:
-        """They may be missing because the file was salvaged after damage."""
+        """
+        If no callers are stored, find and store the callers of the last hour's records. They may be missing because
+        the file was salvaged after damage.
+        """
         if self._heard is None or self._heard.knows_any:
             return
         since = self._clock.now() - WINDOW_S

@@ -117,7 +117,7 @@ class ContainerRows(Protocol):
 
 
 class ContentDraft(Protocol):
-    """They count as stored only after `store_draft`."""
+    """Bytes of an upload in progress. They count as stored only after `store_draft`."""
 
     async def write(self, data: bytes) -> None: ...
 

@@ -71,7 +71,7 @@ class Room(Protocol):
 
 
 class RepeatedUpload:
-    """It stores nothing, with the interface of `ContainerUpload`."""
+    """An upload that is stored already. It has the interface of `ContainerUpload` and stores nothing."""
 
     def __init__(self, file: ContainerFile) -> None:
         self.size = 0

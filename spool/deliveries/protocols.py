@@ -228,7 +228,7 @@ class Landings(Protocol):
         ...
 
     async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
-        """Those that begin after a number, in order."""
+        """Return landed deliveries of a route that begin after a number, in order."""
         ...
 
     async def routes_with_counts(self) -> Sequence[tuple[str, int]]:

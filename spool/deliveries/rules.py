@@ -24,5 +24,5 @@ NOBODY_NEEDS = 2**63 - 1  # "lowest needed number" with only optional routes
 
 
 def new_key() -> str:
-    """It reveals nothing about the delivery."""
+    """Return a new idempotency key, which reveals nothing about the delivery."""
     return secrets.token_hex(16)

@@ -375,7 +375,7 @@ class DeviceTable:
             self._task = asyncio.create_task(self._write_all(), name="devices")
 
     def _flush_soon(self) -> None:
-        """It runs only while there is something to write."""
+        """Start the flush timer unless it runs. It runs only while there is something to write."""
         if not self._closing and (self._flusher is None or self._flusher.done()):
             self._flusher = asyncio.create_task(self._flush_later(), name="devices seen")
 

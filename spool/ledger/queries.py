@@ -97,7 +97,7 @@ BUILT_IN_DIMENSIONS: Mapping[str, BuiltIn] = {
         title="provider",
     ),
 }
-# They decide prices, besides provider and models. No public query uses them.
+# Dimensions that decide prices, besides provider and models. No public query uses them.
 PRICED_BY = ("mode", "size")
 BILLED = "billed"  # kind of the dimensions of billed amounts without a call
 OF_BILLS: Mapping[str, str] = {

@@ -53,7 +53,7 @@ OTHER = "other"
 
 
 def overflow_pair(pair: Pair) -> Pair:
-    """It counts the conflicts beyond MAX_PAIRS."""
+    """Return the pair that counts the conflicts of all pairs beyond MAX_PAIRS."""
     return pair[0], OTHER, OTHER
 
 

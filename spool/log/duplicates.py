@@ -288,7 +288,7 @@ class DuplicateIndex:
         return len(self._newest) + self._in_runs
 
     def covers_s(self, now: float) -> float:
-        """It is shorter than the setting if the limit on ids cut it."""
+        """Return the window in seconds. It is shorter than the setting if the limit on ids cut it."""
         return min(self._window_s, max(0.0, now - self.covered_since))
 
     def runs(self) -> list[IdRun]:

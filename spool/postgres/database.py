@@ -197,7 +197,7 @@ class PostgresTransactions:
 
 @cache
 def _case_letters() -> Mapping[str, object]:
-    """Those that lower() leaves unchanged in collation C."""
+    """Return the capitals that lower() leaves unchanged in collation C, with their small letters."""
     letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
     capitals = "".join(letters)
     return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}

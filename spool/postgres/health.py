@@ -9,7 +9,7 @@ from spool.postgres.log.queries import HEARD_ROWS
 from spool.settings import REPLICATED
 from spool.storage import DatabaseHealth, Standby
 
-# otherwise a session sees which other sessions are connected, but not what they do
+# A session without this role sees which other sessions are connected, but not what they do.
 SEES_ALL = "SELECT pg_has_role(current_user, 'pg_read_all_stats', 'USAGE')"
 STANDBYS = """
     SELECT application_name, bool_or(sync_state IN ('sync', 'quorum')),

@@ -111,7 +111,7 @@ class Changes:
     def _discard_task(self, done: asyncio.Task[Any]) -> None:
         self._running.discard(done)
         if not done.cancelled():
-            # otherwise asyncio logs the exception as a defect after a cancellation
+            # asyncio logs an exception that nobody read as a defect, for example after a cancellation
             done.exception()
 
     async def overwrite(self) -> str:

@@ -106,7 +106,7 @@ class Session:
 
     @property
     def id(self) -> str:
-        """It does not reveal the secret."""
+        """Return a part of the digest, which does not reveal the secret."""
         return self.digest[:8].hex()
 
     def is_over(self, now: float) -> bool:

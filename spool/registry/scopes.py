@@ -148,7 +148,7 @@ SCOPES = frozenset(scope for group in GROUPS.values() for scope in group)
 SEND_AI_TELEMETRY = "Send AI Telemetry"
 SEND_BILLING_DATA = "Send Billing Data"
 
-# They only send. Responses contain nothing about the organization.
+# Keys of these use cases only send. Responses contain nothing about the organization.
 USE_CASES: dict[str, frozenset[str]] = {
     SEND_AI_TELEMETRY: frozenset({INGEST}),
     SEND_BILLING_DATA: frozenset({BILLING_DROP, VALIDATE_BILLING_DROP}),

@@ -95,5 +95,5 @@ def known_dimensions(name: str, known: Iterable[str]) -> str:
 
 
 def storable_text(text: str) -> str:
-    """They cannot be stored."""
+    """Replace lone surrogates, because they cannot be stored."""
     return text.encode("utf-8", "replace").decode()

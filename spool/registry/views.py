@@ -222,7 +222,7 @@ def _check_anomalies(anomalies: Anomalies) -> Anomalies:
     return anomalies
 
 
-# They refer to a view by `view_id`; with plural nouns.
+# Kinds of documents that refer to a view by `view_id`, with their plural nouns for messages.
 ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
 
 

@@ -354,7 +354,7 @@ def _create(path: Path) -> None:
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """It also folds characters outside ASCII."""
+    """Add the SQL function `folded`, which also folds characters outside ASCII."""
     connection.create_function("folded", 1, fold_case, deterministic=True)
 
 

@@ -88,7 +88,7 @@ def kept_name(file: str, table: str) -> str:
 
 
 def check_known(tables: KeptTables, known: Collection[str]) -> None:
-    """It would not be copied."""
+    """Raise NotAllowed if a table that would not be copied has rows."""
     for name in tables.names:
         if name not in known and next(tables.table(name).rows, None) is not None:
             raise NotAllowed(

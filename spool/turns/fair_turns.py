@@ -217,7 +217,7 @@ class FairTurns:
         self._look_again()
 
     async def background_turn(self) -> None:
-        """It gives way to little parties."""
+        """Wait for a turn of background work, which gives way to requests of parties with little use."""
         self._nobody.used = FAR_LESS * HEAVY_S * self.weight
         await self.wait_for_turn(self._nobody)
 

@@ -60,7 +60,7 @@ class Connections:
             self.count += 1
 
     def touch(self, connection: OpenConnection) -> None:
-        """It is then closed last of its owner's."""
+        """Mark a connection as active, so that it is closed last among its owner's connections."""
         of_place = self._by_place.get(connection.place, {})
         if connection in of_place:
             del of_place[connection]

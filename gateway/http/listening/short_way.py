@@ -104,7 +104,7 @@ class _Head:
 
 
 class WholeBody(EmptyStreamReader):
-    """It arrived with its head."""
+    """A body that arrived with its head."""
 
     __slots__ = ("_body",)
 

@@ -155,7 +155,7 @@ def ranked(drivers: Iterable[Driver]) -> list[Driver]:
 
 
 def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
-    """This is faster than sorting all drivers."""
+    """Return the largest drivers, which is faster than sorting all of them."""
     return nsmallest(most, drivers, key=_rank)
 
 

@@ -40,7 +40,7 @@ NAME = "bifrost"
 
 _CALL: Final = "llm.call"
 _ATTEMPTS: Final = frozenset({_CALL, "retry"})
-# It is copied to every span, and no real id is longer.
+# limit in bytes for a trace id as JSON: the id is copied to every span, and no real id is longer
 _MAX_ID: Final = 1024
 
 

@@ -55,7 +55,7 @@ class KongMeta(msgspec.Struct):
 
 
 class KongUsage(Usage):
-    """It also accepts the names of Kong 3.7, `prompt_token` and `completion_token`."""
+    """Usage that may have the names of Kong 3.7, `prompt_token` and `completion_token`."""
 
     cost: Any = None
     prompt_token: Any = None

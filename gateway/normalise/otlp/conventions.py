@@ -128,7 +128,7 @@ def _mark_beside(span: Span, call: SpanCall) -> None:
     call.is_beside = True
 
 
-# They apply even if the span has the marks of a product.
+# Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _add_compaction_tokens),
     *[(scope, _mark_as_sdk_call) for scope in SDKS],

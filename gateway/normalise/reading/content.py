@@ -77,7 +77,7 @@ _FACT_WORDS = frozenset({
     "state", "status", "strategy", "tier", "time", "timestamp", "tokens", "token", "total", "ttl", "type", "types",
     "usage", "usd", "uuid", "variant", "version", "window",
 })  # fmt: skip
-# They count as content unless the operator permits the name.
+# Names with these words count as content unless the operator permits the name.
 _DOUBTFUL_WORDS = frozenset({
     "abstract", "annotation", "annotations", "caption", "captions", "cmd", "code", "command", "commands",
     "comment", "comments", "correction", "corrections", "critique", "description", "diff", "diffs", "draft",

@@ -21,7 +21,7 @@ MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 512
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
-# They share only the geographies.
+# Patterns for the region names of each cloud. They share only the geographies.
 _OF_CLOUD = {
     "aws": re.compile(r"[a-z]{2}(?:-[a-z]+)+-\d+"),
     "azure": re.compile(r"[a-z]+\d?[a-z]*"),

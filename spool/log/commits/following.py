@@ -137,7 +137,7 @@ def numbers_by_topic(numbers: Sequence[int]) -> dict[str, int]:
 
 
 class _UnconfirmedCommit(NamedTuple):
-    """It may not survive the loss of the database machine."""
+    """A commit that may not survive the loss of the database machine."""
 
     id: int
     at: float

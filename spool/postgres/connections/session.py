@@ -127,7 +127,7 @@ class ServerSession:
         self.timeline: int | None = None
 
     def is_usable(self) -> bool:
-        """It must be open, outside a transaction, and without unread messages, such as a shutdown notice."""
+        """Return whether it is open, outside a transaction, and without unread messages such as a shutdown notice."""
         connection = self.connection.pgconn
         if connection.status != ConnStatus.OK or connection.transaction_status != TransactionStatus.IDLE:
             return False

@@ -289,7 +289,7 @@ PERIODS = "SELECT period, at, firsts, commit, size FROM {schema}.periods WHERE s
 # One process at a time creates partitions. Appends only read this table.
 LOCK_PERIODS = "LOCK TABLE {schema}.periods IN SHARE ROW EXCLUSIVE MODE"
 
-# It has a commit, and has reached its limit of bytes or time.
+# Select the newest period if it must end: it has a commit, and has reached its limit of bytes or time.
 FULL_PERIOD = """
     SELECT current.period FROM (SELECT * FROM {schema}.periods WHERE shard = 0 ORDER BY period DESC LIMIT 1) current,
            (SELECT id, size FROM {schema}.commits WHERE shard = 0 ORDER BY id DESC LIMIT 1) newest

@@ -46,7 +46,7 @@ class Barrier:
 
 
 def _retrieve_exception(done: asyncio.Task[None]) -> None:
-    """Otherwise asyncio logs the exception as a defect if the caller was cancelled."""
+    """Read the exception of a task, because asyncio logs one that nobody read as a defect."""
     if not done.cancelled():
         done.exception()
 

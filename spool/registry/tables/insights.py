@@ -79,7 +79,7 @@ class InsightTable:
         return await self._changes.read(lambda rows: rows.insight_page(query))
 
     async def detector_insights(self) -> Sequence[Insight]:
-        """Those of detectors."""
+        """Return the insights that detectors found."""
         return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def open_counts(self) -> Mapping[tuple[str, str], int]:
@@ -356,7 +356,9 @@ def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool
 
 
 def _close_if_gone(insight: Insight, now: float) -> Insight:
-    """It stays open if a person reopened it when it was no longer found."""
+    """
+    Set an open insight that was not found to addressed, unless a person reopened it when it was no longer found.
+    """
     is_anybodys_word = insight.touched and not insight.present
     if insight.status not in OPEN or is_anybodys_word:
         return insight

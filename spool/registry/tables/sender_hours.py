@@ -16,7 +16,7 @@ from spool.registry.texts import storable_text
 KIND = "sender_hours"
 HOUR_S = 3600
 KEPT_HOURS = 6 * 7 * 24  # of a pair, before the newest
-# then a silent pair is deleted; Tollhouse's own hours are stored as long
+# After this number of hours, a silent pair is deleted. Tollhouse's own hours are stored as long.
 FORGOTTEN_HOURS = 400 * 24
 MAX_PAIRS = 5_000
 MAX_SOURCES = 100  # per key: another Tollhouse may name any source

@@ -189,7 +189,7 @@ def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], ch
 
 
 def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
-    """This version may not know all tables of the damaged file."""
+    """Create those tables of the damaged file that this version does not know."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
     for name, statement in _read_until_damage(old, schema):

@@ -228,7 +228,7 @@ class SqliteLog:
         copies: bool,
     ) -> tuple[Plan, Sequence[Answer]]:
         """Do all steps that can fail, on the connection's thread."""
-        # It counts as used space if it cannot be moved into the file.
+        # The write-ahead log counts as used space if it cannot be moved into the file.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if uses_at_least(connection, self._settings.max_bytes - wal_excess):
             raise self._drain.spool_full()

@@ -42,7 +42,7 @@ OLDEST_ENTRIES = """
 REMOVE_ENTRIES = "DELETE FROM entries WHERE topic = ? AND first <= ?"
 REMOVE_AMENDMENTS = "DELETE FROM amendments WHERE topic = ? AND number <= ?"
 
-# It is stored, because counting would read an index with millions of rows.
+# The number of entries is stored, because counting would read an index with millions of rows.
 ENTRIES = "SELECT coalesce(sum(entries), 0) FROM sizes"
 COUNT_ENTRIES = """
     INSERT INTO sizes (topic, entries) VALUES (?1, ?2)

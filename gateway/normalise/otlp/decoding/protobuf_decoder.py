@@ -104,8 +104,8 @@ _heads: dict[bytes, _Head] = {}
 _seen_keys = SeenKeys()  # of heads that are not in `_heads`
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
-# They differ on nearly every span, so caching them saves nothing. Values of sessions, users and other counts
-# repeat.
+# Attributes whose values differ on nearly every span, so caching them saves nothing. Values of sessions, users and
+# other counts repeat.
 _VARYING = frozenset(
     name
     for field in ("input", "total", "request_id", "provider_request_id", "cost")
