@@ -69,7 +69,10 @@ class InflightBytes:
         return general if self._make_room(share.key, added) else None
 
     def _make_room(self, key: str, n: int) -> bool:
-        """Free `n` bytes by cutting uploads of keys above their share. Return False, and cut none, if that is too little."""
+        """
+        Cut uploads of keys above their share until `n` bytes are free. Return False, and cut none, if these are too
+        few.
+        """
         general = self.general
         entitled = general.limit // max(2, len(general.by_key.keys() | {key}))
         if general.of(key) + n > entitled:
