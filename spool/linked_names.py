@@ -87,21 +87,19 @@ class LinkedNames:
 
     def _add_person(self, names: Sequence[str]) -> None:
         assert len(names) <= MAX_NAMES
+        numbers = [hash(self._identity(name)) for name in names]
+        for number in numbers:  # before the first is stored, because a table grows by whole people
+            part = number % _PARTS
+            if (self._used[part] + len(names)) * 5 > len(self._tables[part].marks) * 4:
+                self._grow(part, len(names))
         place = len(self._people)
         self._people += bytes((len(names),)) + b"".join(map(_packed, names))
-        for name in names:
-            number = hash(self._identity(name))
-            self._put(number, place)
+        for number in numbers:
+            self._used[number % _PARTS] += 1
+            _insert(self._tables[number % _PARTS], number, place)
 
-    def _put(self, number: int, place: int) -> None:
-        part = number % _PARTS
-        if (self._used[part] + 1) * 5 > len(self._tables[part].marks) * 4:
-            self._grow(part)
-        self._used[part] += 1
-        _insert(self._tables[part], number, place)
-
-    def _grow(self, part: int) -> None:
-        """Replace a table by a larger one, without slots of removed names."""
+    def _grow(self, part: int, more: int) -> None:
+        """Replace a table by one with room for more names, without slots of removed names."""
         marks, places = self._tables[part]
         people = {place for mark, place in zip(marks, places, strict=True) if mark > _LEFT}
         numbers = [
@@ -110,7 +108,7 @@ class LinkedNames:
             for name in self._read(place)[0]
             if (number := hash(self._identity(name))) % _PARTS == part
         ]
-        larger = _table_for(len(numbers))
+        larger = _table_for(len(numbers) + more)
         for number, place in numbers:
             _insert(larger, number, place)
         self._tables[part], self._used[part] = larger, len(numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import uuid
 from collections.abc import Sequence
@@ -50,6 +51,19 @@ def test_names_are_found_after_any_changes() -> None:
             assert names == links.names_of(PEOPLE.identity_of_name(name.upper() if name.isascii() else name))
     for name in gone.difference(*known.values()):
         assert () == links.names_of(PEOPLE.identity_of_name(name))
+
+
+def test_a_table_grows_between_names_of_one_person() -> None:
+    """All names are in one table, because their hashes agree in the digits that choose it."""
+    names = (name for name in map(str, itertools.count()) if not hash(PEOPLE.identity_of_name(name)) % 256)
+    people = [tuple(itertools.islice(names, 4)) for _ in range(60)]
+    links = LinkedNames(PEOPLE.identity_of_name)
+    for person in people:
+        links = links.with_changes([], [person])
+        assert links.names_of(PEOPLE.identity_of_name(person[-1])) == person
+    for person in people:
+        links = links.with_changes([person], [])
+        assert not any(links.names_of(PEOPLE.identity_of_name(name)) for name in person)
 
 
 def test_nothing_is_linked_after_the_last_removal() -> None:
