@@ -7,7 +7,7 @@ lack it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
@@ -44,8 +44,8 @@ class StoredForm:
 class DocumentRows(Protocol):
     """What an engine provides within a transaction."""
 
-    def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        """Order by id."""
+    def documents(self, kind: str, ids: Iterable[str] | None = None) -> Mapping[str, Mapping[str, Any]]:
+        """Return all documents of a kind, or those with these ids. Order by id."""
         ...
 
     def each_document(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -56,7 +56,11 @@ class DocumentRows(Protocol):
 
     def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None: ...
 
+    def put_documents(self, kind: str, bodies: Mapping[str, Mapping[str, Any]]) -> None: ...
+
     def delete_document(self, kind: str, id: str) -> None: ...
+
+    def delete_documents(self, kind: str, ids: Iterable[str]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

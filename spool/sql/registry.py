@@ -99,6 +99,7 @@ _DOCUMENTS = "SELECT id, body FROM {schema}.documents WHERE kind = :kind"
 _PAGE = 1000
 _DOCUMENT_PAGE = f"{_DOCUMENTS} AND id > :after ORDER BY id LIMIT {_PAGE}"
 _PUT_DOCUMENT = upsert_sql("documents", ("kind", "id", "body"), "kind", "id")
+_DELETE_DOCUMENTS = "DELETE FROM {schema}.documents WHERE kind = :kind AND id IN :ids"
 # rows are never deleted, so numbers have no gaps
 _ADD_AUDIT = """
     INSERT INTO {schema}.audit (id, at, actor, address, action, target, before, after)
@@ -265,10 +266,12 @@ class SqlRegistryRows:
                 if table.news:
                     self._announce(table.news, "" if table.news == INSIGHTS else str(id))
 
-    def documents(self, kind: str) -> Mapping[str, Mapping[str, Any]]:
-        return {
-            id: _decode_document(kind, body) for id, body in self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)
-        }
+    def documents(self, kind: str, ids: Iterable[str] | None = None) -> Mapping[str, Mapping[str, Any]]:
+        if ids is None:
+            rows = self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)
+        else:
+            rows = self._all(f"{_DOCUMENTS} AND id IN :ids ORDER BY id", kind=kind, ids=list(ids))
+        return {id: _decode_document(kind, body) for id, body in rows}
 
     def each_document(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         after, size = "", _PAGE
@@ -283,12 +286,24 @@ class SqlRegistryRows:
         return _decode_document(kind, row[1]) if row else None
 
     def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None:
-        self._run(_PUT_DOCUMENT, kind=kind, id=id, body=json.dumps(body))
-        self._announce(*document_subject(kind, id))
+        self.put_documents(kind, {id: body})
+
+    def put_documents(self, kind: str, bodies: Mapping[str, Mapping[str, Any]]) -> None:
+        rows = [{"kind": kind, "id": id, "body": json.dumps(body)} for id, body in bodies.items()]
+        if rows:
+            self._run_each(_PUT_DOCUMENT, rows)
+        for id in bodies:
+            self._announce(*document_subject(kind, id))
 
     def delete_document(self, kind: str, id: str) -> None:
-        self._run("DELETE FROM {schema}.documents WHERE kind = :kind AND id = :id", kind=kind, id=id)
-        self._announce(*document_subject(kind, id))
+        self.delete_documents(kind, [id])
+
+    def delete_documents(self, kind: str, ids: Iterable[str]) -> None:
+        deleted = list(ids)
+        if deleted:
+            self._run(_DELETE_DOCUMENTS, kind=kind, ids=deleted)
+        for id in deleted:
+            self._announce(*document_subject(kind, id))
 
     def add_audit(
         self,

@@ -113,7 +113,7 @@ async def test_a_million_names(database: Database | None, tmp_path: Path) -> Non
     await registry.close()
     assert NAMES // 2 + 18 == everybody
     assert memory < EMPTY_BYTES + NAMES * BYTES_IN_MEMORY
-    assert disk < BYTES_ON_DISK or database is not None
+    assert disk < BYTES_ON_DISK
     assert many_ms < MOST_RATIO * few_ms
 
 

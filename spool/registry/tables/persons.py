@@ -6,13 +6,14 @@ E-mail addresses have the form of records, by default a hash. Names to show are 
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
 from spool.erasure import Erasure, erasure_from_json, pseudonyms_by_digest
-from spool.errors import Invalid, NotAllowed, NotThere
+from spool.errors import Invalid, NotAllowed, NotThere, RowDamaged
 from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
 from spool.people import ERASED, People, is_hash, is_pseudonym, names_of_erased
@@ -22,7 +23,8 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text
 
-# Kinds of documents. The id of a person is the first name. Each further name has a document with this id.
+# Kinds of documents. The id of a person is the first name. Each further name has a document with this id. All names in
+# ids and bodies have a stored form, because a name with an e-mail hash then takes up half as much.
 KIND, NAME, ERASURE, BELOW = PERSON, "name", "erasure", "erases_below"
 SIZE = "names"  # kind and id of the document with the number of names
 LIMIT = "privacy.max_names"
@@ -74,8 +76,9 @@ class PersonTable:
         if ids is None:
             several = (person.names for person in read_people(rows) if len(person.names) > 1)
             return LinkedNames(identity, several, size=_size(rows)), PeopleChange((), ())
-        before = (names for id in ids if id in (names := links.names_of(identity(id)))[:1])
-        after = (person.names for id in ids if (person := _person(rows.document(KIND, id))))
+        firsts = list(map(_read_name, ids))
+        before = (names for first in firsts if first in (names := links.names_of(identity(first)))[:1])
+        after = [_person(_read_name(id), body).names for id, body in rows.documents(KIND, ids).items()]
         return links, PeopleChange.between(before, after)
 
     async def all(self) -> Sequence[LinkedPerson]:
@@ -93,17 +96,18 @@ class PersonTable:
         Raises NotAllowed beyond `most` names, or MAX_LINKED of one person.
         """
         stated = list(map(_check_person, people))
+        names = [name for person in stated for name in person.names]
         now = self._changes.now()
 
         def link_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
+            known.people_named(names)
             for person in stated:
                 known.link(person)
             count = known.size
             if known.is_larger and count > most:
                 raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
             change = known.store()
-            names = [name for person in stated for name in person.names]
             rows.add_audit(now, actor, "person.link", "names", after=_audited_names(names))
             return count, change
 
@@ -122,6 +126,7 @@ class PersonTable:
 
         def join_new_forms(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
+            known.people_named(chain(*new))
             joined = [own for own in new if known.join(own, most)]
             change = known.store()
             if joined:
@@ -241,23 +246,28 @@ class KnownPeople:
 
     def people_named(self, names: Iterable[str]) -> list[LinkedPerson]:
         """Return the people with these names, in this order."""
-        firsts = dict.fromkeys(self._first_of(name) for name in names)
+        keys = list(map(self._key, names))
+        self._read(keys)
+        firsts = dict.fromkeys(self._firsts[key] for key in keys)
         people = (self._people[first] for first in firsts if first is not None)
         return [person for person in people if person is not None]
 
-    def _first_of(self, name: str) -> str | None:
-        key = self._key(name)
-        if key not in self._firsts:
-            self._firsts[key] = None
-            body = self._rows.document(NAME, key) or {"first": key}
-            person = _person(self._rows.document(KIND, str(body["first"])))
-            if person is not None:
-                first = person.names[0]
-                self._stored[first] = self._people[first] = person
-                firsts = dict.fromkeys(map(self._key, person.names), first)
-                self._stored_firsts.update(firsts)
-                self._firsts.update(firsts)
-        return self._firsts[key]
+    def _read(self, keys: Iterable[str]) -> None:
+        """Read the people with names that nobody requested before, with two queries."""
+        unread = list(dict.fromkeys(key for key in keys if key not in self._firsts))
+        if not unread:
+            return
+        self._firsts.update(dict.fromkeys(unread))
+        leads = self._rows.documents(NAME, map(_stored_name, unread))
+        firsts = {str(body["first"]) for body in leads.values()}
+        firsts.update(stored for key in unread if (stored := _stored_name(key)) not in leads)
+        for id, body in self._rows.documents(KIND, firsts).items():
+            person = _person(_read_name(id), body)
+            first = person.names[0]
+            self._stored[first] = self._people[first] = person
+            own = dict.fromkeys(map(self._key, person.names), first)
+            self._stored_firsts.update(own)
+            self._firsts.update(own)
 
     def link(self, stated: LinkedPerson, most: int | None = None) -> None:
         """Raises NotAllowed beyond MAX_LINKED, or `most` names in all."""
@@ -278,7 +288,7 @@ class KnownPeople:
     def join(self, names: tuple[str, ...], most: int) -> bool:
         """Return whether forms of one address are linked."""
         free = tuple(name for name in names if not self._is_apart(name))
-        if len({self._first_of(name) or name for name in free}) < 2:
+        if len({self._firsts[self._key(name)] or name for name in free}) < 2:
             return False
         try:
             self.link(LinkedPerson(names=free), most)
@@ -306,18 +316,24 @@ class KnownPeople:
     def store(self) -> PeopleChange:
         """Write what changed, and return it."""
         rows = self._rows
-        for first, person in self._people.items():
-            if person is None:
-                rows.delete_document(KIND, first)
-            elif self._stored.get(first) != person:
-                rows.put_document(KIND, first, {"names": person.names, "label": person.label})
+        gone = [first for first, person in self._people.items() if person is None]
+        rows.delete_documents(KIND, map(_stored_name, gone))
+        changed = {
+            _stored_name(first): _body(person)
+            for first, person in self._people.items()
+            if person is not None and self._stored.get(first) != person
+        }
+        rows.put_documents(KIND, changed)
+        free, leads = [], {}
         for name, named in self._firsts.items():
             before = self._stored_firsts.get(name, name)
             after = name if named is None else named
             if after != name and after != before:
-                rows.put_document(NAME, name, {"first": after})
+                leads[_stored_name(name)] = {"first": _stored_name(after)}
             elif after == name and before != name:
-                rows.delete_document(NAME, name)
+                free.append(_stored_name(name))
+        rows.put_documents(NAME, leads)
+        rows.delete_documents(NAME, free)
         if self.size != self._stored_size:
             rows.put_document(SIZE, SIZE, {"count": self.size})
         people = (person.names for person in self._people.values() if person is not None)
@@ -362,7 +378,7 @@ def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
 
 
 def read_people(rows: RegistryRows) -> Iterator[LinkedPerson]:
-    return filter(None, (_person(body) for _, body in rows.each_document(KIND)))
+    return (_person(_read_name(id), body) for id, body in rows.each_document(KIND))
 
 
 def _size(rows: RegistryRows) -> int:
@@ -375,8 +391,27 @@ def _names(rows: RegistryRows) -> Iterator[str]:
     return (person.names[0] for person in read_people(rows))
 
 
-def _person(body: Mapping[str, Any] | None) -> LinkedPerson | None:
+def _person(first: str, body: Mapping[str, Any]) -> LinkedPerson:
     """Decode the document of a person."""
-    if body is None:
-        return None
-    return LinkedPerson(names=tuple(map(str, body["names"])), label=str(body["label"]))
+    return LinkedPerson(names=(first, *map(_read_name, body["names"])), label=str(body.get("label", "")))
+
+
+def _body(person: LinkedPerson) -> Mapping[str, Any]:
+    names = list(map(_stored_name, person.names[1:]))
+    return {"names": names, "label": person.label} if person.label else {"names": names}
+
+
+def _stored_name(name: str) -> str:
+    """Return a hash in 12 characters in place of 22. Another name has a mark before it."""
+    if not is_hash(name):
+        return f"={name}"
+    return "#" + urlsafe_b64encode(bytes.fromhex(name.removeprefix("email:"))).decode().rstrip("=")
+
+
+def _read_name(stored: str) -> str:
+    if stored.startswith("="):
+        return stored[1:]
+    try:
+        return f"email:{urlsafe_b64decode(f'{stored[1:]}=').hex()}"
+    except ValueError as error:
+        raise RowDamaged(f"a stored name cannot be read: {error}") from error

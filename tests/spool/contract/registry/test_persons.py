@@ -18,7 +18,8 @@ from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
 ROOT = Actor("root@example.com", "local")
-NAMES = tuple("abcdefgh")
+# texts, and hashes, which have another form in the table; some texts look like this form
+NAMES = ("a", "#b", "=c", "#AAAAAAAAAAA", "email:00000000000000ff", "email:fffefdfcfbfaf9f8", "g", "h")
 
 pytestmark = pytest.mark.rule
 

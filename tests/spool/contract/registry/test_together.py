@@ -150,16 +150,14 @@ from spool.sqlite.registry import SqliteRegistry
 from tests.spool.contract.registry.test_together import ADA, view_and_budget
 
 directory = Path(sys.argv[1])
-run = SqlRegistryRows._run
 
 
 async def change(kill_at):
     left = itertools.count(1)
 
-    def counted(self, *given, **named):
+    def counted(self):
         if next(left) == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        return run(self, *given, **named)
 
     async def work(draft):
         await view_and_budget(draft)
@@ -168,7 +166,7 @@ async def change(kill_at):
 
     store = await SqliteRegistry.open(directory)
     registry = await Registry.open(store, secret=b"s" * 32, clock=SteadyClock(), declared=[BudgetTable])
-    SqlRegistryRows._run = counted
+    SqlRegistryRows._before_write = counted
     await registry.run_on_draft(work, lambda _: True)
     await registry.close()
 
