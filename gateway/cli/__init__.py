@@ -310,7 +310,7 @@ def main() -> None:
     """
 
 
-def configured(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
+def load_config_or_exit(config: Path | None, flags: dict[str, Any] | None = None) -> Config:
     """Load the configuration. If it has problems, print one line for each and exit with code 2."""
     from gateway.configuration.reader import load
     from gateway.configuration.sections import ConfigError

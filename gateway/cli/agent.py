@@ -12,9 +12,9 @@ from gateway.cli import fail
 from gateway.cli.agent_probe import probe, status
 from gateway.cli.agent_settings import (
     agent_config,
+    agent_endpoint,
     config_option,
     directory_option,
-    endpoint_of,
     endpoint_option,
     hook_option,
 )
@@ -98,9 +98,9 @@ def agent(
         "server.listen": listen,
         "server.grpc_listen": grpc_listen,
     }
-    from gateway.cli.agent_run import run  # here, so that the other commands do not load the server
+    from gateway.cli.agent_run import run_agent  # here, so that the other commands do not load the server
 
-    sys.exit(run(config, data, flags, stdin_stops=until_stdin_ends))
+    sys.exit(run_agent(config, data, flags, stdin_stops=until_stdin_ends))
 
 
 agent.add_command(probe)
@@ -177,7 +177,7 @@ def setup(
     if hook and (without := [name for name in assistants if not ASSISTANTS[name].hooks]):
         fail(f"Tollhouse sets no hook of {', '.join(without)}", 2)
     settings = agent_config(config, data, {})
-    directory, endpoint = settings.data_dir, endpoint or endpoint_of(settings)
+    directory, endpoint = settings.data_dir, endpoint or agent_endpoint(settings)
     failed = False
     for name in assistants:
         assistant = ASSISTANTS[name]
@@ -186,16 +186,16 @@ def setup(
             if do_undo:
                 edited = undo(directory, assistant, path)
             else:
-                edited = _edit(directory, assistant, path, endpoint, hook, do_write)
+                edited = _edit_settings(directory, assistant, path, endpoint, hook, do_write)
         except (NotEditable, OSError) as error:
             click.echo(f"{name}: {error}", err=True)
             failed = True
             continue
-        _show(name, edited, written=do_write or do_undo)
+        _show_edit(name, edited, written=do_write or do_undo)
     sys.exit(1 if failed else 0)
 
 
-def _edit(
+def _edit_settings(
     directory: Path, assistant: Assistant, path: Path, endpoint: str, hook: str, do_write: bool
 ) -> Edited:
     from gateway.devices.agent.settings import configured_for, write
@@ -204,7 +204,7 @@ def _edit(
     return write(directory, assistant, edited) if do_write else edited
 
 
-def _show(name: str, edited: Edited, *, written: bool) -> None:
+def _show_edit(name: str, edited: Edited, *, written: bool) -> None:
     if not edited.changed:
         click.echo(f"{name}: {edited.path} needs no change")
         return

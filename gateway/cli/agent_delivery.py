@@ -15,7 +15,7 @@ from exporters.probe import OK, UNAVAILABLE, Probe, probe_of_error
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.upstream_client import Keyring, build_client
 from exporters.settings import UpstreamSettings
-from gateway.cli.agent_run import forwarding
+from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import Config
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.probe.machine import agent_state
@@ -44,13 +44,13 @@ async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: floa
     clock = SystemClock()
     until = clock.monotonic() + wait_s
     while True:
-        result, may_change = await _attempt(config, data_dir, listen, clock)
+        result, may_change = await _try_delivery_once(config, data_dir, listen, clock)
         if result.arrived or not may_change or clock.monotonic() >= until:
             return result
         await asyncio.sleep(min(AGAIN_S, max(0.0, until - clock.monotonic())))
 
 
-async def _attempt(
+async def _try_delivery_once(
     config: Config, data_dir: Path, listen: str, clock: SystemClock
 ) -> tuple[DeliveryResult, bool]:
     """Return the result, and whether a later attempt may have another one."""
@@ -60,16 +60,16 @@ async def _attempt(
     async with Client(ClientSettings(timeout_s=TIMEOUT_S), clock=clock) as client:
         probe = await try_call(client, f"{agent.url}/v1/traces", clock=clock, authorization=None)
     if probe.status != OK:
-        return _failed("agent_refuses", probe), True
+        return _failed_result("agent_refuses", probe), True
     if not (data_dir / KEY_FILE).exists():
         return DeliveryResult(
             MACHINE, False, agent.forward if agent.forward in NOT_REACHED else NOT_ENROLLED
         ), True
-    gateway = await _try_gateway(forwarding(replace(config, data_dir=data_dir)).upstream, clock)
+    gateway = await _try_gateway(with_gateway_upstream(replace(config, data_dir=data_dir)).upstream, clock)
     if gateway.status != OK:
         is_busy = gateway.status == UNAVAILABLE
         cause = gateway.problem if gateway.problem in NOT_REACHED else BUSY if is_busy else REFUSED
-        return _failed(cause, gateway), is_busy
+        return _failed_result(cause, gateway), is_busy
     if agent.forward:
         return DeliveryResult(MACHINE, False, agent.forward), True
     return DeliveryResult(MACHINE, True), False
@@ -86,5 +86,5 @@ async def _try_gateway(settings: UpstreamSettings, clock: SystemClock) -> Probe:
         return probe_of_error(error)
 
 
-def _failed(cause: str, probe: Probe) -> DeliveryResult:
+def _failed_result(cause: str, probe: Probe) -> DeliveryResult:
     return DeliveryResult(MACHINE, False, cause, probe.words or probe.status)

@@ -13,7 +13,7 @@ from exporters.errors import SendError
 from exporters.secret_source import SecretSource
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import build_client
-from gateway.cli.agent_run import forwarding
+from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import Config
 from gateway.devices.agent.identity import KEY_FILE, identity
 from gateway.devices.states import REMOVED, UNENROLLED
@@ -24,31 +24,34 @@ LOOK_S: Final = 0.2  # seconds between two looks whether records still wait
 ENDED: Final = (401, 404, 410)  # the gateway no longer knows this key
 
 
-async def deliver(config: Config, wait_s: float) -> int:
+async def deliver_waiting(config: Config, wait_s: float) -> int:
     """Deliver what waits. Return the number of records that still wait. Raises SpoolError if the agent runs."""
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     # nobody sends any more, so no record waits for further reports of its call
     closed = replace(config, spool=replace(config.spool, hold=0, counter_wait=0))
     quiet = replace(closed, server=replace(config.server, listen="127.0.0.1:0", grpc_listen=""))
-    app = App(forwarding(quiet), version=version("tollhouse"), clock=clock)
+    app = App(with_gateway_upstream(quiet), version=version("tollhouse"), clock=clock)
     await app.start()
     try:
         for _ in range(round(wait_s / LOOK_S)):
-            if not await _waiting(app):
+            if not await _count_queued(app):
                 break
             await asyncio.sleep(LOOK_S)
-        return await _waiting(app)
+        return await _count_queued(app)
     finally:
         await app.stop()
 
 
-async def _waiting(app: App) -> int:
+async def _count_queued(app: App) -> int:
     return sum(route.queued for route in await app.services.storage.deliveries.routes())
 
 
 async def say_goodbye(config: Config, *, keep_key: bool) -> str:
     """Tell the gateway that this device leaves. Return why it does not know it, or ""."""
-    upstream, who = forwarding(config).upstream, identity(config.data_dir, device_id=config.agent.device_id)
+    upstream, who = (
+        with_gateway_upstream(config).upstream,
+        identity(config.data_dir, device_id=config.agent.device_id),
+    )
     body = {
         "device_id": who.device_id,
         "fingerprint": who.fingerprint,

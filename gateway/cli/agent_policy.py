@@ -54,7 +54,7 @@ root_option = click.option(
 )
 
 
-def _configuration(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
+def _find_configuration(ctx: click.Context, param: click.Parameter, named: Path | None) -> Path | None:
     """Search the gateway's configuration only for the mode that needs it."""
     return found_configuration(ctx, param, named) if ctx.params.get("mode") == DIRECT else named
 
@@ -111,7 +111,7 @@ def _configuration(ctx: click.Context, param: click.Parameter, named: Path | Non
     type=file_type,
     envvar=CONFIG_VARIABLE,
     show_envvar=True,
-    callback=_configuration,
+    callback=_find_configuration,
     help=CONFIG_HELP,
 )
 @click.pass_context
@@ -148,11 +148,11 @@ def policy(
         if version and not _VERSION.fullmatch(version):
             fail(f"{option} must begin with a digit and may have letters, digits and the characters . + ~", 2)
     if mode == DIRECT:
-        destination = _direct(gateway, key_file, config, data)
+        destination = _direct_destination(gateway, key_file, config, data)
     else:
         if key_file:
             fail("--key-file is only for --mode direct, because the agent needs no key", 2)
-        destination = Destination(endpoint=_address(gateway or AGENT_ADDRESS))
+        destination = Destination(endpoint=_check_gateway_url(gateway or AGENT_ADDRESS))
         if not is_loopback(urlsplit(destination.endpoint).hostname or ""):
             fail("the mode agent sends without a key, so --gateway must be an address of this machine", 2)
     if hook and destination.key:
@@ -201,11 +201,11 @@ def policy(
         )
     except ValueError as error:
         fail(str(error), 2)
-    _write(out, files)
+    _write_bundle(out, files)
     click.echo(f"{out}: {len(files)} files for {', '.join(assistant.name for assistant in chosen)}")
 
 
-def _write(out: Path, files: Mapping[str, bytes]) -> None:
+def _write_bundle(out: Path, files: Mapping[str, bytes]) -> None:
     try:
         if out.exists() and any(out.iterdir()):
             fail(f"{out} is not empty; name a new directory with --out", 2)
@@ -220,7 +220,7 @@ def _write(out: Path, files: Mapping[str, bytes]) -> None:
         fail(f"{out} cannot be written: {error.strerror}")
 
 
-def _address(url: str) -> str:
+def _check_gateway_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -231,14 +231,14 @@ def _address(url: str) -> str:
     return url.rstrip("/")
 
 
-def _direct(
+def _direct_destination(
     gateway: str | None, key_file: Path | None, config: Path | None, data: Path | None
 ) -> Destination:
-    from gateway.cli.data_directory import installation
+    from gateway.cli.data_directory import load_installation
 
     if gateway is None or key_file is None:
         fail("--mode direct needs --gateway and --key-file", 2)
-    endpoint = _address(gateway)
+    endpoint = _check_gateway_url(gateway)
     if endpoint.startswith("http://") and not is_loopback(urlsplit(endpoint).hostname or ""):
         fail("--gateway must begin with https://, because the key would cross the network unencrypted", 2)
     try:
@@ -247,7 +247,7 @@ def _direct(
         fail(str(error), 2)
     if not _PLAIN_KEY.fullmatch(key):
         fail(f"{key_file} does not have one key without spaces and quotes", 2)
-    _check_rights(installation(config, data), key, has_file=config is not None)
+    _check_rights(load_installation(config, data), key, has_file=config is not None)
     return Destination(endpoint=endpoint, key=key)
 
 
@@ -301,7 +301,7 @@ def _signing_key(file: Path) -> SigningKey:
     try:
         return SigningKey(file.read_bytes())
     except (OSError, BadKey) as error:
-        fail(f"{file}: {_reason(error)}; create a key with `tollhouse agent policy key FILE`", 2)
+        fail(f"{file}: {_describe_error(error)}; create a key with `tollhouse agent policy key FILE`", 2)
 
 
 def _public_key(file: Path) -> PublicKey:
@@ -310,7 +310,7 @@ def _public_key(file: Path) -> PublicKey:
     try:
         return PublicKey(file.read_bytes())
     except (OSError, BadKey) as error:
-        fail(f"{file}: {_reason(error)}; `tollhouse agent policy key FILE` prints the public key", 2)
+        fail(f"{file}: {_describe_error(error)}; `tollhouse agent policy key FILE` prints the public key", 2)
 
 
 # -- on the device -------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def verify(bundle: Path, public_key: Path) -> None:
     try:
         checked = verified(bundle, _public_key(public_key))
     except (BadBundle, OSError) as error:
-        fail(f"{bundle}: {_reason(error)}")
+        fail(f"{bundle}: {_describe_error(error)}")
     click.echo(f"{bundle}: {len(checked.contents)} files are as signed, number {checked.manifest.number}")
 
 
@@ -357,8 +357,8 @@ def apply(bundle: Path, public_key: Path, root: Path, older: bool) -> None:
         checked = applied.verify(bundle, _public_key(public_key))
         outcome = applied.apply(checked, system, root.resolve(), allows_older=older)
     except (applied.BadBundle, OSError) as error:
-        fail(_reason(error))
-    _show(outcome)
+        fail(_describe_error(error))
+    _show_changes(outcome)
     for target, file in outcome.foreign.items():
         if file is None:
             continue
@@ -384,12 +384,12 @@ def remove(root: Path) -> None:
     try:
         outcome = applied.remove(_this_system(), root.resolve())
     except (applied.BadBundle, OSError) as error:
-        fail(_reason(error))
-    _show(outcome)
+        fail(_describe_error(error))
+    _show_changes(outcome)
     sys.exit(FOREIGN if outcome.foreign else 0)
 
 
-def _show(outcome: PolicyChanges) -> None:
+def _show_changes(outcome: PolicyChanges) -> None:
     for path in outcome.written:
         click.echo(f"written: {path}")
     for path in outcome.removed:
@@ -411,7 +411,7 @@ def _this_system() -> str:
     return MACOS if sys.platform == "darwin" else LINUX
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     if not isinstance(error, OSError):
         return str(error)
     hint = "; run the command as root" if isinstance(error, PermissionError) else ""

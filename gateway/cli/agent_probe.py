@@ -48,8 +48,8 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     """
     from gateway.devices.agent.probe.folders import store  # here, so that the agent does not load it
 
-    settings = settings_of(config, data)
-    found, memories = _looked(settings)
+    settings = read_probe_settings(config, data)
+    found, memories = _look_around(settings)
     try:
         store(settings.data_dir, STATES_FILE, json_for_people(found) + "\n")
         store(settings.data_dir, USES_FILE, msgspec.json.encode(memories).decode())
@@ -60,7 +60,7 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     if as_json:
         click.echo(json_for_people(found, option=orjson.OPT_INDENT_2))
     else:
-        show_table(table_of(found), COLUMNS)
+        show_table(assistant_rows(found), COLUMNS)
 
 
 @click.command()
@@ -95,16 +95,16 @@ def status(
     """
     if (as_json, bool(jamf), intune).count(True) > 1:
         fail("use only one of --json, --jamf and --intune", 2)
-    settings = settings_of(config, data)
-    found = _looked(settings, endpoint).found["assistants"]
+    settings = read_probe_settings(config, data)
+    found = _look_around(settings, endpoint).found["assistants"]
     if jamf:
-        click.echo(f"<result>{_words(found[jamf])}</result>")
+        click.echo(f"<result>{_describe_state(found[jamf])}</result>")
     elif intune:
         from gateway.devices.fleet.assistant_states import FINE
 
         installed = {name: row for name, row in found.items() if row["state"] != NOT_INSTALLED}
         click.echo(
-            "; ".join(f"{name}: {_words(row)}" for name, row in installed.items())
+            "; ".join(f"{name}: {_describe_state(row)}" for name, row in installed.items())
             or "no assistant is installed"
         )
         sys.exit(0 if all(row["state"] in FINE for row in installed.values()) else 1)
@@ -116,7 +116,7 @@ def status(
             show_table(rows, ("assistant", "state", "cause", "version", "last_seen", "records_today"))
 
 
-def _words(row: Mapping[str, Any]) -> str:
+def _describe_state(row: Mapping[str, Any]) -> str:
     return f"{row['state']} ({row['cause']})" if row.get("cause") else str(row["state"])
 
 
@@ -138,7 +138,7 @@ def _status_rows(
                 "state": row["state"],
                 "cause": row.get("cause"),
                 "version": row.get("version"),
-                "configured": _configured(name, endpoint) or ("yes" if row["configured"] else "no"),
+                "configured": _setup_state(name, endpoint) or ("yes" if row["configured"] else "no"),
                 "last_seen": moment(max(times, default=None)),
                 "records_today": sum(sender.records for sender in activities if sender.day == today),
             }
@@ -146,7 +146,7 @@ def _status_rows(
     return rows
 
 
-def _configured(name: str, endpoint: str) -> str:
+def _setup_state(name: str, endpoint: str) -> str:
     """Return whether the user's own settings are those of `agent setup`, or "" if it does not know the assistant."""
     from gateway.devices.agent.assistants import ASSISTANTS as SETTINGS
     from gateway.devices.agent.settings import NotEditable, configured_for
@@ -170,7 +170,7 @@ class ProbeSettings(NamedTuple):
     report: Sequence[str]
 
 
-def settings_of(
+def read_probe_settings(
     config: Path | None, data: Path | None, *, env: Mapping[str, str] = os.environ
 ) -> ProbeSettings:
     """
@@ -210,12 +210,12 @@ class _File(msgspec.Struct):
     agent: _Agent = msgspec.field(default_factory=_Agent)
 
 
-def looked_at(settings: ProbeSettings) -> Mapping[str, Any]:
+def find_assistants(settings: ProbeSettings) -> Mapping[str, Any]:
     """Look at the machine, and return what was found. Nothing is stored."""
-    return _looked(settings).found
+    return _look_around(settings).found
 
 
-def _looked(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
+def _look_around(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
     from gateway.devices.agent.probe.machine import look_around  # here, so that the agent does not load it
 
     now = SystemClock().now()
@@ -230,6 +230,6 @@ def _looked(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
     return looked._replace(found={"looked_at": moment(int(now)), **looked.found})
 
 
-def table_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+def assistant_rows(found: dict[str, Any]) -> list[dict[str, Any]]:
     rows = found.get("assistants") or {}
     return [{name: row.get(name) for name in COLUMNS} | {"assistant": key} for key, row in rows.items()]

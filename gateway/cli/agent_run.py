@@ -24,7 +24,7 @@ from exporters.secret_source import SecretSource
 from exporters.settings import UpstreamKey
 from gateway.cli import fail
 from gateway.cli.agent_settings import agent_config, agent_flags
-from gateway.cli.serve import run_app, why
+from gateway.cli.serve import describe_stop, run_app
 from gateway.configuration.local_operator import system_user
 from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError
@@ -63,30 +63,30 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def run(file: Path | None, data: Path | None, flags: Mapping[str, Any], *, stdin_stops: bool) -> int:
+def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *, stdin_stops: bool) -> int:
     """Run the agent until it is stopped; return its exit code."""
     settings = agent_config(file, data, flags)
-    problems = list(_problems(settings))
+    problems = list(_config_problems(settings))
     if problems:
         fail("; ".join(problems), 2)
 
     def reread() -> Config:
         reread_config = load(file, flags=agent_flags(file, data, flags))
-        problems = list(_problems(reread_config))
+        problems = list(_config_problems(reread_config))
         if problems:
             raise ConfigError(problems)
-        return forwarding(reread_config)
+        return with_gateway_upstream(reread_config)
 
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
-        return asyncio.run(_run(settings, reread, stdin_stops=stdin_stops))
+        return asyncio.run(_run_app_with_link(settings, reread, stdin_stops=stdin_stops))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (SpoolError, OSError) as error:
-        fail(why(error))
+        fail(describe_stop(error))
 
 
-def _problems(config: Config) -> Iterator[str]:
+def _config_problems(config: Config) -> Iterator[str]:
     if not config.agent.gateway:
         yield "agent.gateway is required: --gateway URL, or gateway under [agent] in the configuration file"
     token_file, key_env = config.agent.enrolment_token_file, config.agent.enrolment_key_env
@@ -104,7 +104,9 @@ def _problems(config: Config) -> Iterator[str]:
             )
 
 
-async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: bool = False) -> int:
+async def _run_app_with_link(
+    config: Config, reread: Callable[[], Config], *, stdin_stops: bool = False
+) -> int:
     from gateway.service.app import App
 
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
@@ -118,7 +120,7 @@ async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: boo
         device=own_identity.device_id,
         is_local=True,
     )
-    forwarded = forwarding(config)
+    forwarded = with_gateway_upstream(config)
     app = App(
         forwarded, version=version("tollhouse"), clock=clock, local=local, observer=recorder, reread=reread
     )
@@ -130,19 +132,19 @@ async def _run(config: Config, reread: Callable[[], Config], *, stdin_stops: boo
             if app.grpc_address:
                 click.echo(f"listening on grpc://{app.grpc_address}")
             click.echo(f"device {own_identity.device_id}, forwarding to {config.agent.gateway}")
-            await stack.enter_async_context(_linked(forwarded, own_identity, recorder, app))
+            await stack.enter_async_context(_keep_link(forwarded, own_identity, recorder, app))
 
         return await run_app(app, announce, stdin_stops=stdin_stops)
 
 
-def forwarding(config: Config) -> Config:
+def with_gateway_upstream(config: Config) -> Config:
     """Return the configuration with the gateway as its upstream, under the device's own key."""
     key = UpstreamKey(name="device", secret_file=config.data_dir / KEY_FILE, use_cases=(SEND_AI_TELEMETRY,))
     return replace(config, upstream=replace(config.upstream, base_url=config.agent.gateway, keys=(key,)))
 
 
 @asynccontextmanager
-async def _linked(
+async def _keep_link(
     config: Config, who: DeviceIdentity, recorder: ActivityRecorder, app: App
 ) -> AsyncIterator[None]:
     """Keep the connection to the gateway while the block runs."""
@@ -154,7 +156,7 @@ async def _linked(
     key_file = directory / KEY_FILE
     numbers, link_file, is_full = HeartbeatNumbers(directory), LinkFile(directory), False
     probed = ProbedStates(directory, is_full=lambda: is_full)
-    started_at, facts = moment(int(time.time())), _facts(config, who)
+    started_at, facts = moment(int(time.time())), _device_facts(config, who)
     verdicts = KeptVerdicts(time.time)
 
     async def depth() -> tuple[int, float]:
@@ -171,7 +173,7 @@ async def _linked(
             "sources": recorder.sources(),
             "agent": {"service": service(), "started_at": started_at, **resident()},
             "key_storage": "file",
-            **_numbered(numbers),
+            **_next_heartbeat_number(numbers),
         }
 
     async def store_link() -> None:
@@ -195,7 +197,7 @@ async def _linked(
         enrolment_key=_enrolment_key(config),
         key_file=key_file,
         keep_key=lambda key: write_private(key_file, key + "\n"),
-        keep_word=lambda word: _keep(numbers, word),
+        keep_word=lambda word: _store_heartbeat_word(numbers, word),
         keep_verdicts=verdicts.keep,
         accepted=lambda: _delete_token(config),
         requested=store_link,
@@ -224,7 +226,7 @@ async def _linked(
         await link.close()
 
 
-def _numbered(numbers: HeartbeatNumbers) -> Mapping[str, object]:
+def _next_heartbeat_number(numbers: HeartbeatNumbers) -> Mapping[str, object]:
     """Return the number and the word of a heartbeat. On a full disk, return none, because both are stored first."""
     try:
         return numbers.begin()
@@ -233,7 +235,7 @@ def _numbered(numbers: HeartbeatNumbers) -> Mapping[str, object]:
         return {}
 
 
-def _keep(numbers: HeartbeatNumbers, word: str) -> None:
+def _store_heartbeat_word(numbers: HeartbeatNumbers, word: str) -> None:
     try:
         numbers.keep(word)
     except OSError as error:  # the word before stays valid
@@ -242,7 +244,7 @@ def _keep(numbers: HeartbeatNumbers, word: str) -> None:
         )
 
 
-def _facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
+def _device_facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
     facts: dict[str, object] = {
         "device_id": who.device_id,
         "hostname": socket.gethostname(),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli import configured, fail
+from gateway.cli import fail, load_config_or_exit
 from gateway.devices.agent.hook_settings import EXAMPLE, problem_of
 
 # imported late, because the probe is started often and must start fast
@@ -49,19 +49,19 @@ directory_option = click.option(
 )
 
 
-def endpoint_of(config: Config) -> str:
+def agent_endpoint(config: Config) -> str:
     return f"http://{config.server.listen}"
 
 
 def agent_config(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> Config:
-    return configured(config, agent_flags(config, data, flags))
+    return load_config_or_exit(config, agent_flags(config, data, flags))
 
 
 def agent_flags(config: Path | None, data: Path | None, flags: Mapping[str, Any]) -> dict[str, Any]:
-    directory = data or (None if config or "TOLLHOUSE_DATA_DIR" in os.environ else _home())
+    directory = data or (None if config or "TOLLHOUSE_DATA_DIR" in os.environ else _default_agent_directory())
     return {**flags, "data_dir": str(directory.absolute()) if directory else None}
 
 
-def _home() -> Path:
+def _default_agent_directory() -> Path:
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "tollhouse-agent"

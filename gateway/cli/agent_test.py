@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gateway.cli import fail
-from gateway.cli.agent_probe import looked_at, settings_of
+from gateway.cli.agent_probe import find_assistants, read_probe_settings
 from gateway.cli.agent_settings import agent_config, config_option, directory_option
 from gateway.cli.output import show_json, show_table
 from gateway.devices.fleet.assistant_states import BAD, SETTINGS
@@ -62,17 +62,17 @@ def test(
 
     if (as_json, jamf, intune).count(True) > 1:
         fail("use only one of --json, --jamf and --intune", 2)
-    probed = settings_of(config, data)
-    found = looked_at(probed)["assistants"]
+    probed = read_probe_settings(config, data)
+    found = find_assistants(probed)["assistants"]
     way = asyncio.run(try_delivery(agent_config(config, data, {}), probed.data_dir, probed.listen, wait_s))
-    results = list(_results(found, [assistant] if assistant else [], way))
+    results = list(_delivery_results(found, [assistant] if assistant else [], way))
     if as_json:
         show_json({"test": [result._asdict() for result in results]})
     elif jamf or intune:
-        line = "; ".join(map(_line, results))
+        line = "; ".join(map(_one_line_result, results))
         click.echo(f"<result>{line}</result>" if jamf else line)
     else:
-        _show(results)
+        _show_results(results)
     sys.exit(max(map(_exit_code, results)))
 
 
@@ -86,9 +86,9 @@ def _exit_code(result: DeliveryResult) -> int:
     return GATEWAY_REFUSES if result.cause in REFUSALS else 1
 
 
-def _show(results: Sequence[DeliveryResult]) -> None:
+def _show_results(results: Sequence[DeliveryResult]) -> None:
     """Print a table for people, and below it how to repair each way that does not work."""
-    repairs = {result: _repair(result) for result in results if not result.arrived}
+    repairs = {result: _find_repair(result) for result in results if not result.arrived}
     rows = [
         {
             "assistant": result.assistant,
@@ -102,7 +102,7 @@ def _show(results: Sequence[DeliveryResult]) -> None:
         click.echo(advice)
 
 
-def _repair(result: DeliveryResult) -> CauseRepair:
+def _find_repair(result: DeliveryResult) -> CauseRepair:
     from gateway.devices.fleet.repairs import CauseRepair, repair_of
 
     if result.cause not in _OF_WAY:
@@ -140,11 +140,11 @@ _OF_WAY: Mapping[str, tuple[str, str]] = {
 }
 
 
-def _line(result: DeliveryResult) -> str:
+def _one_line_result(result: DeliveryResult) -> str:
     return f"{result.assistant}: {'arrived' if result.arrived else result.cause}"
 
 
-def _results(
+def _delivery_results(
     found: Mapping[str, Mapping[str, Any]], named: Sequence[str], way: DeliveryResult
 ) -> Iterable[DeliveryResult]:
     """Yield the results of the named assistants, or of all that are installed. Without any, yield that of the way."""

@@ -21,7 +21,7 @@ CENT = Decimal("0.01")
 LEAST = Decimal("0.0001")  # the smallest amount that four decimals show
 
 
-def places_of(amounts: Iterable[Decimal]) -> int:
+def decimals_for_amounts(amounts: Iterable[Decimal]) -> int:
     """Return the number of decimals for a column with these amounts."""
     sizes = [abs(amount) for amount in amounts if amount]
     if max(sizes, default=CENT) < CENT and min(sizes) < LEAST:
@@ -75,7 +75,7 @@ def money_text(
     return f"{minus}{sign}{abs(rounded):,.{places}f}"
 
 
-def money(amount: Decimal, places: int, currency: str = CURRENCY) -> str:
+def format_single_amount(amount: Decimal, places: int, currency: str = CURRENCY) -> str:
     """Format one amount that belongs to no total."""
     return money_text(amount, amount.quantize(Decimal(1).scaleb(-places)), places, currency)
 
@@ -91,7 +91,7 @@ def format_money(
     for field in fields:
         exact = [None if row.get(field) is None else Decimal(row[field]) for row in rows]
         known = [amount for amount in exact if amount is not None]
-        *texts, _ = money_column([*exact, sum(known, Decimal())], places_of(known), currency)
+        *texts, _ = money_column([*exact, sum(known, Decimal())], decimals_for_amounts(known), currency)
         for row, text in zip(shown, texts, strict=True):
             row[field] = text
     return shown

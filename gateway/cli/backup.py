@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import click
 
-from gateway.cli import config_option, configured, data_option, fail_because
+from gateway.cli import config_option, data_option, fail_because, load_config_or_exit
 from gateway.cli.data_directory import need_named_data
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.output import as_json, show_json
@@ -90,15 +90,15 @@ def restore(
     need_named_data(config, data)
     if (erasures is None) != no_erasures:
         raise click.UsageError("use either --erasures FILE or --no-erasures")
-    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    settings = load_config_or_exit(config, {"data_dir": str(data.absolute()) if data else None})
     try:
         later = [] if erasures is None else read(erasures.read(MAX_FILE_BYTES + 1))
-        asyncio.run(_restore(backup, settings, queued, later))
+        asyncio.run(_restore_backup(backup, settings, queued, later))
     except (SpoolError, OSError) as error:
         fail_because(error)
 
 
-async def _restore(backup: Path, config: Config, queued: str | None, later: Sequence[Erasure]) -> None:
+async def _restore_backup(backup: Path, config: Config, queued: str | None, later: Sequence[Erasure]) -> None:
     from gateway.service.assembly.storage import open_storage
 
     # systemd's StateDirectory is a link, which no directory can replace
@@ -111,7 +111,7 @@ async def _restore(backup: Path, config: Config, queued: str | None, later: Sequ
                 raise SpoolError(storage.registry_problem)
             routes = [route for route in await storage.deliveries.routes() if route.queued]
             if routes and queued is None:
-                raise NotAllowed(_question(routes, manifest))
+                raise NotAllowed(_queued_question(routes, manifest))
             reason = f"restored from a backup of {manifest.made_at}: may have been sent since"
             await storage.deliveries.reopen_restored(hold_back=reason if queued == HOLD else None)
             await storage.small.open_table(LANDINGS).begin_edition()
@@ -126,7 +126,7 @@ async def _restore(backup: Path, config: Config, queued: str | None, later: Sequ
     click.echo(f"restored {directory} as of {manifest.made_at}")
     if later:
         click.echo(f"{count} people who were erased after the backup were erased again")
-    for line in _told(routes, queued):
+    for line in _describe_queued(routes, queued):
         click.echo(line)
 
 
@@ -143,7 +143,7 @@ async def _repeat_later_erasures(
     return len(missing)
 
 
-def _question(routes: Sequence[RouteState], manifest: Manifest) -> str:
+def _queued_question(routes: Sequence[RouteState], manifest: Manifest) -> str:
     shown = "\n".join(f"  {route.name}: {route.queued} records" for route in routes)
     return (
         f"these records were waiting at {manifest.made_at} and may have been sent since:\n{shown}\n"
@@ -153,7 +153,7 @@ def _question(routes: Sequence[RouteState], manifest: Manifest) -> str:
     )
 
 
-def _told(routes: Sequence[RouteState], queued: str | None) -> list[str]:
+def _describe_queued(routes: Sequence[RouteState], queued: str | None) -> list[str]:
     fate = "will be sent; those that may already have been sent keep their idempotency keys (ambiguous)"
     if queued == HOLD:
         fate = "are held back; list them with `tollhouse streams list --unknown`"

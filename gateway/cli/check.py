@@ -25,9 +25,9 @@ from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
 from exporters.service.events import needs_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
-from gateway.cli import config_option, configured
+from gateway.cli import config_option, load_config_or_exit
 from gateway.cli.data_directory import need_data
-from gateway.cli.output import in_words
+from gateway.cli.output import readable_value
 from gateway.configuration.certificates import certificate_ends, certificate_troubles
 from gateway.configuration.problems import warnings
 from gateway.configuration.secret_file import SecretFile
@@ -74,7 +74,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     them and reports them as unverified. No notification is sent. Streams without configuration are skipped. Exit
     code 1 if something would not work.
     """
-    settings = configured(config)
+    settings = load_config_or_exit(config)
     if config is None:  # without a configuration, only the data directory can be checked
         need_data(settings, config)
     problems = list(file_problems(settings))
@@ -83,7 +83,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     certificates = certificate_troubles(certificate_ends(settings), now=SystemClock().now())
     problems += [each.text for each in certificates if each.severity == CRITICAL]
     streams, destinations = asyncio.run(try_receivers(settings, server.stopped, send=send))
-    problems += unlisted(server.stopped, streams, destinations)
+    problems += stopped_routes_not_listed(server.stopped, streams, destinations)
     channels = asyncio.run(check_channels(settings.notify, clock=SystemClock()))
     sign_in = asyncio.run(try_provider(settings))
     missing = asyncio.run(missed_by_assistants(settings))
@@ -95,13 +95,13 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     failed = bool(problems or sign_in or any(refused.values())) or any(
         status in _EFFECTS for status in statuses
     )
-    warned = [*_warnings(settings), *server.warnings]
+    warned = [*_config_warnings(settings), *server.warnings]
     warned += [each.text for each in certificates if each.severity != CRITICAL]
     warned += asyncio.run(key_warnings(settings))
     if as_json:
         report = {
             "problems": problems,
-            "has_data_dir": not _not_created(settings),
+            "has_data_dir": not _missing_directory_hint(settings),
             "warnings": warned,
             "upstream": [asdict(stream) for stream in streams],
             "destinations": [asdict(destination) for destination in destinations],
@@ -114,7 +114,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
         }
         click.echo(json_for_people(report))
     else:
-        _show(settings, problems, warned, streams, destinations)
+        _show_check(settings, problems, warned, streams, destinations)
         _show_channels(channels)
         if settings.oidc.issuer:
             click.echo(
@@ -158,7 +158,7 @@ def stopped_routes(status: Mapping[str, Any]) -> Mapping[str, str]:
     """Return why routes deliver nothing, by name, from a response of /status."""
     return {
         route["route"]: (
-            f"{in_words('state', route['state'])}, {route['queued']} records wait: "
+            f"{readable_value('state', route['state'])}, {route['queued']} records wait: "
             f"{route['reason'] or 'no reason is known'}"
         )
         for route in status.get("routes", ())
@@ -166,7 +166,7 @@ def stopped_routes(status: Mapping[str, Any]) -> Mapping[str, str]:
     }
 
 
-def unlisted(
+def stopped_routes_not_listed(
     stopped: Mapping[str, str], streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck]
 ) -> Sequence[str]:
     """Return the stopped routes that no line of a stream or destination names."""
@@ -283,21 +283,21 @@ def _rate_problems(path: Path, most_bytes: int) -> Iterator[str]:
         yield f"currency.rates_file: {error}"
 
 
-def _warnings(config: Config) -> Iterator[str]:
+def _config_warnings(config: Config) -> Iterator[str]:
     mount = find_mount(config.data_dir)
     if mount and mount.warning:
         yield f"data_dir: {mount.warning}"
     yield from warnings(config)
 
 
-def _show(
+def _show_check(
     config: Config,
     problems: Sequence[str],
     warned: Sequence[str],
     streams: Sequence[StreamCheck],
     destinations: Sequence[DestinationCheck],
 ) -> None:
-    click.echo(f"data         {config.data_dir}{_not_created(config)}")
+    click.echo(f"data         {config.data_dir}{_missing_directory_hint(config)}")
     for warning in warned:
         click.echo(f"warning      {warning}")
     for problem in problems:
@@ -305,17 +305,17 @@ def _show(
     if not streams and not config.agent.gateway:
         click.echo("cost service none: records are stored, priced and shown here")
     for stream in streams:
-        click.echo(f"cost service {stream.stream:<20}{_verdict(stream)}")
+        click.echo(f"cost service {stream.stream:<20}{_describe_stream(stream)}")
     if config.upstream.events and needs_mapping(config.upstream):
         mapped = ", ".join(sorted(config.upstream.events))
         click.echo(f"events       mapped: {mapped}; all other types are unmapped: stored here and not sent")
     for destination in destinations:
         description = f"{', '.join(destination.topics)} to {destination.to}"
-        effect = _with_effect(destination.status, destination.words, is_route=True)
+        effect = _describe_status(destination.status, destination.words, is_route=True)
         click.echo(f"destination  {destination.name:<20}{description}: {effect}")
 
 
-def _not_created(config: Config) -> str:
+def _missing_directory_hint(config: Config) -> str:
     """Return what to do if there is no data directory yet. PostgreSQL needs none."""
     if config.storage.engine != SQLITE or config.data_dir.exists():
         return ""
@@ -324,13 +324,13 @@ def _not_created(config: Config) -> str:
 
 def _show_channels(channels: Sequence[ChannelCheck]) -> None:
     for channel in channels:
-        verdict = _with_effect(channel.status, channel.words, is_route=False)
+        verdict = _describe_status(channel.status, channel.words, is_route=False)
         click.echo(
             f"channel      {channel.name:<20}{' to '.join(filter(None, (channel.type, channel.to)))}: {verdict}"
         )
 
 
-def _verdict(stream: StreamCheck) -> str:
+def _describe_stream(stream: StreamCheck) -> str:
     if stream.status == UNUSED:
         return f"not sent: {stream.words}"
     if stream.key is None:
@@ -341,11 +341,11 @@ def _verdict(stream: StreamCheck) -> str:
         else " (an address that is not in the service's documentation)"
     )
     is_asked = stream.stream == BILLING_VALIDATION
-    verdict = _with_effect(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
+    verdict = _describe_status(stream.status, stream.words, effect=VALIDATED_HERE if is_asked else None)
     return f"under key {stream.key!r}: {verdict}{where}"
 
 
-def _with_effect(
+def _describe_status(
     status: str, message: str | None, *, is_route: bool = True, effect: str | None = None
 ) -> str:
     detail = f": {message}" if message else ""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import SERVICE_CONFIG, configured, fail
+from gateway.cli import SERVICE_CONFIG, fail, load_config_or_exit
 from gateway.configuration.sections import Config
 from gateway.core.mounts import socket_path
 from spool.settings import LOCK_FILE, SQLITE
 
 
-def installation(config: Path | None, data: Path | None = None) -> Config:
+def load_installation(config: Path | None, data: Path | None = None) -> Config:
     """Load a configuration whose data directory exists, or exit with code 2."""
-    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    settings = load_config_or_exit(config, {"data_dir": str(data.absolute()) if data else None})
     need_data(settings, config, data)
     return settings
 
@@ -42,7 +42,7 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
 
         names = {path.name for path in directory.iterdir()} - {"lost+found", PRICE_LISTS}
     except (FileNotFoundError, NotADirectoryError):
-        fail(_no_directory(directory, None if data else config), 2)
+        fail(_no_directory_message(directory, None if data else config), 2)
     except OSError:  # the later attempt to open the directory reports the reason
         return
     if not names:
@@ -62,7 +62,7 @@ def need_named_data(config: Path | None, data: Path | None) -> None:
         fail("name the data directory to fill with --data, or its configuration with --config", 2)
 
 
-def _no_directory(directory: Path, config: Path | None) -> str:
+def _no_directory_message(directory: Path, config: Path | None) -> str:
     """`config` is the configuration file that names the directory, or None."""
     if config is not None:
         return (

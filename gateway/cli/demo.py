@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import configured, fail, fail_because
-from gateway.cli.serve import program, serve_until_stopped
+from gateway.cli import fail, fail_because, load_config_or_exit
+from gateway.cli.serve import program_name, serve_until_stopped
 from gateway.service.demo.plants import EXAMPLES, PLANTS, least_month, not_shown
 from spool.clock import SystemClock
 from spool.errors import SpoolError
@@ -28,7 +28,7 @@ Next steps:
     {command} insights list --data {data}    list the problems that Tollhouse found"""
 
 
-def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+def _parse_plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     plants = WORDS if value == "all" else tuple(word for word in value.split(",") if word)
     for word in plants:
         if word not in WORDS:
@@ -76,7 +76,7 @@ def _plants(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str
     "--plant",
     "plants",
     default="",
-    callback=_plants,
+    callback=_parse_plants,
     metavar="WORDS",
     help="Findings to create: all, or a comma-separated list of "
     + ", ".join(PLANTS)
@@ -105,7 +105,7 @@ def demo(
     problems = not_shown(plants, days=days, records=records)
     if problems:
         fail("; ".join(problems), 2)
-    settings = configured(
+    settings = load_config_or_exit(
         None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""}
     )
     # imported late, so that the help and wrong use do not load the server
@@ -144,4 +144,4 @@ def demo(
         click.echo(PLANTED)
     if serves:
         serve_until_stopped(settings, embedded=False, shows_link=True)
-    click.echo(NEXT_STEPS.format(command=program(), data=shlex.quote(str(data))))
+    click.echo(NEXT_STEPS.format(command=program_name(), data=shlex.quote(str(data))))

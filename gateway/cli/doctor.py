@@ -29,7 +29,7 @@ import orjson
 from exporters.check import StreamCheck, check_channels
 from exporters.probe import OK as TAKEN
 from exporters.probe import REFUSED, UNAVAILABLE, UNUSED
-from gateway.cli import config_option, configured, data_option, fail
+from gateway.cli import config_option, data_option, fail, load_config_or_exit
 from gateway.cli.check import (
     file_problems,
     missed_by_assistants,
@@ -105,16 +105,16 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     console's Overview. Works with or without a running server. The bundle contains no secrets, headers or records. Exit
     code 1 if something does not work.
     """
-    settings = configured(config, {"data_dir": str(data.absolute()) if data else None})
+    settings = load_config_or_exit(config, {"data_dir": str(data.absolute()) if data else None})
     if config is None:
         need_data(settings, config)
     # machine() must check permissions first, because opening the data directory makes it private
-    diagnoses: list[Diagnosis] = list(machine(settings))
+    diagnoses: list[Diagnosis] = list(diagnose_machine(settings))
     state, trouble = read_state(settings)
     diagnoses += [
         *shared_storage(settings),
-        *installation(settings, state, trouble),
-        *receivers(settings, state),
+        *diagnose_installation(settings, state, trouble),
+        *diagnose_receivers(settings, state),
     ]
     problems = sum(diagnosis.status == PROBLEM for diagnosis in diagnoses)
     if as_json:
@@ -133,21 +133,21 @@ def doctor(config: Path | None, data: Path | None, bundle: Path | None, as_json:
     sys.exit(1 if problems else 0)
 
 
-def machine(config: Config) -> Iterator[Diagnosis]:
+def diagnose_machine(config: Config) -> Iterator[Diagnosis]:
     """Inspect everything that needs no network."""
-    yield from _versions(config)
-    yield from _place(config)
+    yield from _diagnose_versions(config)
+    yield from _diagnose_data_dir(config)
     note = read_note(config.data_dir)
     if note is not None:
         problems = f", with {len(note.planted)} planted problems" if note.planted else ""
         yield Diagnosis(about="demo", status=NOTE, words=f"the data was made up by tollhouse demo{problems}")
-    yield _flushes(config.data_dir)
-    yield from _clock()
-    yield _descriptors()
-    yield from _modes(config)
+    yield _diagnose_flush_times(config.data_dir)
+    yield from _diagnose_clock()
+    yield _diagnose_descriptors()
+    yield from _diagnose_permissions(config)
 
 
-def _versions(config: Config) -> Iterator[Diagnosis]:
+def _diagnose_versions(config: Config) -> Iterator[Diagnosis]:
     engine = load_engine(config.storage.engine)
     message = (
         f"tollhouse {installed('tollhouse')}, python {platform.python_version()}, {engine.version()}, "
@@ -163,7 +163,7 @@ def _versions(config: Config) -> Iterator[Diagnosis]:
     yield Diagnosis(about="compiled module", status=OK if native.is_on else NOTE, words=message)
 
 
-def _place(config: Config) -> Iterator[Diagnosis]:
+def _diagnose_data_dir(config: Config) -> Iterator[Diagnosis]:
     directory = config.data_dir
     exists = directory.exists()
     if not os.access(nearest_existing_path(directory), os.W_OK | os.X_OK):
@@ -187,10 +187,10 @@ def _place(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis(about="mount", status=WARNING, words=mount.warning)
     else:
         yield Diagnosis(about="mount", status=OK, words=f"{mount.kind} on {mount.point}")
-    yield _room(config)
+    yield _diagnose_free_space(config)
 
 
-def _room(config: Config) -> Diagnosis:
+def _diagnose_free_space(config: Config) -> Diagnosis:
     usage = shutil.disk_usage(nearest_existing_path(config.data_dir))
     message = (
         f"{usage.free / GIB:.1f} GiB are free, spool.max_bytes is {config.spool.max_bytes / GIB:.1f} GiB"
@@ -206,7 +206,7 @@ def _room(config: Config) -> Diagnosis:
     return Diagnosis(about="room", status=OK, words=message)
 
 
-def _flushes(directory: Path) -> Diagnosis:
+def _diagnose_flush_times(directory: Path) -> Diagnosis:
     """Measure how long flushes of a temporary file take, because every commit waits for a flush."""
     try:
         times = flush_times(nearest_existing_path(directory))
@@ -236,7 +236,7 @@ def flush_times(directory: Path, flushes: int = FLUSHES) -> list[float]:
     return times
 
 
-def _clock() -> Iterator[Diagnosis]:
+def _diagnose_clock() -> Iterator[Diagnosis]:
     now = SystemClock().now()
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     if now < EARLIEST:
@@ -249,16 +249,16 @@ def _clock() -> Iterator[Diagnosis]:
         yield Diagnosis(about="clock", status=OK, words=shown)
 
 
-def _descriptors() -> Diagnosis:
+def _diagnose_descriptors() -> Diagnosis:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     message = f"{soft} files may be open at once (can be raised to {hard})"
     status = WARNING if 0 <= soft < LEAST_DESCRIPTORS else OK
     return Diagnosis(about="descriptors", status=status, words=message)
 
 
-def _modes(config: Config) -> Iterator[Diagnosis]:
+def _diagnose_permissions(config: Config) -> Iterator[Diagnosis]:
     """Check permissions and owners of the data directory and of files with secrets."""
-    open_to_others = [str(path) for path in _private(config) if _mode(path) & 0o077]
+    open_to_others = [str(path) for path in _private_files(config) if _file_mode(path) & 0o077]
     if open_to_others:
         shown = ", ".join(open_to_others[:5]) + (" and others" if len(open_to_others) > 5 else "")
         yield Diagnosis(
@@ -266,17 +266,17 @@ def _modes(config: Config) -> Iterator[Diagnosis]:
         )
     else:
         yield Diagnosis(about="modes", status=OK, words="only their owner can read data and secrets")
-    foreign = [str(path) for path in _private(config) if _owner(path) not in (None, os.geteuid())]
+    foreign = [str(path) for path in _private_files(config) if _file_owner(path) not in (None, os.geteuid())]
     if foreign and os.geteuid() != 0:
         message = f"{foreign[0]} belongs to another user than the one who runs this command"
         yield Diagnosis(about="owner", status=WARNING, words=message)
 
 
-def _private(config: Config) -> Iterator[Path]:
+def _private_files(config: Config) -> Iterator[Path]:
     if config.data_dir.is_dir():
         yield config.data_dir
         # other users can enter the directory, so the modes of its files matter as well
-        if _mode(config.data_dir) & 0o077:
+        if _file_mode(config.data_dir) & 0o077:
             yield from config.data_dir.iterdir()
     yield from _secret_files(config)
 
@@ -289,21 +289,21 @@ def _secret_files(config: Config) -> Iterable[Path]:
     return [path for path in secret_files if path is not None]
 
 
-def _mode(path: Path) -> int:
+def _file_mode(path: Path) -> int:
     try:
         return stat.S_IMODE(path.stat().st_mode)
     except OSError:
         return 0
 
 
-def _owner(path: Path) -> int | None:
+def _file_owner(path: Path) -> int | None:
     try:
         return path.stat().st_uid
     except OSError:
         return None
 
 
-def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
+def diagnose_installation(config: Config, state: State, trouble: str) -> Iterator[Diagnosis]:
     """
     Inspect the configuration and the responses of the operator API. `trouble` says why responses are missing.
     """
@@ -316,14 +316,16 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         yield Diagnosis(about="storage", status=PROBLEM, words=trouble)
     if "/status" in state:
         yield from spool_status(state["/status"])
-        yield from _lakes(state["/status"])
+        yield from _diagnose_lakes(state["/status"])
     if "/attention" in state:
-        yield from _attention(state["/attention"]["attention"]["causes"], is_writable=_is_writable(state))
+        yield from _diagnose_attention(
+            state["/attention"]["attention"]["causes"], is_writable=_is_writable(state)
+        )
     if "/clock" in state and (step_s := state["/clock"]["clock"]["step_s"]):
         message = f"it jumped by {step_s:+,.0f} s and is not trusted (tollhouse spool accept-clock)"
         yield Diagnosis(about="server clock", status=PROBLEM, words=message)
     if "/verify" in state:
-        yield _books(state["/verify"])
+        yield _diagnose_accounting(state["/verify"])
     unconverted = state.get("/report", {}).get("report", {}).get("unconverted")
     if unconverted:
         amounts = ", ".join(f"{amount} {currency}" for currency, amount in unconverted.items())
@@ -333,7 +335,7 @@ def installation(config: Config, state: State, trouble: str) -> Iterator[Diagnos
         )
         yield Diagnosis(about="currencies", status=WARNING, words=message)
     if "/keys" in state:
-        yield from _keys(state["/keys"]["keys"])
+        yield from _diagnose_keys(state["/keys"]["keys"])
         not_open = state["/keys"].get("not_open")
         if not_open:
             yield Diagnosis(about="key file", status=WARNING, words=not_open)
@@ -407,7 +409,7 @@ def shared_storage(config: Config) -> Iterator[Diagnosis]:
         yield Diagnosis(about="database", status=WARNING, words=message)
 
 
-def receivers(config: Config, state: State) -> Iterator[Diagnosis]:
+def diagnose_receivers(config: Config, state: State) -> Iterator[Diagnosis]:
     """
     Test the cost service, the destinations, the channels and the OpenID provider, as `tollhouse check` does.
     """
@@ -418,7 +420,11 @@ def receivers(config: Config, state: State) -> Iterator[Diagnosis]:
             about="cost service", status=NOTE, words="none: records are stored, priced and shown here"
         )
     for stream in streams:
-        yield Diagnosis(about=f"cost service {stream.stream}", status=_verdict(stream), words=_words(stream))
+        yield Diagnosis(
+            about=f"cost service {stream.stream}",
+            status=_stream_severity(stream),
+            words=_describe_stream(stream),
+        )
     for destination in destinations:
         message = f"{destination.to}: {destination.words or destination.status}"
         yield Diagnosis(
@@ -441,13 +447,13 @@ def receivers(config: Config, state: State) -> Iterator[Diagnosis]:
         yield Diagnosis(about=f"assistants {config.mcp.oauth.resource}", status=NOTE, words=message)
 
 
-def _verdict(stream: StreamCheck) -> str:
+def _stream_severity(stream: StreamCheck) -> str:
     if stream.status == UNUSED or stream.key is None:
         return NOTE
     return _TRIED.get(stream.status, NOTE)
 
 
-def _words(stream: StreamCheck) -> str:
+def _describe_stream(stream: StreamCheck) -> str:
     if stream.status == UNUSED:
         return f"not sent: {stream.words}"
     if stream.key is None:
@@ -494,7 +500,7 @@ def _is_writable(state: State) -> bool:
     return "/status" not in state or bool(state["/status"]["space"]["writable"])
 
 
-def _attention(causes: Sequence[Mapping[str, Any]], *, is_writable: bool) -> Iterator[Diagnosis]:
+def _diagnose_attention(causes: Sequence[Mapping[str, Any]], *, is_writable: bool) -> Iterator[Diagnosis]:
     """List what the console's overview lists, without the routes and the full queue that `spool_status` describes."""
     for cause in causes:
         if cause["kind"] == "route" or (cause["kind"] == "space" and not is_writable):
@@ -503,7 +509,7 @@ def _attention(causes: Sequence[Mapping[str, Any]], *, is_writable: bool) -> Ite
         yield Diagnosis(about="attention", status=status, words=cause["text"] or cause["title"])
 
 
-def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
+def _diagnose_lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
     for lake in status["lakes"]:
         about = f"lake {lake['route']}"
         landed = (
@@ -534,13 +540,13 @@ def _lakes(status: Mapping[str, Any]) -> Iterator[Diagnosis]:
             yield Diagnosis(about=about, status=OK, words=message)
 
 
-def _books(books: Mapping[str, Any]) -> Diagnosis:
+def _diagnose_accounting(books: Mapping[str, Any]) -> Diagnosis:
     if books["balanced"]:
         return Diagnosis(about="books", status=OK, words="recounted and balanced")
     return Diagnosis(about="books", status=PROBLEM, words="; ".join(books["imbalances"][:3]))
 
 
-def _keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
+def _diagnose_keys(keys: Sequence[Mapping[str, Any]]) -> Iterator[Diagnosis]:
     enabled = [key for key in keys if key["state"] == ENABLED]
     wide = [key["name"] for key in enabled if key["scope_count"] > 1]
     if not enabled:
@@ -563,7 +569,7 @@ def write_bundle(path: Path, config: Config, found: Sequence[Diagnosis], state: 
     parts = {
         "diagnosis.json": [asdict(diagnosis) for diagnosis in found],
         "configuration.json": describe_settings(config),
-        "files.json": _files(config.data_dir),
+        "files.json": _list_files(config.data_dir),
         "status.json": state.get("/status"),
         "books.json": state.get("/verify"),
     }
@@ -584,21 +590,21 @@ def describe_settings(settings: object, name: str = "") -> object:
             for attribute in fields(settings)
         }
     if isinstance(settings, Mapping):
-        return {"entries": len(settings)} if name != "sources" else _sources(settings)
+        return {"entries": len(settings)} if name != "sources" else _describe_sources(settings)
     if isinstance(settings, tuple | list):
         return [describe_settings(item, name) for item in settings]
     if settings is None or isinstance(settings, bool | int | float | Decimal):
         return settings
     if isinstance(settings, Path):
         return "(a path)"
-    return _text(str(settings), name)
+    return _redact_setting(str(settings), name)
 
 
-def _sources(sources: Mapping[str, object]) -> dict[str, object]:
+def _describe_sources(sources: Mapping[str, object]) -> dict[str, object]:
     return {source: describe_settings(settings) for source, settings in sources.items()}
 
 
-def _text(text: str, name: str) -> str:
+def _redact_setting(text: str, name: str) -> str:
     if not text or name in _SHOWN:
         return text
     if name in _ADDRESSES:
@@ -607,7 +613,7 @@ def _text(text: str, name: str) -> str:
     return LEFT_OUT
 
 
-def _files(directory: Path) -> dict[str, Any]:
+def _list_files(directory: Path) -> dict[str, Any]:
     if not directory.is_dir():
         return {}
     return {

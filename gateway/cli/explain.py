@@ -15,12 +15,12 @@ from typing import Any
 import click
 import orjson
 
-from gateway.cli import CONFIG_VARIABLE, configured, data_option, found_configuration
-from gateway.cli.data_directory import installation
-from gateway.cli.operator.client import OperatorClient, part
+from gateway.cli import CONFIG_VARIABLE, data_option, found_configuration, load_config_or_exit
+from gateway.cli.data_directory import load_installation
+from gateway.cli.operator.client import OperatorClient, quote_segment
 from gateway.cli.output import show_json
 from gateway.cli.parameters import Choice
-from gateway.cli.send.request_bodies import MAX_DOCUMENT, opened
+from gateway.cli.send.request_bodies import MAX_DOCUMENT, open_ungzipped
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.sections import Config
 from gateway.core.errors import BadPayload, Refusal
@@ -122,11 +122,11 @@ def explain(
     if record is not None:
         _explain_record(record, since, data, config)
         return
-    settings = configured(config)
+    settings = load_config_or_exit(config)
     failed = False
     for file in files:
         try:
-            result = asyncio.run(explained(_read(file), format, settings, why=why))
+            result = asyncio.run(explain_payload(_read_file(file), format, settings, why=why))
         except Refusal as error:
             failed = True
             click.echo(f"tollhouse: {file}: {error.message}", err=True)
@@ -140,14 +140,18 @@ def explain(
 
 
 def _explain_record(id: str, since: str | None, data: Path | None, config: Path | None) -> None:
-    settings = installation(config, data)
+    settings = load_installation(config, data)
     client = OperatorClient(settings, local_address(settings), has_file=config is not None)
     show_json(
-        client.request("GET", f"/records/{part(id)}", query=[] if since is None else [("since", since)])
+        client.request(
+            "GET", f"/records/{quote_segment(id)}", query=[] if since is None else [("since", since)]
+        )
     )
 
 
-async def explained(body: bytes, format: str | None, config: Config, *, why: bool = False) -> dict[str, Any]:
+async def explain_payload(
+    body: bytes, format: str | None, config: Config, *, why: bool = False
+) -> dict[str, Any]:
     """
     Run a payload through the intake, with an empty log in memory in which no record stays open.
 
@@ -161,7 +165,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
         max_items=MOST_ITEMS,
         explain=why,
     )
-    outcome = complete_at_once(_finish(any_format.normalise(format_name, body, options=options)))
+    outcome = complete_at_once(_run_normaliser(any_format.normalise(format_name, body, options=options)))
     clock = SystemClock()
     book = PriceBook.load(config.prices, config.data_dir)
     in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
@@ -189,7 +193,7 @@ async def explained(body: bytes, format: str | None, config: Config, *, why: boo
     result: dict[str, Any] = {
         "format": format_name,
         "records": [record_to_json(record) for record in records],
-        "ignored": _ignored(books),
+        "ignored": _count_ignored(books),
         "rejected": [reject._asdict() for reject in outcome.rejects],
     }
     if why:
@@ -219,11 +223,11 @@ def _add_reasons(
     for row in result["ignored"]:
         row["why"] = _WHY_IGNORED.get(row["reason"], "counted under this reason")
     result["dropped"] = [
-        dropped_item._asdict() for dropped_item in (*outcome.dropped, *_repeats(records, outcome))
+        dropped_item._asdict() for dropped_item in (*outcome.dropped, *_find_repeats(records, outcome))
     ]
 
 
-def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
+def _find_repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
     """Yield the reports that were dropped as duplicates of a report in the log."""
     remaining = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
@@ -248,10 +252,10 @@ def _repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
             rule = "both have another id in common, or are the client and server side of one call in a trace"
             if first.id == record.id:
                 rule = f"that record is {describe_rule(first)}"
-        yield Dropped(_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
+        yield Dropped(_describe_item(record), f"dropped: repeats record {first.id.hex()}, because {rule}")
 
 
-def _item(record: AiRecord) -> str:
+def _describe_item(record: AiRecord) -> str:
     if isinstance(record, Inference):
         return (
             f"report of {record.source} with the id {record.request_id or record.span_id or record.id.hex()}"
@@ -259,7 +263,7 @@ def _item(record: AiRecord) -> str:
     return f"data point of {record.name}"
 
 
-def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
+def _run_normaliser(normaliser: Generator[None, None, Normalised]) -> Normalised:
     while True:
         try:
             next(normaliser)
@@ -268,19 +272,19 @@ def _finish(normaliser: Generator[None, None, Normalised]) -> Normalised:
             return normalised
 
 
-def _ignored(terms: Any) -> list[dict[str, Any]]:
+def _count_ignored(terms: Any) -> list[dict[str, Any]]:
     """Count the items that have no record of their own, by reason. Repeated reports count as `duplicate`."""
     counts = {name.removeprefix("ignored."): n for name, n in terms.items() if name.startswith("ignored.")}
     counts[DUPLICATE] = counts.get(DUPLICATE, 0) + terms.get("duplicates", 0)
     return [{"reason": reason, "count": n} for reason, n in sorted(counts.items()) if n]
 
 
-def _read(file: str) -> bytes:
+def _read_file(file: str) -> bytes:
     """Read a file. Raises BadPayload if that fails, so that the command can continue with the other files."""
     try:
         with (
             nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as raw,
-            opened(raw) as content,
+            open_ungzipped(raw) as content,
         ):
             body = content.read(MAX_DOCUMENT + 1)
         if len(body) > MAX_DOCUMENT:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import config_option, configured, fail
+from gateway.cli import config_option, fail, load_config_or_exit
 from gateway.configuration.sections import Config
 from gateway.configuration.values import split_address
 
@@ -25,7 +25,7 @@ def health(config: Path | None) -> None:
 
     Pass the server's --config and environment. An orchestrator with HTTP probes can request /livez instead.
     """
-    connection = _connection(configured(config))
+    connection = _connect(load_config_or_exit(config))
     try:
         connection.request("GET", "/livez")
         status = connection.getresponse().status
@@ -38,7 +38,7 @@ def health(config: Path | None) -> None:
     click.echo("alive")
 
 
-def _connection(config: Config) -> http.client.HTTPConnection:
+def _connect(config: Config) -> http.client.HTTPConnection:
     """
     Connect to the operator listener if it has its own address, because that listener requires
     no client certificate.

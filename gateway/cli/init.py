@@ -15,7 +15,7 @@ import click
 
 from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
-from gateway.cli import configured, fail
+from gateway.cli import fail, load_config_or_exit
 from gateway.cli.parameters import Choice
 from gateway.configuration.in_effect import keys
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
@@ -137,7 +137,7 @@ def init(
         destinations=destinations,
         emails=emails,
     )
-    directory = _write(config, "\n".join(_lines(answers)))
+    directory = _write_configuration(config, "\n".join(_configuration_lines(answers)))
     click.echo(f"wrote {config}; the data directory is {directory}. Next:")
     config_option = "" if config == Path("tollhouse.toml") else f" --config {config}"
     click.echo(f"  tollhouse check{config_option}")
@@ -145,7 +145,7 @@ def init(
     click.echo(f"  tollhouse serve{config_option}")
 
 
-def _write(path: Path, text: str) -> Path:
+def _write_configuration(path: Path, text: str) -> Path:
     """
     Create the data directory and write the file atomically; return the directory.
 
@@ -157,7 +157,7 @@ def _write(path: Path, text: str) -> Path:
         ) as draft:
             draft.write(text)
             draft.flush()
-            directory = configured(Path(draft.name)).data_dir
+            directory = load_config_or_exit(Path(draft.name)).data_dir
             make_directory(directory, 0o700)
             os.fsync(draft.fileno())
             Path(draft.name).chmod(0o644)
@@ -169,37 +169,43 @@ def _write(path: Path, text: str) -> Path:
         fail(f"{error.filename or path} cannot be written: {error.strerror}", 2)
 
 
-def _lines(answers: Answers) -> Iterator[str]:
+def _configuration_lines(answers: Answers) -> Iterator[str]:
     yield "# Keys after a # show their defaults. Relative paths are relative to this file."
     yield ""
-    yield from _keys(Config, {"data_dir": answers.data})
+    yield from _setting_lines(Config, {"data_dir": answers.data})
     yield ""
     yield "[server]"
-    yield from _keys(
+    yield from _setting_lines(
         ServerSettings, {"listen": answers.listen}, ("grpc_listen", "operator_listen", "accept_bearer")
     )
     yield ""
     yield "[privacy]"
-    yield from _keys(
+    yield from _setting_lines(
         PrivacySettings,
         {"emails": answers.emails} if answers.emails else {},
         ("emails",) * (not answers.emails),
     )
     yield ""
     yield "[spool]"
-    yield from _keys(SpoolSettings, {}, ("max_bytes", "retention", "hold"))
+    yield from _setting_lines(SpoolSettings, {}, ("max_bytes", "retention", "hold"))
     yield ""
     yield "[upstream]"
     if answers.upstream:
-        yield from _keys(UpstreamSettings, {"base_url": answers.upstream}, ("connection_id", "proxy"))
+        yield from _setting_lines(
+            UpstreamSettings, {"base_url": answers.upstream}, ("connection_id", "proxy")
+        )
         yield "[[upstream.keys]]"
         secret = {"secret_file": answers.key_file} if answers.key_file else {"secret_env": answers.key_env}
-        yield from _keys(UpstreamKey, {"name": "telemetry", **secret, "use_cases": answers.use_cases})
+        yield from _setting_lines(
+            UpstreamKey, {"name": "telemetry", **secret, "use_cases": answers.use_cases}
+        )
     else:
-        yield from _keys(UpstreamSettings, {}, ("base_url",))
+        yield from _setting_lines(UpstreamSettings, {}, ("base_url",))
         yield "#[[upstream.keys]]"
         example = {"name": "telemetry", "secret_file": "telemetry.key", "use_cases": answers.use_cases}
-        yield from (line if line.startswith("#") else f"#{line}" for line in _keys(UpstreamKey, example))
+        yield from (
+            line if line.startswith("#") else f"#{line}" for line in _setting_lines(UpstreamKey, example)
+        )
     for index, text in enumerate(answers.destinations):
         kind, _, where = text.partition(":")
         if kind not in TYPES or not where:
@@ -207,12 +213,14 @@ def _lines(answers: Answers) -> Iterator[str]:
         yield ""
         yield "[[destinations]]"
         name = kind if index == 0 else f"{kind}-{index + 1}"
-        yield from _keys(
+        yield from _setting_lines(
             DestinationSettings, {"name": name, "type": kind, TYPES[kind].needs: where}, ("topics",)
         )
 
 
-def _keys(section: type[Any], values: Mapping[str, Any], defaults: Sequence[str] = ()) -> Iterator[str]:
+def _setting_lines(
+    section: type[Any], values: Mapping[str, Any], defaults: Sequence[str] = ()
+) -> Iterator[str]:
     """Yield the keys with values, then the `defaults` as comments. The help of each key precedes it."""
     keys_by_name = {key.name: key for key in keys(section)}
     for name in (*values, *defaults):

@@ -69,7 +69,7 @@ _TIME_FIELD = re.compile(r"created|creation_date|submitted|\w+_(at|updated)")
 _EPOCH = re.compile(r"\d{10}(\.\d+)?")
 
 
-def as_form(command: Callable[..., None]) -> Callable[..., None]:
+def add_form_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add --json and --csv to a command that prints a list. Its parameter `form` is None for a table."""
     return _as_json_form(_as_csv_form(command))
 
@@ -113,17 +113,19 @@ def show_csv(rows: Sequence[JsonObject], columns: Sequence[str]) -> None:
     click.echo(csv_lines([list(names), *lines]), nl=False)
 
 
-def title(name: str) -> str:
+def column_title(name: str) -> str:
     return HEADS.get(name, name.replace("_", " "))
 
 
-def in_words(field: str, value: object) -> object:
+def readable_value(field: str, value: object) -> object:
     """Return the word that people read for a state or a confidence of the API. Return other values unchanged."""
     return _VALUES.get(value, value) if field in _FIELDS_IN_WORDS and isinstance(value, str) else value
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    rows = [{"field": title(name), "value": _cell(name, value)} for name, value in fields.items()]
+    rows = [
+        {"field": column_title(name), "value": _format_cell(name, value)} for name, value in fields.items()
+    ]
     show_table(rows, ("field", "value"))
 
 
@@ -135,14 +137,14 @@ def show_table(
     aligned to the right.
     """
     known = titles or {}
-    heads = [replace_unprintable(known.get(name) or title(name)).upper() for name in columns]
-    cells = [[_cell(name, row.get(name)) for row in rows] for name in columns]
-    aligned = [_aligned(head, column) for head, column in zip(heads, cells, strict=True)]
+    heads = [replace_unprintable(known.get(name) or column_title(name)).upper() for name in columns]
+    cells = [[_format_cell(name, row.get(name)) for row in rows] for name in columns]
+    aligned = [_align_column(head, column) for head, column in zip(heads, cells, strict=True)]
     for line in zip(*aligned, strict=True):
         click.echo("  ".join(line).rstrip())
 
 
-def _aligned(head: str, cells: Sequence[str]) -> Sequence[str]:
+def _align_column(head: str, cells: Sequence[str]) -> Sequence[str]:
     """Pad a column and its heading to one width, numbers to the right."""
     width = max(map(len, (head, *cells)))
     values = [cell for cell in cells if cell != _NO_VALUE]
@@ -151,22 +153,22 @@ def _aligned(head: str, cells: Sequence[str]) -> Sequence[str]:
     return [text.ljust(width) for text in (head, *cells)]
 
 
-def _cell(field: str, value: object) -> str:
+def _format_cell(field: str, value: object) -> str:
     if isinstance(value, str) and _TIME_FIELD.fullmatch(field) and _EPOCH.fullmatch(value):
         return moment(float(value))
-    return replace_unprintable(_text(in_words(field, value))) or _NO_VALUE
+    return replace_unprintable(_format_value(readable_value(field, value))) or _NO_VALUE
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     match value:
         case None:
             return _NO_VALUE
         case bool():
             return "yes" if value else "no"
         case list():
-            return ", ".join(map(_text, value))
+            return ", ".join(map(_format_value, value))
         case dict():
-            return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
+            return ", ".join(f"{name}={_format_value(item)}" for name, item in value.items())
         case float():
             return f"{value:.1f}"
     return str(value)

@@ -80,7 +80,7 @@ class Label(click.ParamType[tuple[str, str]]):
         return name, text
 
 
-def conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
+def parse_conditions(terms: Iterable[str]) -> Iterator[tuple[str, bool, str | None]]:
     """Split each --where into its name, True if it excludes (NAME!=VALUE), and its value (None: unknown)."""
     for term in terms:
         name, equals, value = term.partition("=")

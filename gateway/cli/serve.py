@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from gateway.cli import config_option, configured, data_option, fail
-from gateway.cli.strangers import strangers
+from gateway.cli import config_option, data_option, fail, load_config_or_exit
+from gateway.cli.strangers import foreign_distributions
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.reader import load, origins
 from gateway.configuration.sections import Config, ConfigError
@@ -80,10 +80,10 @@ def serve(
         "server.listen": listen,
         "server.grpc_listen": grpc_listen,
     }
-    if others := strangers():
+    if others := foreign_distributions():
         words = "has files in the packages of Tollhouse; install Tollhouse in an environment of its own"
         fail(f"{others[0]} {words}", code=2)
-    settings = configured(config, flags)
+    settings = load_config_or_exit(config, flags)
     if take_over:
         _check_files(settings)
 
@@ -107,13 +107,13 @@ def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
     logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     raise_descriptor_limit()
     try:
-        sys.exit(asyncio.run(run(settings, sockets=ListeningSockets.of_service_manager(), **options)))
+        sys.exit(asyncio.run(run_server(settings, sockets=ListeningSockets.of_service_manager(), **options)))
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (OtherSchema, UnfinishedCopy) as error:  # a restart would fail for the same reason
         fail(str(error), code=2)
     except (SpoolError, OSError) as error:
-        fail(why(error))
+        fail(describe_stop(error))
 
 
 def _check_files(config: Config) -> None:
@@ -129,7 +129,7 @@ def _check_files(config: Config) -> None:
         fail(str(error), code=2)
 
 
-async def run(
+async def run_server(
     config: Config,
     *,
     embedded: bool,
@@ -152,7 +152,7 @@ async def run(
         origins=given,
         sockets=sockets,
         takes_over=takes_over,
-        prepare=None if applied is None else partial(_apply, config, applied),
+        prepare=None if applied is None else partial(_apply_files, config, applied),
     )
 
     async def announce() -> None:
@@ -161,12 +161,12 @@ async def run(
         # secret after the first start.
         is_wanted = shows_link or first_key is not None or sys.stdout.isatty()
         starter = Actor(local_address(app.config), "tollhouse serve")
-        _announce(app, first_key, await app.console_link(starter) if is_wanted else None)
+        _announce_start(app, first_key, await app.console_link(starter) if is_wanted else None)
 
     return await run_app(app, announce)
 
 
-async def _apply(config: Config, directory: Path, services: Services) -> None:
+async def _apply_files(config: Config, directory: Path, services: Services) -> None:
     """Apply the files of a directory. Raises ConfigError with every problem."""
     from gateway.cli.operator.files import read_directory, read_secrets
     from gateway.operations.files.applying import How
@@ -217,7 +217,7 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_st
         await announce()
         manager.tell("READY=1")
         reload.begin()
-        return await _until_stopped(app, asked_to_stop)
+        return await _wait_until_stopped(app, asked_to_stop)
     finally:
         manager.tell("STOPPING=1")
         with exit_after(loop):
@@ -247,7 +247,7 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> N
         loop.call_soon_threadsafe(stop)
 
 
-async def _until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
+async def _wait_until_stopped(app: App, asked_to_stop: asyncio.Event) -> int:
     signalled = asyncio.create_task(asked_to_stop.wait())
     handed_over = asyncio.create_task(app.handed_over())
     died = asyncio.create_task(app.failure())
@@ -282,9 +282,9 @@ class _Reload:
         if not self._has_begun:
             return
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._run(), name="reload")
+            self._task = asyncio.create_task(self._reload_until_current(), name="reload")
 
-    async def _run(self) -> None:
+    async def _reload_until_current(self) -> None:
         while self._again:
             self._again = False
             self._manager.reloading()
@@ -296,7 +296,7 @@ class _Reload:
             self._manager.tell("READY=1")
 
 
-def _announce(app: App, first_key: str | None, link: str | None) -> None:
+def _announce_start(app: App, first_key: str | None, link: str | None) -> None:
     click.echo(f"listening on {app.url}")
     if app.grpc_address:
         click.echo(f"listening on grpc://{app.grpc_address}")
@@ -305,7 +305,7 @@ def _announce(app: App, first_key: str | None, link: str | None) -> None:
     if link is not None:
         click.echo(f"\nOpen the console. This link works once and expires in ten minutes:\n\n    {link}\n")
     if first_key is not None:
-        click.echo(WELCOME.format(key=first_key, url=app.url, command=program()))
+        click.echo(WELCOME.format(key=first_key, url=app.url, command=program_name()))
 
 
 WELCOME = """\
@@ -331,7 +331,7 @@ Next steps:
 """
 
 
-def program() -> str:
+def program_name() -> str:
     """Return how to call this program in a shell: by its name, or by its path if the shell does not find it."""
     called = Path(sys.argv[0])
     if called.name != "tollhouse" or shutil.which("tollhouse"):
@@ -341,7 +341,7 @@ def program() -> str:
     return str(called)
 
 
-def why(error: Exception) -> str:
+def describe_stop(error: Exception) -> str:
     """Describe in one line why the server stopped."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
@@ -366,13 +366,13 @@ def exit_after(loop: asyncio.AbstractEventLoop, *, within_s: float = STOP_WITHIN
 
 
 def _give_up(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
-    running = sorted(_place(task) for task in asyncio.all_tasks(loop))
+    running = sorted(_describe_task(task) for task in asyncio.all_tasks(loop))
     extra = {"action": "stop_cut", "tasks": running}
     _log.critical("stopping took longer than %g s; the process ends now", within_s, extra=extra)
     os._exit(1)
 
 
-def _place(task: asyncio.Task[object]) -> str:
+def _describe_task(task: asyncio.Task[object]) -> str:
     """Return the task's name and the line of the coroutine at which it waits."""
     frames = task.get_stack(limit=1)
     if not frames:

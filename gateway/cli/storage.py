@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import click
 
-from gateway.cli import config_option, configured, fail, fail_because
+from gateway.cli import config_option, fail, fail_because, load_config_or_exit
 from gateway.cli.data_directory import need_data, need_named_data
 from gateway.cli.output import show_fields, show_json
 from gateway.configuration.sections import Config
@@ -53,8 +53,11 @@ def init(config: Path | None, as_json: bool) -> None:
     Existing tables and an existing secret stay unchanged. Afterwards copy the file `storage.secret_file` to
     every other node.
     """
-    settings = configured(config)
-    _show(_done(settings, lambda shared: shared.make(settings.storage, settings.spool)), as_json)
+    settings = load_config_or_exit(config)
+    _show_values(
+        _run_administration_task(settings, lambda shared: shared.make(settings.storage, settings.spool)),
+        as_json,
+    )
 
 
 @storage.command()
@@ -66,8 +69,10 @@ def migrate(config: Path | None, as_json: bool) -> None:
 
     Nodes of the previous version keep working. The first node of a new version that starts does the same upgrade.
     """
-    settings = configured(config)
-    _show(_done(settings, lambda shared: shared.bring_up_to_date(settings.storage)), as_json)
+    settings = load_config_or_exit(config)
+    _show_values(
+        _run_administration_task(settings, lambda shared: shared.bring_up_to_date(settings.storage)), as_json
+    )
 
 
 @storage.command()
@@ -77,10 +82,12 @@ def status(config: Path | None, as_json: bool) -> None:
     """
     Show the versions, the standby and the shared settings of the storage. Exit code 1 if it cannot store records.
     """
-    settings = configured(config)
-    storage_status = dict(_done(settings, lambda shared: shared.status(settings.storage)))
-    _show(
-        storage_status if as_json else {**storage_status, "settings": _describe(storage_status["settings"])},
+    settings = load_config_or_exit(config)
+    storage_status = dict(_run_administration_task(settings, lambda shared: shared.status(settings.storage)))
+    _show_values(
+        storage_status
+        if as_json
+        else {**storage_status, "settings": _format_settings(storage_status["settings"])},
         as_json,
     )
     if storage_status["problem"]:
@@ -98,10 +105,10 @@ def set_(config: Path | None, as_json: bool, changes: tuple[str, ...]) -> None:
     The settings are hold, duplicate_window, duplicate_ids and retention of [spool]. Each node uses the new
     values from its next start.
     """
-    settings = configured(config)
-    values = dict(map(_read, changes))
-    after = _done(settings, lambda shared: shared.change(settings.storage, values))
-    _show(after if as_json else _describe(after), as_json)
+    settings = load_config_or_exit(config)
+    values = dict(map(_parse_shared_setting, changes))
+    after = _run_administration_task(settings, lambda shared: shared.change(settings.storage, values))
+    _show_values(after if as_json else _format_settings(after), as_json)
 
 
 @storage.command()
@@ -140,13 +147,13 @@ def copy(directory: Path | None, source_config: Path | None, config: Path, as_js
 
     if (directory is None) == (source_config is None):
         fail("use either --from or --from-config to name what to copy", 2)
-    target = _storage_of(config)
+    target = _storage_and_engine(config)
     if directory is None:
-        need_data(configured(source_config), source_config)
-        source = _storage_of(source_config)
+        need_data(load_config_or_exit(source_config), source_config)
+        source = _storage_and_engine(source_config)
     else:
         source = replace(target[0], directory=directory, storage=StorageSettings()), load_engine(SQLITE)
-    _show_copied(_run(copy_storage(*source, *target, _Progress().show)), as_json)
+    _show_copy(_run_storage_work(copy_storage(*source, *target, _Progress().show)), as_json)
 
 
 @storage.command()
@@ -162,17 +169,17 @@ def export(file: Path, config: Path | None, as_json: bool) -> None:
     """
     from spool.transfer.archives import export_archive
 
-    need_data(configured(config), config)
-    result = _run(
+    need_data(load_config_or_exit(config), config)
+    result = _run_storage_work(
         export_archive(
-            *_storage_of(config),
+            *_storage_and_engine(config),
             file.absolute(),
             version=version("tollhouse"),
             made_at=moment(time.time()),
             progress=_Progress().show,
         )
     )
-    _show_copied(result.books, as_json)
+    _show_copy(result.books, as_json)
 
 
 @storage.command("import")
@@ -189,26 +196,29 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
     from spool.transfer.archives import import_archive
 
     need_named_data(config, None)
-    _show_copied(_run(import_archive(file.absolute(), *_storage_of(config), _Progress().show)), as_json)
+    _show_copy(
+        _run_storage_work(import_archive(file.absolute(), *_storage_and_engine(config), _Progress().show)),
+        as_json,
+    )
 
 
-def _storage_of(config: Path | None) -> tuple[StorageOptions, Engine]:
+def _storage_and_engine(config: Path | None) -> tuple[StorageOptions, Engine]:
     from gateway.service.assembly.storage import options_of
 
-    settings = configured(config)
+    settings = load_config_or_exit(config)
     return options_of(settings, clock=SystemClock()), load_engine(settings.storage.engine)
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def _run_storage_work(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except SpoolError as error:
         fail_because(error)
 
 
-def _show_copied(done: CopiedStorage, as_json: bool) -> None:
+def _show_copy(done: CopiedStorage, as_json: bool) -> None:
     records = {topic: terms.get("accepted", 0) for topic, terms in done.topics.items()}
-    _show(
+    _show_values(
         {"records": records, "routes": len(done.routes)}
         if as_json
         else {**records, "routes": len(done.routes)},
@@ -231,7 +241,7 @@ class _Progress:
             click.echo(f"{step}: {rows:,} rows" if rows else step, err=True)
 
 
-def _done(
+def _run_administration_task(
     settings: Config, ask: Callable[[Administration], Awaitable[Mapping[str, Any]]]
 ) -> Mapping[str, Any]:
     shared = load_engine(settings.storage.engine).administration
@@ -245,10 +255,10 @@ def _done(
     async def run_administration() -> Mapping[str, Any]:
         return await ask(shared)
 
-    return _run(run_administration())
+    return _run_storage_work(run_administration())
 
 
-def _read(change: str) -> tuple[str, float]:
+def _parse_shared_setting(change: str) -> tuple[str, float]:
     name, _, text = change.partition("=")
     if name not in SHARED:
         fail(f"{name} is not a setting that nodes share; use one of {', '.join(SHARED)}", 2)
@@ -267,9 +277,9 @@ def _read(change: str) -> tuple[str, float]:
     return name, int(value) if kind is int else value
 
 
-def _describe(settings: Mapping[str, float]) -> dict[str, str]:
+def _format_settings(settings: Mapping[str, float]) -> dict[str, str]:
     return {name: written(_KINDS[name], value) for name, value in settings.items()}
 
 
-def _show(values: Mapping[str, Any], as_json: bool) -> None:
+def _show_values(values: Mapping[str, Any], as_json: bool) -> None:
     show_json(values) if as_json else show_fields(values)

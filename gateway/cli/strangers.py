@@ -11,7 +11,7 @@ _OURS = re.compile(r"^(?:exporters|gateway|spool)/", re.MULTILINE)
 _OWN_NAME = re.compile(r"tollhouse-\d")
 
 
-def strangers(libraries: Path | None = None) -> Sequence[str]:
+def foreign_distributions(libraries: Path | None = None) -> Sequence[str]:
     """Return the names of other distributions with files in the packages of Tollhouse, from the records of pip."""
     records = (libraries or Path(sysconfig.get_path("purelib"))).glob("*.dist-info/RECORD")
     others = (record for record in records if not _OWN_NAME.match(record.parent.name))

@@ -19,7 +19,7 @@ from typing import Any
 
 import urllib3
 
-from gateway.cli.send.command import example
+from gateway.cli.send.command import example_payload
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import post, request, span
@@ -101,7 +101,7 @@ class Sender:
 
     def _example(self, format: str) -> bytes:
         """Make an example whose reported cost differs from list prices for LiteLLM."""
-        payload = json.loads(example(format, ExampleCall(end_ns=self._start_ns())))
+        payload = json.loads(example_payload(format, ExampleCall(end_ns=self._start_ns())))
         if format == "litellm":
             payload[0]["response_cost"] = self._random.randrange(10**9) / 10**11
         return json.dumps(payload).encode()

@@ -104,11 +104,11 @@ def _series(path: Path, kind: str, request: str) -> object:
 
 def sent(path: Path) -> object:
     """Read a file as `tollhouse send` does."""
-    from gateway.cli.send.request_bodies import UNREADABLE, RunningDigest, bodies, opened
+    from gateway.cli.send.request_bodies import UNREADABLE, RunningDigest, open_ungzipped, read_bodies
 
     try:
-        with path.open("rb", buffering=0) as raw, opened(raw) as content:
-            return sum(len(body.content) for body in bodies(content, RunningDigest(())))
+        with path.open("rb", buffering=0) as raw, open_ungzipped(raw) as content:
+            return sum(len(body.content) for body in read_bodies(content, RunningDigest(())))
     except UNREADABLE as error:
         raise Invalid(str(error)) from error
 

@@ -14,7 +14,7 @@ from gateway.cli import main
 from gateway.cli.drill import command as drill_command
 from gateway.cli.drill.command import DrillSite
 from gateway.cli.drill.server import DrillServer, trial_config
-from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make
+from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make_calls
 from gateway.configuration.reader import load
 
 CONFIG = """
@@ -104,7 +104,7 @@ def test_a_power_cut_takes_what_was_not_flushed(tmp_path: Path) -> None:
                 file.flush()
                 if is_flushed:
                     os.fsync(file.fileno())
-        disk.cut()
+        disk.cut_power()
         disk.unmount()
         disk.remount()
         assert 100 == (disk.directory / "flushed").stat().st_size
@@ -125,10 +125,10 @@ def test_a_cut_finds_the_server_stopped(tmp_path: Path, monkeypatch: pytest.Monk
             pids.append(self.pid)
 
     class SeenDisk(CutDisk):
-        def cut(self) -> None:
+        def cut_power(self) -> None:
             threads = Path(f"/proc/{pids[-1]}/task").glob("*/stat")
             states.append({thread.read_text().rpartition(") ")[2][0] for thread in threads})
-            super().cut()
+            super().cut_power()
 
     for name, value in (("CUTS", 3), ("DrillServer", SeenServer), ("CutDisk", SeenDisk)):
         monkeypatch.setattr(drill_command, name, value)
@@ -155,7 +155,7 @@ def test_losses_and_repeats_are_counted(tmp_path: Path) -> None:
     site = DrillSite(
         config=None, scratch=tmp_path, server=server, receiver=receiver, traffic=Traffic(server), hold_s=0.0
     )
-    lost, once, again, twice = make(4).names
+    lost, once, again, twice = make_calls(4).names
     site.traffic.acknowledged.update((lost, once, again, twice))
     body = json.dumps({"records": [{"request_id": name} for name in (once, twice)]}).encode()
     other = json.dumps({"records": [{"request_id": name} for name in (again, twice)]}).encode()

@@ -310,7 +310,7 @@ async def test_the_courier_repeats_what_a_repeat_can_mend(
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    async with upload.session() as session:
+    async with upload.new_http_session() as session:
         answer = await upload.UploadClient(session, url, "key", notify=told.append, sleep=sleep).send(
             UploadBody(items=[b"{}"])
         )
@@ -348,7 +348,7 @@ async def test_the_courier_does_not_repeat_the_rest(
     """
     url, answers, seen = moody
     answers.append(web.Response(status=status, headers={"Location": url}))
-    async with upload.session() as session:
+    async with upload.new_http_session() as session:
         with pytest.raises(error):
             await upload.UploadClient(session, url, "key").send(UploadBody(items=[b"{}"]))
     assert 1 == len(seen)
@@ -363,7 +363,7 @@ async def test_an_address_at_which_nobody_listens_is_given_up_soon() -> None:
         slept.append(seconds)
 
     url = f"http://127.0.0.1:{free_port()}"
-    async with upload.session() as session:
+    async with upload.new_http_session() as session:
         client = upload.UploadClient(session, f"{url}/v1/traces", None, notify=told.append, sleep=sleep)
         with pytest.raises(upload.Undeliverable, match="check that Tollhouse is running there") as given_up:
             await client.send(UploadBody(items=[b"{}"]))
@@ -385,7 +385,7 @@ async def test_the_courier_gives_up_in_the_end(
     async def sleep(_: float) -> None:
         pass
 
-    async with upload.session() as session:
+    async with upload.new_http_session() as session:
         with pytest.raises(upload.Undeliverable, match="8 attempts"):
             await upload.UploadClient(session, url, None, sleep=sleep).send(UploadBody(items=[b"{}"]))
     assert upload.ATTEMPTS == len(seen)

@@ -338,7 +338,7 @@ async def test_a_background_task_that_dies_ends_the_process(
 
     monkeypatch.setattr(background, "_run_retention", die)
     server = ServerSettings(listen="127.0.0.1:0", grpc_listen="")
-    code = await serve.run(Config(data_dir=tmp_path / "data", server=server), embedded=True)
+    code = await serve.run_server(Config(data_dir=tmp_path / "data", server=server), embedded=True)
     assert 1 == code
     assert "tollhouse: the background task 'retention' ended; stopping" in capsys.readouterr().err
 

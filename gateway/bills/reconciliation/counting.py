@@ -154,7 +154,7 @@ class TokenPrices:
         """Return the name of the contract that decides the price of a sum, or ""."""
         return self._book.contract_that_prices(total)
 
-    def of_sum(self, total: TokenSum) -> Mapping[str, int]:
+    def unit_prices_of_sum(self, total: TokenSum) -> Mapping[str, int]:
         price_key = _Priced.of(total)
         known_values = self._known.get(price_key)
         if known_values is None:
@@ -165,7 +165,7 @@ class TokenPrices:
             }
         return known_values
 
-    def of_meters(self, total: TokenSum) -> Mapping[str, int] | None:
+    def meter_costs_of_sum(self, total: TokenSum) -> Mapping[str, int] | None:
         """
         Return the cost of a sum with meters, by kind of token or fee, with each unit at its own price. Return
         None if a price is unknown.
@@ -196,7 +196,7 @@ class TokenPrices:
     def listed(self, provider: str, model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
         """Return list prices on a day, for inputs in the context window that begins at `context` tokens."""
         span = day * NS, context, (day + DAY_S) * NS
-        return self.of_sum(_one(_Priced(provider, model or None, None, tier, *span), _NONE))
+        return self.unit_prices_of_sum(_one(_Priced(provider, model or None, None, tier, *span), _NONE))
 
 
 def _one(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
@@ -285,14 +285,14 @@ def values_by_kind(
     total: TokenSum, tokens: Mapping[str, int], prices: TokenPrices
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Return the values of a sum's tokens by meter, and of its fees by the names that bills use."""
-    price = prices.of_sum(total)
+    price = prices.unit_prices_of_sum(total)
     values = {meter: tokens[meter] * price[meter] for meter in METERS if meter in price}
     if OUTPUT in price and REASONING in price:
         thought = min(total.reasoning_tokens, tokens[OUTPUT])
         values[OUTPUT] += thought * (price[REASONING] - price[OUTPUT])
     if not total.meters:
         return values, {}
-    charged = prices.of_meters(total)
+    charged = prices.meter_costs_of_sum(total)
     if charged is None:
         return values, prices.fees(total)
     return (

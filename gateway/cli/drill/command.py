@@ -17,10 +17,10 @@ from pathlib import Path
 
 import click
 
-from gateway.cli import config_option, configured, fail
+from gateway.cli import config_option, fail, load_config_or_exit
 from gateway.cli.data_directory import need_data
 from gateway.cli.drill.server import MOST_HOLD_S, DrillFailed, DrillServer
-from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make
+from gateway.cli.drill.surroundings import CutDisk, DrillReceiver, NoPowerCut, Traffic, make_calls
 from gateway.cli.output import show_json, show_table
 from spool.disks import nearest_existing_path
 
@@ -91,7 +91,7 @@ class DrillSite:
             rounds=rounds,
             acknowledged=len(new_acknowledged),
             lost=len(self.receiver.missing(new_acknowledged - {self.receiver.poison})),
-            duplicates=len(self.receiver.doubled() & new_acknowledged),
+            duplicates=len(self.receiver.received_twice() & new_acknowledged),
             recovery_s=recovery_s,
             note=note,
         )
@@ -110,7 +110,7 @@ def drill(config: Path | None, as_json: bool) -> None:
     real destinations are never touched, and the directory is deleted at the end. Takes one to two minutes.
     Exit code 1 if a record was lost or counted twice.
     """
-    settings = configured(config)
+    settings = load_config_or_exit(config)
     if config is None:
         need_data(settings, config)
     beside = nearest_existing_path(settings.data_dir.absolute().parent)
@@ -130,7 +130,7 @@ def drill(config: Path | None, as_json: bool) -> None:
         hold_s=min(settings.spool.hold, MOST_HOLD_S),
     )
     try:
-        results = _run(site, shows_progress=not as_json)
+        results = _run_faults(site, shows_progress=not as_json)
     except (DrillFailed, TimeoutError) as error:
         fail(f"the drill failed: {error}")
     finally:
@@ -149,9 +149,9 @@ def drill(config: Path | None, as_json: bool) -> None:
     sys.exit(0 if passed else 1)
 
 
-def _run(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
+def _run_faults(site: DrillSite, *, shows_progress: bool) -> list[DrillResult]:
     site.server.start()
-    site.traffic.until_acknowledged(make(1))
+    site.traffic.send_until_acknowledged(make_calls(1))
     results = []
     for number, fault in enumerate(FAULTS, 1):
         if shows_progress:
@@ -171,7 +171,7 @@ def kills(site: DrillSite) -> DrillResult:
             site.server.kill()
         began = time.monotonic()
         site.server.start()
-        site.traffic.until_acknowledged(make(1))
+        site.traffic.send_until_acknowledged(make_calls(1))
         slowest = max(slowest, time.monotonic() - began)
     site.settle()
     return site.judge("kill -9", before, rounds=KILLS, recovery_s=slowest)
@@ -188,7 +188,7 @@ def power_cut(site: DrillSite) -> DrillResult:
     server = DrillServer(site.config, scratch=disk.directory, receiver=site.receiver.url)
     cut_site = replace(site, server=server, traffic=Traffic(server))
     try:
-        return _cut(cut_site, disk)
+        return _cut_power(cut_site, disk)
     except NoPowerCut as error:
         return DrillResult(fault="power cut", note=f"not tried: {error}")
     finally:
@@ -196,9 +196,9 @@ def power_cut(site: DrillSite) -> DrillResult:
         disk.unmount()
 
 
-def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
+def _cut_power(site: DrillSite, disk: CutDisk) -> DrillResult:
     site.server.start()
-    site.traffic.until_acknowledged(make(1))
+    site.traffic.send_until_acknowledged(make_calls(1))
     slowest = 0.0
     for _ in range(CUTS):
         with site.traffic.load():
@@ -206,13 +206,13 @@ def _cut(site: DrillSite, disk: CutDisk) -> DrillResult:
             # While a file system shuts down, a flush may report success for data that are already lost. A real cut
             # stops the server as well, so it acknowledges none of them.
             site.server.freeze()
-            disk.cut()
+            disk.cut_power()
             site.server.kill()
         disk.unmount()
         disk.remount()
         began = time.monotonic()
         site.server.start()
-        site.traffic.until_acknowledged(make(1))
+        site.traffic.send_until_acknowledged(make_calls(1))
         slowest = max(slowest, time.monotonic() - began)
     site.settle()
     note = "ext4 in an image file next to data_dir, shut down without a flush"
@@ -233,7 +233,7 @@ def full_disk(site: DrillSite) -> DrillResult:
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, (SMALL_FILE, unbounded[1]))
         time.sleep(FULL_S)
         resource.prlimit(site.server.pid, resource.RLIMIT_FSIZE, unbounded)
-        recovery_s = site.traffic.until_acknowledged(make(1))
+        recovery_s = site.traffic.send_until_acknowledged(make_calls(1))
         time.sleep(0.5)
     site.settle()
     waited = site.traffic.refused - refused
@@ -260,10 +260,10 @@ def outage(site: DrillSite) -> DrillResult:
 def poison(site: DrillSite) -> DrillResult:
     """Send one record that the destination always rejects, together with others."""
     before = set(site.traffic.acknowledged)
-    calls = make(50)
+    calls = make_calls(50)
     site.receiver.poison = calls.names[17]
     began = time.monotonic()
-    site.traffic.until_acknowledged(calls)
+    site.traffic.send_until_acknowledged(calls)
     site.settle()
     recovery_s = time.monotonic() - began
     note = (

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from exporters.settings import DestinationSettings, UpstreamSettings
-from gateway.cli import configured
+from gateway.cli import load_config_or_exit
 from gateway.cli.serve import run_app
 from gateway.configuration.sections import Config, DeviceSettings, LoggingSettings, ServerSettings
 from gateway.monitoring import logs
@@ -82,12 +82,12 @@ class DrillServer:
 
     def kill(self) -> None:
         """Send SIGKILL, as a crash or the kernel's out-of-memory killer would."""
-        self._end(signal.SIGKILL)
+        self._end_process(signal.SIGKILL)
 
     def stop(self) -> None:
-        self._end(signal.SIGTERM)
+        self._end_process(signal.SIGTERM)
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end_process(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -131,7 +131,7 @@ def trial_config(config: Config, *, scratch: Path, receiver: str, listen: str) -
     )
 
 
-async def _serve(config: Config) -> int:
+async def _serve_drill(config: Config) -> int:
     from gateway.service.app import App
 
     app = App(config, version="drill")
@@ -145,10 +145,10 @@ async def _serve(config: Config) -> int:
 def main() -> int:
     """Run the server with the arguments that `DrillServer.start` passes."""
     config, scratch, receiver, listen = sys.argv[1:]
-    settings = configured(Path(config) if config else None)
+    settings = load_config_or_exit(Path(config) if config else None)
     copy = trial_config(settings, scratch=Path(scratch), receiver=receiver, listen=listen)
     logs.configure(copy.log.level)
-    return asyncio.run(_serve(copy))
+    return asyncio.run(_serve_drill(copy))
 
 
 if __name__ == "__main__":

@@ -44,10 +44,10 @@ class Calls:
     body: bytes
 
 
-def make(count: int = CALLS_A_REQUEST) -> Calls:
+def make_calls(count: int = CALLS_A_REQUEST) -> Calls:
     names = tuple(f"chatcmpl-{secrets.token_hex(12)}" for _ in range(count))
     now = time.time_ns()
-    spans = [_span(name, now) for name in names]
+    spans = [_make_span(name, now) for name in names]
     return Calls(names, json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
 
 
@@ -87,7 +87,7 @@ class Traffic:
                 self.refused += 1
         return status == 200
 
-    def until_acknowledged(self, calls: Calls, timeout_s: float = 60.0) -> float:
+    def send_until_acknowledged(self, calls: Calls, timeout_s: float = 60.0) -> float:
         """
         Retry until the calls are acknowledged; return how many seconds that took. Raises
         TimeoutError after `timeout_s`.
@@ -108,7 +108,9 @@ class Traffic:
         Send continuously from several threads, beginning with requests that the previous load left unacknowledged.
         """
         stop = threading.Event()
-        threads = [threading.Thread(target=self._run, args=(stop,), daemon=True) for _ in range(SENDERS)]
+        threads = [
+            threading.Thread(target=self._send_calls, args=(stop,), daemon=True) for _ in range(SENDERS)
+        ]
         for thread in threads:
             thread.start()
         try:
@@ -121,14 +123,14 @@ class Traffic:
     def finish(self) -> None:
         """Retry the requests that were left unacknowledged, as a client does."""
         while self._waiting:
-            self.until_acknowledged(self._waiting.pop())
+            self.send_until_acknowledged(self._waiting.pop())
 
-    def _run(self, stop: threading.Event) -> None:
+    def _send_calls(self, stop: threading.Event) -> None:
         calls = None
         while not stop.is_set():
             if calls is None:
                 with self._lock:
-                    calls = self._waiting.pop() if self._waiting else make()
+                    calls = self._waiting.pop() if self._waiting else make_calls()
             try:
                 if self.send(calls):
                     calls = None
@@ -140,7 +142,7 @@ class Traffic:
                 self._waiting.append(calls)
 
 
-def _span(name: str, now: int) -> dict[str, object]:
+def _make_span(name: str, now: int) -> dict[str, object]:
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
@@ -209,7 +211,7 @@ class DrillReceiver:
                 self.taken.update(names)
         return 200
 
-    def doubled(self) -> set[str]:
+    def received_twice(self) -> set[str]:
         with self._lock:
             return {name for name, times in self.taken.items() if times > 1}
 
@@ -234,7 +236,7 @@ class CutDisk:
     """
     A file system whose power can be cut: ext4 in an image file next to the data directory. Mounting it needs root.
 
-    `cut` uses the ext4 shutdown call with which the kernel tests its file systems, and loses everything that
+    `cut_power` uses the ext4 shutdown call with which the kernel tests its file systems, and loses everything that
     was not flushed. `remount` replays the journal, as a boot does.
     """
 
@@ -249,13 +251,13 @@ class CutDisk:
         self.directory.mkdir()
         with self._image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
-        _run("mkfs.ext4", "-q", "-F", str(self._image))
+        _run_program("mkfs.ext4", "-q", "-F", str(self._image))
         self.remount()
 
     def remount(self) -> None:
-        _run("mount", "-o", "loop", str(self._image), str(self.directory))
+        _run_program("mount", "-o", "loop", str(self._image), str(self.directory))
 
-    def cut(self) -> None:
+    def cut_power(self) -> None:
         descriptor = os.open(self.directory, os.O_RDONLY)
         try:
             fcntl.ioctl(descriptor, _SHUTDOWN, _WITHOUT_FLUSH)
@@ -274,7 +276,7 @@ class CutDisk:
         raise NoPowerCut(f"{self.directory} cannot be unmounted")
 
 
-def _run(*words: str) -> None:
+def _run_program(*words: str) -> None:
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     if result.returncode:
         raise NoPowerCut(f"{words[0]} failed: {result.stderr.strip()[-200:]}")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.cli import config_option, configured, fail
-from gateway.cli.data_directory import installation
+from gateway.cli import config_option, fail, load_config_or_exit
+from gateway.cli.data_directory import load_installation
 from gateway.cli.lake import recounts
 from gateway.cli.lake.recounts import RouteBooks, run_or_fail
 from gateway.cli.output import JsonObject, show_fields, show_json
@@ -118,9 +118,9 @@ def verify(
     settings = _chosen_lake(config, name, of_any_type=True)
     route = _chosen_route(settings, topic)
     dates = DateRange(_date_text(since), _date_text(until))
-    client = None if alone or dates != ALL_DATES else _client(config)
-    books = None if client is None else RouteBooks.of(client, route)
-    fields, differences = _verified(
+    client = None if alone or dates != ALL_DATES else _operator_client_or_none(config)
+    books = None if client is None else RouteBooks.fetch_for_route(client, route)
+    fields, differences = _verify_lake(
         settings, route, level or "listing", dates, _date_text(expired), books, share
     )
     if as_json:
@@ -133,7 +133,7 @@ def verify(
         fail(f"{settings.name} differs; see docs/lake-verify.md, section Verify")
 
 
-def _verified(
+def _verify_lake(
     settings: DestinationSettings,
     route: str,
     level: str,
@@ -198,7 +198,9 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     file's new bytes differ from the original ones, a second manifest describes it. Exit code 1 if the log no
     longer has the records of a file.
     """
-    client = _operator(config, installation(config))  # the records are read through the operator API
+    client = _operator_client(
+        config, load_installation(config)
+    )  # the records are read through the operator API
     settings = _chosen_lake(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)
@@ -234,8 +236,8 @@ def adopt(
     """
     from gateway.cli.lake.filling import adopt_lake
 
-    settings = installation(config)
-    destination = _of_records(_chosen_lake(config, name))
+    settings = load_installation(config)
+    destination = _require_record_lake(_chosen_lake(config, name))
     topic = _chosen_topic(destination, topic)
     result = run_or_fail(adopt_lake(settings, destination, topic, leave=leave, dry_run=dry_run))
     if as_json:
@@ -267,7 +269,7 @@ def import_(
     """
     from gateway.cli.lake.filling import import_file
 
-    settings = _of_records(_chosen_lake(config, name))
+    settings = _require_record_lake(_chosen_lake(config, name))
     topic = _chosen_topic(settings, topic)
     results = [run_or_fail(import_file(settings, topic, source)) for source in sources]
     if as_json:
@@ -300,11 +302,11 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
     Needs a running server. Records that were committed before the command are included as soon as
     `spool.hold` has passed for each. Exit code 1 if they have not landed in time.
     """
-    client = _operator(config, installation(config))
+    client = _operator_client(config, load_installation(config))
     route = _chosen_route(_chosen_lake(config, name), topic)
     client.require_server()
     attempt = client.request("POST", f"/routes/{route}/try", body={})
-    state = _landed(client, route, attempt["next"], wait_s)
+    state = _wait_until_landed(client, route, attempt["next"], wait_s)
     if as_json:
         show_json({"landed": state is None, "route": state})
     elif state is None:
@@ -313,7 +315,7 @@ def land(config: Path | None, name: str | None, topic: str | None, wait_s: float
         fail(f"{route} has not landed all records yet: {state['reason'] or state['state']}")
 
 
-def _landed(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
+def _wait_until_landed(client: OperatorClient, route: str, below: int, wait_s: float) -> JsonObject | None:
     """
     Wait until all records below a number have landed. Return the route's state if the time runs out first.
     """
@@ -335,7 +337,7 @@ def _landed(client: OperatorClient, route: str, below: int, wait_s: float) -> Js
 def manifest_(config: Path | None, name: str | None, topic: str | None, month: str | None) -> None:
     """Print the manifests of a data lake as one JSON list."""
     settings = _chosen_lake(config, name)
-    show_json(run_or_fail(_manifests(settings, _chosen_route(settings, topic), month or "")))
+    show_json(run_or_fail(_read_manifest_files(settings, _chosen_route(settings, topic), month or "")))
 
 
 @lake.command()
@@ -355,12 +357,12 @@ def sql(config: Path | None, name: str | None, reader: str | None) -> None:
     """
     settings = _chosen_lake(config, name, of_any_type=True)
     try:
-        click.echo(_statements(settings, reader), nl=False)
+        click.echo(_create_statements(settings, reader), nl=False)
     except ValueError as error:
         fail(str(error), 2)
 
 
-def _statements(settings: DestinationSettings, reader: str | None) -> str:
+def _create_statements(settings: DestinationSettings, reader: str | None) -> str:
     """Return the SQL. Raises ValueError if the program cannot read this type of destination."""
     if settings.type in STREAMS:
         from exporters.clickhouse.table import create_statements
@@ -373,11 +375,11 @@ def _statements(settings: DestinationSettings, reader: str | None) -> str:
     return views_for(reader or READERS[0], settings)
 
 
-def _client(config: Path | None) -> OperatorClient | None:
+def _operator_client_or_none(config: Path | None) -> OperatorClient | None:
     """Return a client of the operator API, or None if this installation has no data."""
     from spool.settings import LOCK_FILE, SQLITE
 
-    settings = configured(config)
+    settings = load_config_or_exit(config)
     try:
         is_there = settings.storage.engine != SQLITE or (settings.data_dir / LOCK_FILE).exists()
     except OSError as error:
@@ -385,17 +387,17 @@ def _client(config: Path | None) -> OperatorClient | None:
     if not is_there:
         click.echo(f"not compared with the accounting: {settings.data_dir} has no Tollhouse data", err=True)
         return None
-    return _operator(config, settings)
+    return _operator_client(config, settings)
 
 
-def _operator(config: Path | None, settings: Config) -> OperatorClient:
+def _operator_client(config: Path | None, settings: Config) -> OperatorClient:
     from gateway.cli.operator.client import OperatorClient
     from gateway.configuration.local_operator import local_address
 
     return OperatorClient(settings, local_address(settings), has_file=config is not None)
 
 
-def _of_records(settings: DestinationSettings) -> DestinationSettings:
+def _require_record_lake(settings: DestinationSettings) -> DestinationSettings:
     from exporters.lake.destination import is_focus
 
     if is_focus(settings):
@@ -403,7 +405,7 @@ def _of_records(settings: DestinationSettings) -> DestinationSettings:
     return settings
 
 
-async def _manifests(settings: DestinationSettings, route: str, month: str) -> list[Any]:
+async def _read_manifest_files(settings: DestinationSettings, route: str, month: str) -> list[Any]:
     import msgspec
 
     from exporters.lake.tables import table_of
@@ -427,7 +429,7 @@ def _chosen_lake(config: Path | None, name: str | None, *, of_any_type: bool = F
     """
     from exporters.lake.destination import WITH_FILES
 
-    destinations = configured(config).destinations
+    destinations = load_config_or_exit(config).destinations
     lakes = [destination for destination in destinations if destination.type in WITH_FILES]
     if of_any_type and (name is not None or not lakes):
         lakes += [destination for destination in destinations if destination.type in STREAMS]

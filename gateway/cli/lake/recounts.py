@@ -41,7 +41,7 @@ class RouteBooks:
     below: int
 
     @classmethod
-    def of(cls, client: OperatorClient, route: str) -> RouteBooks:
+    def fetch_for_route(cls, client: OperatorClient, route: str) -> RouteBooks:
         terms = _accounting_terms(client, route)
         states = client.request("GET", "/routes", query=[("route", route)])["routes"]
         has_begun = states and terms.get("delivered", 0) + terms.get("damaged", 0)
@@ -55,7 +55,7 @@ class RouteBooks:
         states = self.client.request("GET", "/routes", query=[("route", self.route)])["routes"]
         return any(state["queued"] for state in states)
 
-    def of_ledger(self, first: str, last: str) -> Mapping[str, LakeDay] | None:
+    def ledger_totals_by_day(self, first: str, last: str) -> Mapping[str, LakeDay] | None:
         """Return the totals of each UTC day, or None if they may be incomplete."""
         from exporters.lake.tables import LakeDay
         from spool.ledger import money
@@ -83,7 +83,7 @@ def compare_with_ledger(found: VerifiedLake, books: RouteBooks, days: LakeDays) 
         return found, "nothing to compare"
     if found.left:
         return found, f"not compared: {found.left} records are only in the lake"
-    ledger = books.of_ledger(min(days.days), max(days.days))
+    ledger = books.ledger_totals_by_day(min(days.days), max(days.days))
     if ledger is None or books.waits() or books.now() != books.terms:
         return found, "not compared: records wait for the lake (tollhouse lake land), or arrived meanwhile"
     began_later = (found.first or 1) > 1
@@ -155,12 +155,12 @@ async def verify_files(
             scratch=scratch,
             dates=dates,
             table=table,
-            is_sampled=None if share is None else sampled(share),
+            is_sampled=None if share is None else fraction_sampler(share),
             days=days,
         )
 
 
-def sampled(share: float) -> Callable[[], bool]:
+def fraction_sampler(share: float) -> Callable[[], bool]:
     """
     Return a function that returns True for the fraction `share` of its calls, evenly spaced from a random start.
     """

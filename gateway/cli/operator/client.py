@@ -31,7 +31,7 @@ import click
 import orjson
 
 from gateway.cli import config_option, data_option, fail, fail_because
-from gateway.cli.data_directory import installation
+from gateway.cli.data_directory import load_installation
 from gateway.cli.output import JsonObject
 from gateway.configuration.local_operator import AS_ENV, REASON_ENV, local_address
 from gateway.configuration.sections import Config, ConfigError
@@ -83,14 +83,14 @@ class OperatorClient:
         """Send one request and return its response. Exits if the request is refused or gets no response."""
         status, payload = self.answer(method, path, body=body, query=query)
         if status >= 400:
-            refuse(status, payload)
+            exit_with_error(status, payload)
         return payload
 
     def answer(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
     ) -> tuple[int, JsonObject]:
         """Send one request; return its status and response. Exits only if there is no response."""
-        return self._answered(self.ask(method, path, body=body, query=query))
+        return self._run_call(self.ask(method, path, body=body, query=query))
 
     @contextmanager
     def staying_open(self) -> Iterator[OperatorClient]:
@@ -100,28 +100,28 @@ class OperatorClient:
         Opening reads the records of the last days, which takes longer than most requests.
         """
         with asyncio.Runner() as runner:
-            if runner.run(_running(self.config.data_dir)) is not None:
+            if runner.run(_find_server_socket(self.config.data_dir)) is not None:
                 yield self
                 return
             stack = AsyncExitStack()
-            reached = stack.enter_async_context(self._reached())
-            opened = OpenDirectory(_answered(reached, runner), runner)
+            reached = stack.enter_async_context(self._open_socket())
+            opened = OpenDirectory(_run_or_exit(reached, runner), runner)
             try:
                 yield replace(self, opened=opened)
             finally:
                 runner.run(stack.aclose())
 
-    def _answered(self, call: Coroutine[Any, Any, T]) -> T:
-        return _answered(call, None if self.opened is None else self.opened.runner)
+    def _run_call(self, call: Coroutine[Any, Any, T]) -> T:
+        return _run_or_exit(call, None if self.opened is None else self.opened.runner)
 
-    def _reached(self) -> AbstractAsyncContextManager[Path]:
+    def _open_socket(self) -> AbstractAsyncContextManager[Path]:
         if self.opened is not None:
             return nullcontext(self.opened.socket)
-        return _socket(self.config, names_routes=self.has_file)
+        return _find_or_open_socket(self.config, names_routes=self.has_file)
 
     def is_served(self) -> bool:
         """Return whether a server runs on the data directory. Never opens the storage."""
-        return asyncio.run(_running(self.config.data_dir)) is not None
+        return asyncio.run(_find_server_socket(self.config.data_dir)) is not None
 
     async def ask_running(self, path: str) -> JsonObject:
         """
@@ -129,7 +129,7 @@ class OperatorClient:
         """
         import aiohttp
 
-        if await _running(self.config.data_dir) is None:
+        if await _find_server_socket(self.config.data_dir) is None:
             return {}
         try:
             status, payload = await self.ask("GET", path)
@@ -142,7 +142,7 @@ class OperatorClient:
         Copy a response body to a file while it arrives, and return the headers. Exits if no response or
         an error arrives.
         """
-        return self._answered(self._copy(path, query, to))
+        return self._run_call(self._copy_response(path, query, to))
 
     async def ask(
         self, method: str, path: str, *, body: object = None, query: Sequence[tuple[str, str]] = ()
@@ -157,20 +157,22 @@ class OperatorClient:
             headers["Content-Type"] = "text/csv" if isinstance(body, bytes) else "application/json"
         # aiohttp sends a file object in pieces, and warns of large bytes
         data = None if body is None else BytesIO(body if isinstance(body, bytes) else orjson.dumps(body))
-        async with self._asked(method, path, query, headers, data) as response:
-            return response.status, _json_of(response.status, await response.read())
+        async with self._send_request(method, path, query, headers, data) as response:
+            return response.status, _parse_response(response.status, await response.read())
 
-    async def _copy(self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO) -> Mapping[str, str]:
-        async with self._asked("GET", path, query, self._headers, None) as response:
+    async def _copy_response(
+        self, path: str, query: Sequence[tuple[str, str]], to: BinaryIO
+    ) -> Mapping[str, str]:
+        async with self._send_request("GET", path, query, self._headers, None) as response:
             if response.status >= 400:
-                refuse(response.status, _json_of(response.status, await response.read()))
+                exit_with_error(response.status, _parse_response(response.status, await response.read()))
             async for piece in response.content.iter_any():
                 to.write(piece)
             to.flush()
             return dict(response.headers)
 
     @asynccontextmanager
-    async def _asked(
+    async def _send_request(
         self,
         method: str,
         path: str,
@@ -185,7 +187,7 @@ class OperatorClient:
         url = URL(f"http://tollhouse{OPERATOR_API}{path}{parameters}", encoded=True)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE_S, sock_read=ANSWER_S)
         async with (
-            self._reached() as socket,
+            self._open_socket() as socket,
             aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket)), timeout=timeout) as session,
             session.request(method, url, headers=headers, data=data) as response,
         ):
@@ -193,10 +195,10 @@ class OperatorClient:
 
     def require_server(self) -> None:
         """Exit unless a server runs on the data directory."""
-        asyncio.run(self._server())
+        asyncio.run(self._require_socket())
 
-    async def _server(self) -> Path:
-        socket = await _running(self.config.data_dir)
+    async def _require_socket(self) -> Path:
+        socket = await _find_server_socket(self.config.data_dir)
         if socket is None:
             fail(
                 f"no server uses {self.config.data_dir}; start one with `tollhouse serve`, or name "
@@ -215,7 +217,7 @@ class OperatorClient:
         import aiohttp
         from yarl import URL
 
-        socket = await self._server()
+        socket = await self._require_socket()
         url = URL(f"http://tollhouse{OPERATOR_API}{path}?{urlencode(query)}", encoded=True)
         timeout = aiohttp.ClientTimeout(sock_connect=PATIENCE_S, sock_read=SILENCE_S)
         async with (
@@ -223,7 +225,7 @@ class OperatorClient:
             session.get(url, headers=self._headers) as response,
         ):
             if response.status >= 400:
-                refuse(response.status, _json_of(response.status, await response.read()))
+                exit_with_error(response.status, _parse_response(response.status, await response.read()))
             yield OPENED, None
             name = ""
             async for line in response.content:
@@ -239,12 +241,12 @@ class OperatorClient:
         return {AS: quote(self.actor), **({REASON: quote(reason)} if reason else {})}
 
 
-def refuse(status: int, payload: JsonObject) -> NoReturn:
+def exit_with_error(status: int, payload: JsonObject) -> NoReturn:
     """Exit with the message of an error response."""
     fail(payload["error"]["message"], 2 if status in WRONG_USE else 1)
 
 
-def _json_of(status: int, body: bytes) -> JsonObject:
+def _parse_response(status: int, body: bytes) -> JsonObject:
     """Return a response. Raises SpoolError if it is no JSON, because another program may answer in its place."""
     try:
         payload: JsonObject = orjson.loads(body)
@@ -254,7 +256,7 @@ def _json_of(status: int, body: bytes) -> JsonObject:
     return payload
 
 
-def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
+def _run_or_exit(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
     """Run a call and return its result. If the call fails, print the error and exit."""
     import aiohttp
 
@@ -271,7 +273,7 @@ def _answered(call: Coroutine[Any, Any, T], runner: asyncio.Runner | None) -> T:
 
 
 @asynccontextmanager
-async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
+async def _find_or_open_socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
     Yield a socket with the operator API: the running server's, or one that this process opens.
 
@@ -279,7 +281,7 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
     """
     deadline = time.monotonic() + TURN_S
     while True:
-        running = await _running(config.data_dir)
+        running = await _find_server_socket(config.data_dir)
         if running is not None:
             yield running
             return
@@ -297,7 +299,7 @@ async def _socket(config: Config, *, names_routes: bool) -> AsyncIterator[Path]:
         await asyncio.sleep(RETRY_EVERY_S)
 
 
-async def _running(data_dir: Path) -> Path | None:
+async def _find_server_socket(data_dir: Path) -> Path | None:
     """
     Return the socket of the server on a data directory, or None if no server responds there.
 
@@ -339,13 +341,13 @@ def with_client(command: Callable[..., None]) -> Callable[..., None]:
     def prepared(
         *, data: Path | None, config: Path | None, asking: str | None, reason: str, **rest: object
     ) -> None:
-        settings = installation(config, data)
+        settings = load_installation(config, data)
         actor = asking or local_address(settings)
         command(OperatorClient(settings, actor, has_file=config is not None, reason=reason), **rest)
 
     return prepared
 
 
-def part(name: str) -> str:
+def quote_segment(name: str) -> str:
     """Quote a name as one segment of a path."""
     return quote(name, safe="")

@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import add_commands, command, confirmed, list_command
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.operator.config_job import apply
-from gateway.cli.output import Form, JsonObject, as_form, as_json, show_fields, show_json, show_list
+from gateway.cli.output import Form, JsonObject, add_form_options, as_json, show_fields, show_json, show_list
 from gateway.cli.parameters import Choice, Label
 from gateway.clusters.agent_config import values_of, version_of, without_value
 
@@ -63,12 +63,12 @@ list_command(
 
 add_commands(
     clusters,
-    command("show ID", "GET /clusters/{id}", "Show one cluster and the checks of its agent."),
-    command(
+    request_command("show ID", "GET /clusters/{id}", "Show one cluster and the checks of its agent."),
+    request_command(
         "delete ID",
         "DELETE /clusters/{id}",
         "Delete a cluster from the list. It appears again when it reports.",
-        confirmed("ID", "The cluster's id again, to confirm."),
+        confirm_option("ID", "The cluster's id again, to confirm."),
         shows="cluster {id} deleted",
     ),
 )
@@ -117,18 +117,18 @@ def edit(
         "display_name": display_name,
         "labels": {name: text or None for name, text in labels} or None,
         "enabled": enabled,
-        "config": _object(file) if file else None,
+        "config": _read_json_object(file) if file else None,
     }
     if config_version:
-        changes["config"] = _config_of_version(client, id, config_version)
+        changes["config"] = _fetch_config_version(client, id, config_version)
     body = {name: value for name, value in changes.items() if value is not None}
     if not body:
         fail("nothing to change: give an option such as --display-name or --label", 2)
-    payload = client.request("PATCH", f"/clusters/{part(id)}", body=body)
+    payload = client.request("PATCH", f"/clusters/{quote_segment(id)}", body=body)
     show_json(payload) if as_json else show_fields(payload["cluster"])
 
 
-def _object(file: Path) -> JsonObject:
+def _read_json_object(file: Path) -> JsonObject:
     try:
         parsed = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -156,9 +156,9 @@ def config(client: OperatorClient, id: str, form: str) -> None:
     Agents read the same configuration at /v1/container-metrics/config. With --format values, a comment names
     the settings for which the chart has no value.
     """
-    cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
+    cluster = client.request("GET", f"/clusters/{quote_segment(id)}")["cluster"]
     if form == VALUES:
-        click.echo(_values(cluster))
+        click.echo(_helm_values(cluster))
         return
     config_document = {"version": cluster["config_version"], "config": cluster["config"]}
     show_json(config_document if form == JSON else _config_map(cluster, config_document))
@@ -166,11 +166,11 @@ def config(client: OperatorClient, id: str, form: str) -> None:
 
 @clusters.command()
 @click.argument("id")
-@as_form
+@add_form_options
 @with_client
 def versions(client: OperatorClient, id: str, form: Form | None) -> None:
     """List the configurations set for a cluster, newest first, and who set them."""
-    rows = _versions(client, id)
+    rows = _fetch_config_versions(client, id)
     show_list(
         form,
         {"versions": rows},
@@ -180,12 +180,12 @@ def versions(client: OperatorClient, id: str, form: Form | None) -> None:
     )
 
 
-def _config_of_version(client: OperatorClient, id: str, version: str) -> JsonObject:
+def _fetch_config_version(client: OperatorClient, id: str, version: str) -> JsonObject:
     """Return an earlier configuration. Exits if the cluster never had this version."""
     if version == "none":
         return {}
     config_by_version: dict[str, JsonObject] = {
-        row["version"]: row["config"] for row in _versions(client, id)
+        row["version"]: row["config"] for row in _fetch_config_versions(client, id)
     }
     if version not in config_by_version:
         fail(
@@ -198,9 +198,9 @@ def _config_of_version(client: OperatorClient, id: str, version: str) -> JsonObj
     return config_by_version[version]
 
 
-def _versions(client: OperatorClient, id: str) -> list[JsonObject]:
+def _fetch_config_versions(client: OperatorClient, id: str) -> list[JsonObject]:
     """Return the configurations in the audit list, newest first."""
-    cluster = client.request("GET", f"/clusters/{part(id)}")["cluster"]
+    cluster = client.request("GET", f"/clusters/{quote_segment(id)}")["cluster"]
     query = {
         "action": "cluster.update",
         "target": f"{cluster['name']} ({cluster['id']})",
@@ -219,7 +219,7 @@ def _versions(client: OperatorClient, id: str) -> list[JsonObject]:
     ]
 
 
-def _values(cluster: JsonObject) -> str:
+def _helm_values(cluster: JsonObject) -> str:
     """Write Helm values as JSON, which is also YAML, with a comment that names the cluster."""
     lines = [f"# cluster {cluster['name']} ({cluster['id']}), version {cluster['config_version'] or 'none'}"]
     missing = without_value(cluster["config"])
@@ -302,11 +302,11 @@ list_command(
 )
 
 files.add_command(
-    command(
+    request_command(
         "discard ID",
         "POST /container-files/{id}/discard",
         "Discard a file that waits for your cost service, and delete its content.",
-        confirmed("REFERENCE", "The file's reference again, to confirm."),
+        confirm_option("REFERENCE", "The file's reference again, to confirm."),
         shows="{container_file[reference]} is discarded",
     )
 )

@@ -1,8 +1,8 @@
 """
 Commands of the operator API, declared as rows of a table.
 
-`command` sends one request and shows the response. `list_command` prints a page of a list. A command that
-does more is a function; if it prints a list, it uses `paged` and `show_page`.
+`request_command` sends one request and shows the response. `list_command` prints a page of a list. A command that
+does more is a function; if it prints a list, it uses `with_page_options` and `show_page`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,17 @@ from typing import Any
 
 import click
 
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.output import Form, JsonObject, as_form, as_json, show_fields, show_json, show_list, title
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.output import (
+    Form,
+    JsonObject,
+    add_form_options,
+    as_json,
+    column_title,
+    show_fields,
+    show_json,
+    show_list,
+)
 from spool.printable import replace_unprintable
 
 # click.argument(...) or click.option(...), applied to a command's function
@@ -25,19 +34,19 @@ Shown = Callable[[JsonObject], JsonObject]
 _WITH_BODY = ("POST", "PATCH")
 
 
-def show_found(payload: JsonObject) -> None:
+def show_only_resource(payload: JsonObject) -> None:
     """Print the fields of the only object in a response."""
     [resource] = payload.values()
     show_fields(resource)
 
 
-def command(
+def request_command(
     usage: str,
     call: str,
     help: str,
     *parameters: Parameter,
     sends: JsonObject | Callable[..., JsonObject] | None = None,
-    shows: str | Callable[[JsonObject], None] = show_found,
+    shows: str | Callable[[JsonObject], None] = show_only_resource,
 ) -> click.Command:
     """
     Make a command that sends one request and shows the response.
@@ -55,11 +64,11 @@ def command(
     @with_client
     def run(client: OperatorClient, as_json: bool, **given: Any) -> None:
         rest = {field: value for field, value in given.items() if f"{{{field}}}" not in path}
-        fields = sends(**rest) if callable(sends) else _stated(rest) if sends is None else sends
+        fields = sends(**rest) if callable(sends) else _without_omitted(rest) if sends is None else sends
         if method in _WITH_BODY:
-            payload = client.request(method, _filled(path, given), body=fields)
+            payload = client.request(method, _fill_path(path, given), body=fields)
         else:
-            payload = client.request(method, _filled(path, given), query=list(fields.items()))
+            payload = client.request(method, _fill_path(path, given), query=list(fields.items()))
         if as_json:
             show_json(payload)
         elif isinstance(shows, str):
@@ -67,7 +76,9 @@ def command(
         else:
             shows(payload)
 
-    return click.command(name, help=help)(_with_parameters(run, [*map(_argument, arguments), *parameters]))
+    return click.command(name, help=help)(
+        _add_parameters(run, [*map(_plain_argument, arguments), *parameters])
+    )
 
 
 def add_commands(group: click.Group, *commands: click.Command) -> None:
@@ -75,24 +86,24 @@ def add_commands(group: click.Group, *commands: click.Command) -> None:
         group.add_command(subcommand)
 
 
-def confirmed(metavar: str, help: str) -> Parameter:
+def confirm_option(metavar: str, help: str) -> Parameter:
     """Make the option --confirm, which repeats the name of an object before it is deleted."""
     return click.option("--confirm", required=True, metavar=metavar, help=help)
 
 
-def _stated(options: JsonObject) -> JsonObject:
+def _without_omitted(options: JsonObject) -> JsonObject:
     return {field: value for field, value in options.items() if value is not None and value != ()}
 
 
-def _filled(path: str, options: JsonObject) -> str:
-    return path.format(**{field: part(str(value)) for field, value in options.items()})
+def _fill_path(path: str, options: JsonObject) -> str:
+    return path.format(**{field: quote_segment(str(value)) for field, value in options.items()})
 
 
-def _argument(word: str) -> Parameter:
+def _plain_argument(word: str) -> Parameter:
     return click.argument(word.lower())
 
 
-def _with_parameters(run: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
+def _add_parameters(run: Callable[..., None], parameters: Sequence[Parameter]) -> Callable[..., None]:
     for parameter in reversed(parameters):
         run = parameter(run)
     return run
@@ -120,7 +131,7 @@ def list_command(
     help: str,
 ) -> None:
     """
-    Add a command that prints the list under /ROOT or `path`. `usage` is as in `command`.
+    Add a command that prints the list under /ROOT or `path`. `usage` is as in `request_command`.
 
     `filters` maps each filter to its help, and `types` gives the type of filters that are not plain text.
     Filters that need other settings are passed as `parameters`. `shown` turns a row of the response into a
@@ -129,12 +140,12 @@ def list_command(
     name, *arguments = usage.split()
     path = path or "/" + root.replace("_", "-")
 
-    @paged
+    @with_page_options
     @with_client
     def show(client: OperatorClient, page: PageRequest, **given: Any) -> None:
         query_filters = {field: values for field, values in given.items() if f"{{{field}}}" not in path}
         show_page(
-            client, page, root, columns, query_filters, path=_filled(path, given), shown=shown, money=money
+            client, page, root, columns, query_filters, path=_fill_path(path, given), shown=shown, money=money
         )
 
     options = [
@@ -147,15 +158,15 @@ def list_command(
         for field, text in filters.items()
     ]
     group.command(name, help=help)(
-        _with_parameters(show, [*map(_argument, arguments), *parameters, *options])
+        _add_parameters(show, [*map(_plain_argument, arguments), *parameters, *options])
     )
 
 
 def filter_help(field: str) -> str:
-    return f"Filter by {title(field)}; may repeat."
+    return f"Filter by {column_title(field)}; may repeat."
 
 
-def paged(command: Callable[..., None]) -> Callable[..., None]:
+def with_page_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of every list to a command, and pass it a `page` made from them."""
 
     @click.option("--limit", type=int, help="Items per page, 1 to 1000; default: 50.")
@@ -164,7 +175,7 @@ def paged(command: Callable[..., None]) -> Callable[..., None]:
     )
     @click.option("--sort-key", help="Field to sort by.")
     @click.option("--sort-order", help="Sort order: asc or desc.")
-    @as_form
+    @add_form_options
     @functools.wraps(command)
     def with_page(*args: object, form: Form | None, **rest: Any) -> None:
         page_options = {name: rest.pop(name) for name in ("limit", "cursor", "sort_key", "sort_order")}

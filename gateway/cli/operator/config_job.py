@@ -52,7 +52,7 @@ class JsonServer:
             headers["Content-Type"] = content_type
         sent = None if body is None else json.dumps(body).encode()
         parts = urlsplit(self.url)
-        connection = self._connection(parts.hostname or "", parts.port)
+        connection = self._connect(parts.hostname or "", parts.port)
         try:
             connection.request(method, parts.path.rstrip("/") + path, body=sent, headers=headers)
             response = connection.getresponse()
@@ -62,10 +62,10 @@ class JsonServer:
         finally:
             connection.close()
         if response.status >= 300:
-            raise JobProblem(f"{self.name} answered {response.status} to {method}: {_words(text)}")
-        return _object(text, self.name)
+            raise JobProblem(f"{self.name} answered {response.status} to {method}: {_error_message(text)}")
+        return _parse_json_object(text, self.name)
 
-    def _connection(self, host: str, port: int | None) -> http.client.HTTPConnection:
+    def _connect(self, host: str, port: int | None) -> http.client.HTTPConnection:
         if self.url.startswith("https:"):
             return http.client.HTTPSConnection(host, port, timeout=ANSWER_S, context=self.context)
         return http.client.HTTPConnection(host, port, timeout=ANSWER_S)
@@ -101,10 +101,10 @@ class Kubernetes:
         started = None
         if self._workload is not None:
             template = self._server.ask("GET", self._workload)["spec"]["template"]
-            started = _version(template.get("metadata") or {})
+            started = _config_version(template.get("metadata") or {})
         return FoundConfig(
             text=(stored_map.get("data") or {}).get(CONFIG, ""),
-            written=_version(stored_map["metadata"]),
+            written=_config_version(stored_map["metadata"]),
             started=started,
             has_workload=self._workload is not None,
         )
@@ -186,9 +186,12 @@ def apply(
         fail(f"--workload must be KIND/NAME, where KIND is one of {', '.join(KINDS)}", 2)
     cluster_query = {"cluster_name": cluster, "cloud_account_id": account, "region": region}
     try:
-        source = JsonServer(name="the gateway", url=gateway, authorization=_read(Path(key_file)))
+        source = JsonServer(name="the gateway", url=gateway, authorization=_read_text(Path(key_file)))
         target = Kubernetes(
-            _api(api, service_account), _read(service_account / "namespace"), config_map, workload
+            _kubernetes_server(api, service_account),
+            _read_text(service_account / "namespace"),
+            config_map,
+            workload,
         )
         outcome, version = run_round(Gateway(source, cluster_query), target, restores=restore)
     except JobProblem as problem:
@@ -200,25 +203,25 @@ def apply(
         click.echo(f"{'unchanged' if outcome == SAME else 'applied'}: {shown}")
 
 
-def _api(url: str, account: Path) -> JsonServer:
+def _kubernetes_server(url: str, account: Path) -> JsonServer:
     authority = account / "ca.crt"
     context = ssl.create_default_context(cafile=authority) if authority.exists() else None
-    token = _read(account / "token")
+    token = _read_text(account / "token")
     return JsonServer(name="the API server", url=url, authorization=f"Bearer {token}", context=context)
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return file.read_text("utf-8").strip()
     except (OSError, ValueError) as error:
         raise JobProblem(f"{file}: {error}") from error
 
 
-def _version(metadata: JsonObject) -> str | None:
+def _config_version(metadata: JsonObject) -> str | None:
     return (metadata.get("annotations") or {}).get(VERSION) or None
 
 
-def _object(text: bytes, name: str) -> JsonObject:
+def _parse_json_object(text: bytes, name: str) -> JsonObject:
     try:
         parsed = json.loads(text)
     except ValueError as error:
@@ -228,7 +231,7 @@ def _object(text: bytes, name: str) -> JsonObject:
     return parsed
 
 
-def _words(text: bytes) -> str:
+def _error_message(text: bytes) -> str:
     """Return the message of an error response. Both servers use the field `message`."""
     try:
         parsed = json.loads(text)

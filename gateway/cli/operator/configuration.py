@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import PageRequest, paged, show_page
+from gateway.cli.operator.commands import PageRequest, show_page, with_page_options
 from gateway.cli.output import as_json, show_json
 from gateway.configuration.in_effect import SOURCES
 
@@ -16,7 +16,7 @@ COLUMNS = ("name", "value", "source")
 @click.option("--section", multiple=True, help="Filter by section, such as server or spool; may repeat.")
 @click.option("--name", multiple=True, help="Filter by setting, such as spool.hold; may repeat.")
 @click.option("--source", multiple=True, help=f"Filter by source: {', '.join(SOURCES)}; may repeat.")
-@paged
+@with_page_options
 @with_client
 def configuration(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """

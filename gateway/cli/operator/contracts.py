@@ -11,11 +11,11 @@ from gateway.bills.contracts.declared import NewContract, Term
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import body_of, resource_commands
+from gateway.cli.operator.resources import request_body, resource_commands
 from gateway.cli.output import (
     Form,
     JsonObject,
-    as_form,
+    add_form_options,
     show_list,
 )
 from spool.ledger.money import unconverted_words
@@ -58,23 +58,23 @@ list_command(
 )
 
 
-def _shown(contract: JsonObject) -> JsonObject:
-    return {**contract, "terms": "; ".join(map(_words, contract["terms"]))}
+def _contract_row(contract: JsonObject) -> JsonObject:
+    return {**contract, "terms": "; ".join(map(_format_term, contract["terms"]))}
 
 
-def _words(term: JsonObject) -> str:
+def _format_term(term: JsonObject) -> str:
     """Return a term in the notation of the option."""
     stated = {name: value for name, value in term.items() if value and name != "kind"}
     words = (f"{name}={','.join(value) if name in _LISTS else value}" for name, value in stated.items())
     return " ".join((term["kind"], *words))
 
 
-def _fields(*, term: Sequence[str], **given: Any) -> JsonObject:
-    body = body_of(NewContract, given)
-    return {**body, "terms": [_term(text) for text in term]} if term else body
+def _contract_body(*, term: Sequence[str], **given: Any) -> JsonObject:
+    body = request_body(NewContract, given)
+    return {**body, "terms": [_parse_term(text) for text in term]} if term else body
 
 
-def _term(text: str) -> JsonObject:
+def _parse_term(text: str) -> JsonObject:
     """Return the term that an option describes. Raises SystemExit for a word that is no field."""
     kind, *words = text.split() or [""]
     fields: JsonObject = {"kind": kind}
@@ -101,9 +101,9 @@ resource_commands(
         "edit": "Change a contract. Given options replace the current values; --term replaces all terms.",
         "delete": "Delete a contract. New calls are estimated at the price list.",
     },
-    shown=_shown,
+    shown=_contract_row,
     options=_OPTIONS,
-    body=_fields,
+    body=_contract_body,
 )
 
 
@@ -113,7 +113,7 @@ resource_commands(
 )
 @click.option("--by-team", is_flag=True, help="Show the amounts of all terms, one line per team.")
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
-@as_form
+@add_form_options
 @with_client
 def costs(
     client: OperatorClient, month: str | None, by_team: bool, currency: str | None, form: Form | None

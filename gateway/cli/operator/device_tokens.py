@@ -11,7 +11,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_json
 from gateway.cli.parameters import Label, Seconds
 from spool.printable import csv_lines
@@ -68,7 +68,7 @@ def create(
     if machines is None:
         made = client.request("POST", "/fleet/tokens", body={**body, "uses": uses or 1})["tokens"]
     else:
-        for serials in _parts(_serials(machines)):
+        for serials in _split_serials(_read_serials(machines)):
             made += client.request("POST", "/fleet/tokens", body={**body, "serials": serials})["tokens"]
     if as_json:
         show_json({"tokens": made})
@@ -79,12 +79,12 @@ def create(
         click.echo(csv_lines(lines), nl=False)
 
 
-def _parts(serials: Sequence[str]) -> Iterator[Sequence[str]]:
+def _split_serials(serials: Sequence[str]) -> Iterator[Sequence[str]]:
     for first in range(0, len(serials), SERIALS_PER_REQUEST):
         yield serials[first : first + SERIALS_PER_REQUEST]
 
 
-def _serials(path: Path) -> Sequence[str]:
+def _read_serials(path: Path) -> Sequence[str]:
     """Return the serial numbers of a CSV file, each once."""
     try:
         text = path.read_text("utf-8-sig")
@@ -123,18 +123,18 @@ list_command(
 )
 
 
-def _show_revoked(payload: JsonObject) -> None:
+def _show_revocation(payload: JsonObject) -> None:
     revoked = payload["revoked"]
     click.echo(f"{revoked['tokens']} tokens and {revoked['devices']} devices revoked")
 
 
 add_commands(
     tokens,
-    command(
+    request_command(
         "revoke ID",
         "POST /fleet/tokens/{id}/revoke",
         "Revoke a token by its id, or all tokens with a name. Devices that it enrolled remain.",
         click.option("--devices", is_flag=True, help="Also revoke the devices that it enrolled."),
-        shows=_show_revoked,
+        shows=_show_revocation,
     ),
 )

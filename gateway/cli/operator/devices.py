@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.commands import add_commands, command, confirmed, list_command
+from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.operator.device_tokens import tokens
 from gateway.cli.output import JsonObject
 
@@ -55,7 +55,7 @@ list_command(
 )
 
 
-def _labels(labels: tuple[str, ...]) -> JsonObject:
+def _parse_labels(labels: tuple[str, ...]) -> JsonObject:
     labels_by_name: dict[str, str | None] = {}
     for label in labels:
         name, equals, text = label.partition("=")
@@ -68,37 +68,37 @@ def _labels(labels: tuple[str, ...]) -> JsonObject:
 add_commands(
     devices,
     tokens,
-    command("show ID", "GET /devices/{id}", "Show one device."),
-    command(
+    request_command("show ID", "GET /devices/{id}", "Show one device."),
+    request_command(
         "admit ID",
         "POST /devices",
         "Enrol a device before it reports, even if devices.policy would refuse it.",
     ),
-    command(
+    request_command(
         "delete ID",
         "DELETE /devices/{id}",
         "Delete a device and its key. Its records stay, and it may enrol again.",
-        confirmed("ID", "The device's id again, to confirm."),
+        confirm_option("ID", "The device's id again, to confirm."),
         shows="device {id} deleted",
     ),
-    command(
+    request_command(
         "approve ID",
         "POST /devices/{id}/approve",
         "Enrol a device that is pending or revoked, or accept one that is copied.",
         click.option("--key", metavar="NAME", help="Key that reports for an OpAMP agent from now on."),
     ),
-    command(
+    request_command(
         "revoke ID",
         "POST /devices/{id}/revoke",
         "Refuse a device and its key from now on. Its records stay.",
     ),
-    command(
+    request_command(
         "reset ID",
         "POST /devices/{id}/reset",
         "Reset a device, so that another machine can enrol under its id. Deletes the fingerprint and "
         "the key.",
     ),
-    command(
+    request_command(
         "edit ID",
         "PATCH /devices/{id}",
         "Change the labels of a device.",
@@ -110,6 +110,6 @@ add_commands(
             metavar="NAME=VALUE",
             help="Label such as team=search; NAME= removes a label. May repeat.",
         ),
-        sends=_labels,
+        sends=_parse_labels,
     ),
 )

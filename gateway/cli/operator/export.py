@@ -16,7 +16,7 @@ from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.files import write_files
-from gateway.cli.operator.money.report import warn_of_lacking
+from gateway.cli.operator.money.report import warn_about_incomplete_totals
 from gateway.core.mounts import WARNINGS, WHOLE_SINCE
 from spool.ledger.money import unconverted_words
 from spool.printable import replace_unprintable
@@ -118,8 +118,8 @@ def focus(
     with TemporaryFile() as whole:  # so that no part of a file is written if an error occurs
         headers = client.copy("/focus", query, to=whole)
         whole.seek(0)
-        _write(output, whole)
-    warn_of_lacking(headers.get(WHOLE_SINCE))
+        _write_output(output, whole)
+    warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
     for warning in orjson.loads(headers.get(WARNINGS, "[]")):
         click.echo(replace_unprintable(warning), err=True)
 
@@ -165,10 +165,10 @@ def seat_fees(client: OperatorClient, month: str, output: Path | None, operation
         fail(f"no seat has a fee in {month}")
     if len(drop) > MAX_BYTES:
         fail(f"the file has {len(drop)} bytes, but a connection accepts at most {MAX_BYTES} at once")
-    _write(output, BytesIO(drop))
+    _write_output(output, BytesIO(drop))
 
 
-def _write(output: Path | None, content: IO[bytes]) -> None:
+def _write_output(output: Path | None, content: IO[bytes]) -> None:
     try:
         if output is None:
             copyfileobj(content, sys.stdout.buffer)

@@ -56,13 +56,15 @@ def plan(client: OperatorClient, directory: Path, as_json: bool, adopt: bool, se
     Nothing is changed. Exits with 0 if they are equal, with 2 if they differ, and with 1 in any other case, also
     after wrong use.
     """
-    files = _files(directory, "plan")
-    result = _asked(client, files, adopt=adopt, secrets=_secrets(files, secrets or directory), dry_run=True)
+    files = _read_files(directory, "plan")
+    result = _request_apply(
+        client, files, adopt=adopt, secrets=_read_file_secrets(files, secrets or directory), dry_run=True
+    )
     if as_json:
         show_json(result)
     outcome = result["apply"]
     if not as_json:
-        _print(outcome)
+        _print_outcome(outcome)
     if outcome["problems"] or outcome["conflicts"]:
         sys.exit(1)
     if any(each["action"] != "note" for each in outcome["differences"]):
@@ -96,11 +98,14 @@ def apply(
         click.echo(f"released {release}")
         return
     assert directory is not None
-    files = _files(directory, "apply")
-    given = _secrets(files, secrets or directory)
+    files = _read_files(directory, "apply")
+    given = _read_file_secrets(files, secrets or directory)
     with client.staying_open() as opened:
-        planned = _asked(opened, files, adopt=adopt, secrets=given, dry_run=True)["apply"]
-        problems = [*(_text(problem) for problem in planned["problems"]), *_texts(planned["conflicts"])]
+        planned = _request_apply(opened, files, adopt=adopt, secrets=given, dry_run=True)["apply"]
+        problems = [
+            *(_format_problem(problem) for problem in planned["problems"]),
+            *_difference_texts(planned["conflicts"]),
+        ]
         if problems:
             fail("\n".join(problems), NOT_VALID)
         if planned["new_secrets"] and secrets is None:
@@ -109,7 +114,9 @@ def apply(
                 2,
             )
         made = {path: _new_secret(secrets or directory, path) for path in planned["new_secrets"]}
-        _print(_asked(opened, files, adopt=adopt, secrets={**given, **made}, dry_run=False)["apply"])
+        _print_outcome(
+            _request_apply(opened, files, adopt=adopt, secrets={**given, **made}, dry_run=False)["apply"]
+        )
 
 
 def read_directory(directory: Path) -> Mapping[str, str]:
@@ -145,7 +152,7 @@ def _secret_files(files: Mapping[str, str]) -> Iterator[str]:
                 yield path
 
 
-def _files(directory: Path, command: str) -> Mapping[str, str]:
+def _read_files(directory: Path, command: str) -> Mapping[str, str]:
     if not directory.is_dir():
         plural = f"{command}s" if f"{command}s" in COMMANDS else ""
         hint = f"; did you mean `tollhouse {plural} {directory}`?" if plural else ""
@@ -156,14 +163,14 @@ def _files(directory: Path, command: str) -> Mapping[str, str]:
         fail(f"{directory}: {error}", NOT_VALID)
 
 
-def _secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
+def _read_file_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
     try:
         return read_secrets(files, directory)
     except (OSError, ValueError) as error:
         fail(f"a file with a secret cannot be read: {error}")
 
 
-def _asked(
+def _request_apply(
     client: OperatorClient,
     files: Mapping[str, str],
     *,
@@ -208,20 +215,20 @@ def _flush_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def _print(outcome: JsonObject) -> None:
-    for text in (*_texts(outcome["differences"]), *_texts(outcome["conflicts"])):
+def _print_outcome(outcome: JsonObject) -> None:
+    for text in (*_difference_texts(outcome["differences"]), *_difference_texts(outcome["conflicts"])):
         click.echo(text)
     for problem in outcome["problems"]:
-        click.echo(f"tollhouse: {_text(problem)}", err=True)
+        click.echo(f"tollhouse: {_format_problem(problem)}", err=True)
     if not (outcome["differences"] or outcome["conflicts"] or outcome["problems"]):
         click.echo("the settings are equal to the files")
 
 
-def _texts(differences: list[JsonObject]) -> list[str]:
+def _difference_texts(differences: list[JsonObject]) -> list[str]:
     return [str(each["text"]) for each in differences]
 
 
-def _text(problem: JsonObject) -> str:
+def _format_problem(problem: JsonObject) -> str:
     return f"{problem['file']}:{problem['line']}:{problem['column']}: {problem['message']}"
 
 

@@ -11,14 +11,14 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import (
     add_commands,
-    command,
     filter_help,
     list_command,
+    request_command,
 )
 from gateway.cli.output import (
     Form,
     JsonObject,
-    as_form,
+    add_form_options,
     as_json,
     show_fields,
     show_json,
@@ -57,12 +57,12 @@ def fleet() -> None:
     """Show which machines and assistants report, and why others do not."""
 
 
-def _with_why(row: JsonObject) -> JsonObject:
-    why = ", ".join(filter(None, (_cause(each) for each in row["causes"])))
+def _add_causes(row: JsonObject) -> JsonObject:
+    why = ", ".join(filter(None, (_format_cause(each) for each in row["causes"])))
     return {**row, "why": why}
 
 
-def _cause(cause: JsonObject) -> str:
+def _format_cause(cause: JsonObject) -> str:
     return f"{cause['state']} ({cause['cause']})" if cause["cause"] else str(cause["state"])
 
 
@@ -73,7 +73,7 @@ list_command(
     path="/fleet/devices",
     columns=COLUMNS,
     filters={"state": f"Filter by state: {_STATES}; may repeat.", **_FILTERS},
-    shown=_with_why,
+    shown=_add_causes,
     help="List the machines of the fleet with the causes why they do not report.",
 )
 
@@ -81,7 +81,7 @@ list_command(
 @fleet.command()
 @click.option("--team", multiple=True, help=filter_help("team"))
 @click.option("--system", multiple=True, help=_FILTERS["system"])
-@as_form
+@add_form_options
 @with_client
 def missing(client: OperatorClient, form: Form | None, **filters: Sequence[str]) -> None:
     """List all machines of the inventory that never reported."""
@@ -115,7 +115,7 @@ def coverage(client: OperatorClient, as_json: bool) -> None:
             if inventory is None
             else f"{inventory['source']}, imported {inventory['imported']}",
             "machines": payload["machines"],
-            "covered": f"{payload['covered']} ({_percent(payload)})",
+            "covered": f"{payload['covered']} ({_covered_percent(payload)})",
             **payload["states"],
             "away": payload["away"],
             "offline": payload["offline"],
@@ -128,17 +128,17 @@ def coverage(client: OperatorClient, as_json: bool) -> None:
         if len(parts) > 1:
             click.echo()
             show_table(
-                [{**row, "covered": f"{row['covered']} ({_percent(row)})"} for row in parts],
+                [{**row, "covered": f"{row['covered']} ({_covered_percent(row)})"} for row in parts],
                 (name, "machines", "covered"),
             )
 
 
-def _percent(part: JsonObject) -> str:
+def _covered_percent(part: JsonObject) -> str:
     return "-" if part["covered_percent"] is None else f"{part['covered_percent']} %"
 
 
 @fleet.command()
-@as_form
+@add_form_options
 @with_client
 def causes(client: OperatorClient, form: Form | None) -> None:
     """Show why machines do not report: by cause, the machines and their assistants."""
@@ -187,16 +187,16 @@ def import_(client: OperatorClient, file: BinaryIO, as_json: bool, **options: An
 
 add_commands(
     inventory,
-    command(
+    request_command(
         "show",
         "GET /fleet/inventory",
         "Show from where and when the inventory was imported.",
-        shows=lambda payload: _show(payload),
+        shows=lambda payload: _show_inventory(payload),
     ),
 )
 
 
-def _show(payload: JsonObject) -> None:
+def _show_inventory(payload: JsonObject) -> None:
     if payload["inventory"] is None:
         click.echo("no inventory is imported: tollhouse fleet inventory import --help")
     else:

@@ -8,7 +8,7 @@ from decimal import Decimal
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_json
 from spool.printable import replace_unprintable
 from spool.registry.insights import EFFORTS, STATUSES
@@ -38,12 +38,12 @@ list_command(
 )
 
 
-def _show(payload: JsonObject) -> None:
+def _show_insight(payload: JsonObject) -> None:
     insight = payload["insight"]
     click.echo(replace_unprintable(insight["title"]))
     click.echo(
         f"{insight['status']}, effort {insight['effort']}, impact ${Decimal(insight['cost_impact']):,}, "
-        f"since {_time(insight['created'])}\n"
+        f"since {_format_time(insight['created'])}\n"
     )
     if insight["gone"]:
         click.echo("Tollhouse no longer finds this, because the cause is gone.\n")
@@ -51,14 +51,14 @@ def _show(payload: JsonObject) -> None:
     for comment in payload["comments"]:
         author = replace_unprintable(comment["author"])
         text = replace_unprintable(comment["message"])
-        click.echo(f"\n{comment['id']} {_time(comment['created'])} {author}: {text}")
+        click.echo(f"\n{comment['id']} {_format_time(comment['created'])} {author}: {text}")
 
 
-def _time(seconds: str) -> str:
+def _format_time(seconds: str) -> str:
     return datetime.fromtimestamp(float(seconds), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _status(**given: str | None) -> JsonObject:
+def _status_body(**given: str | None) -> JsonObject:
     stated = {name: value for name, value in given.items() if value is not None}
     if not stated:
         raise click.UsageError("nothing to change: give --status or --effort")
@@ -88,13 +88,14 @@ def check(client: OperatorClient, as_json: bool) -> None:
 
 add_commands(
     insights,
-    command("show ID", "GET /insights/{id}", "Show one insight: the evidence, the suggested action, and the comments.",
-            shows=_show),
-    command("edit ID", "PATCH /insights/{id}",
+    request_command("show ID", "GET /insights/{id}",
+            "Show one insight: the evidence, the suggested action, and the comments.",
+            shows=_show_insight),
+    request_command("edit ID", "PATCH /insights/{id}",
             "Change the status or the effort of an insight. An addressed insight that recurs becomes new again.",
             click.option("--status", type=click.Choice(STATUSES), help="New status."),
             click.option("--effort", type=click.Choice(EFFORTS), help="Effort of the suggested action."),
-            sends=_status, shows="{id} is {insight[status]}, effort {insight[effort]}"),
+            sends=_status_body, shows="{id} is {insight[status]}, effort {insight[effort]}"),
 )  # fmt: skip
 
 
@@ -105,9 +106,9 @@ def comments() -> None:
 
 add_commands(
     comments,
-    command("create ID MESSAGE", "POST /insights/{id}/comments", "Comment on an insight.",
+    request_command("create ID MESSAGE", "POST /insights/{id}/comments", "Comment on an insight.",
             shows="comment {comment[id]}"),
-    command("delete ID NUMBER", "DELETE /insights/{id}/comments/{number}",
+    request_command("delete ID NUMBER", "DELETE /insights/{id}/comments/{number}",
             "Delete a comment. `tollhouse insights show ID` shows the comments' numbers.",
             shows="comment {number} deleted"),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.commands import add_commands, command, confirmed, list_command
+from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 from gateway.cli.output import JsonObject, show_fields
 from gateway.cli.parameters import Label, Seconds
 from spool.registry.scopes import USE_CASES
@@ -131,11 +131,11 @@ def _new_key(
         "description": description,
         "labels": dict(labels),
     }
-    expiry = _expiry(expires_at, expires_in)
+    expiry = _expiry_time(expires_at, expires_in)
     return body if expiry is None else {**body, "expires_at": expiry}
 
 
-def _changes(
+def _key_changes(
     *,
     new_name: str | None,
     description: str | None,
@@ -149,7 +149,7 @@ def _changes(
 ) -> JsonObject:
     if labels and no_labels:
         fail("use either --label or --no-labels, not both", 2)
-    expiry = _expiry(expires_at, expires_in)
+    expiry = _expiry_time(expires_at, expires_in)
     if expiry is not None and no_expiry:
         fail("use either --no-expiry, or --expires-at or --expires-in, not both", 2)
     changes = {
@@ -172,7 +172,7 @@ def _changes(
     return body
 
 
-def _expiry(at: str | None, in_s: float | None) -> str | None:
+def _expiry_time(at: str | None, in_s: float | None) -> str | None:
     if at is not None and in_s is not None:
         fail("use either --expires-at or --expires-in, not both", 2)
     return at if in_s is None else (datetime.now(UTC) + timedelta(seconds=in_s)).isoformat()
@@ -182,7 +182,7 @@ def _show_details(key: JsonObject) -> None:
     show_fields({name: key[name] for name in DETAILS if name in key})
 
 
-def _show(payload: JsonObject) -> None:
+def _show_key(payload: JsonObject) -> None:
     _show_details(payload["key"])
     if payload["previous_secret_until"]:
         click.echo(
@@ -190,7 +190,7 @@ def _show(payload: JsonObject) -> None:
         )
 
 
-def _show_changed(payload: JsonObject) -> None:
+def _show_changed_key(payload: JsonObject) -> None:
     _show_details(payload["key"])
     _name_empty_scopes(payload)
 
@@ -201,7 +201,7 @@ def _show_secret(payload: JsonObject) -> None:
     _name_empty_scopes(payload)
 
 
-def _show_rotated(payload: JsonObject) -> None:
+def _show_new_secret(payload: JsonObject) -> None:
     _show_secret(payload)
     if payload["previous_secret_until"]:
         click.echo(f"the old secret is valid until {payload['previous_secret_until']}")
@@ -214,12 +214,12 @@ def _name_empty_scopes(payload: JsonObject) -> None:
 
 add_commands(
     keys,
-    command("create", "POST /keys", "Create a key and print its secret. The secret is shown only once.",
+    request_command("create", "POST /keys", "Create a key and print its secret. The secret is shown only once.",
             click.option("--name", required=True, help="At least 3 characters, unique."), scope, use_case,
             click.option("--description", default="", help="Purpose of the key."), label, expires_at, expires_in,
             sends=_new_key, shows=_show_secret),
-    command("show NAME", "GET /keys/{name}", "Show one key.", shows=_show),
-    command("edit NAME", "PATCH /keys/{name}",
+    request_command("show NAME", "GET /keys/{name}", "Show one key.", shows=_show_key),
+    request_command("edit NAME", "PATCH /keys/{name}",
             "Change a key. New scopes, use cases or labels replace all the old ones.",
             click.option("--name", "new_name", help="New name."),
             click.option("--description", help="New purpose of the key."),
@@ -227,19 +227,20 @@ add_commands(
             expires_at, expires_in,
             click.option("--no-expiry", is_flag=True, help=("Remove the expiry, so that the key is valid "
                          "until it is disabled or deleted.")),
-            sends=_changes, shows=_show_changed),
-    command("enable NAME", "POST /keys/{name}/enable", "Enable a disabled key.", shows=_show_changed),
-    command("disable NAME", "POST /keys/{name}/disable",
-            "Disable a key at once, until it is enabled again.", shows=_show_changed),
-    command("rotate NAME", "POST /keys/{name}/rotate",
+            sends=_key_changes, shows=_show_changed_key),
+    request_command("enable NAME", "POST /keys/{name}/enable", "Enable a disabled key.", shows=_show_changed_key),
+    request_command("disable NAME", "POST /keys/{name}/disable",
+            "Disable a key at once, until it is enabled again.", shows=_show_changed_key),
+    request_command("rotate NAME", "POST /keys/{name}/rotate",
             "Give a key a new secret. The old secret stays valid for the overlap.",
             click.option("--overlap", "overlap_s", type=Seconds(), default="24h", show_default=True,
                          help="How long the old secret stays valid; 0 ends it at once."),
-            shows=_show_rotated),
-    command("adopt", "POST /keys/adopt",
+            shows=_show_new_secret),
+    request_command("adopt", "POST /keys/adopt",
             "Accept the key in `server.api_key_file` again. Needed if the file has a new secret for "
             "a deleted key.",
             shows="the key of server.api_key_file is valid again"),
-    command("delete NAME", "DELETE /keys/{name}", "Delete a key. Access with it ends at once and cannot be restored.",
-            confirmed("NAME", "The key's name again, to confirm."), shows="key {name} deleted"),
+    request_command("delete NAME", "DELETE /keys/{name}",
+            "Delete a key. Access with it ends at once and cannot be restored.",
+            confirm_option("NAME", "The key's name again, to confirm."), shows="key {name} deleted"),
 )  # fmt: skip

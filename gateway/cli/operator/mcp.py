@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.configuration.sections import ConfigError
 from gateway.mcp.messages import INTERNAL_ERROR, McpError, decoded, failure
 from spool.errors import SpoolError
@@ -21,7 +21,7 @@ COLUMNS = ("name", "title", "writes", "enabled", "last_updated", "updated_by")
 def _answer_on_stdio(client: OperatorClient) -> None:
     for line in sys.stdin.buffer:
         if line.strip():
-            reply = asyncio.run(_reply(client, line))
+            reply = asyncio.run(_reply_to_line(client, line))
             if reply is not None:
                 sys.stdout.buffer.write(reply + b"\n")
                 sys.stdout.buffer.flush()
@@ -64,14 +64,14 @@ list_command(
 
 add_commands(
     tools,
-    command(
+    request_command(
         "enable NAME",
         "PATCH /assistant-tools/{name}",
         "Enable an MCP tool for assistants.",
         sends={"enabled": True},
         shows="{name} is enabled",
     ),
-    command(
+    request_command(
         "disable NAME",
         "PATCH /assistant-tools/{name}",
         "Disable an MCP tool for assistants.",
@@ -81,7 +81,7 @@ add_commands(
 )
 
 
-async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
+async def _reply_to_line(client: OperatorClient, line: bytes) -> bytes | None:
     """
     Return the response line. If Tollhouse does not respond, return an error, so that the assistant may retry.
     """
@@ -91,16 +91,16 @@ async def _reply(client: OperatorClient, line: bytes) -> bytes | None:
     try:
         status, payload = await client.ask("POST", "/mcp", body=body)
     except TimeoutError:
-        return _problem(line, "Tollhouse did not respond in time")
+        return _error_reply(line, "Tollhouse did not respond in time")
     except (ConfigError, SpoolError, OSError, aiohttp.ClientError) as error:
-        return _problem(line, str(error))
+        return _error_reply(line, str(error))
     if status >= 400:
-        return _problem(line, payload["error"]["message"])
+        return _error_reply(line, payload["error"]["message"])
     reply_line: str | None = payload["line"]
     return None if reply_line is None else reply_line.encode()
 
 
-def _problem(line: bytes, message: str) -> bytes | None:
+def _error_reply(line: bytes, message: str) -> bytes | None:
     """Return an error response to a request, or None for a notification."""
     try:
         id = decoded(line).id

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from gateway.core.mounts import CONSOLE, console_link
 from spool.bounded_reading import BoundedLines
@@ -46,18 +46,18 @@ class AccountRole(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         typed = str(value).casefold()
-        role = next((word for word in ROLES if typed in _names_of(word)), None)
+        role = next((word for word in ROLES if typed in _role_aliases(word)), None)
         if role is None:
             self.fail(f"{value!r} is not an account role; use {KNOWN}", param, ctx)
         return role
 
 
-def _names_of(word: str) -> set[str]:
+def _role_aliases(word: str) -> set[str]:
     builtin = {BASES[word].id, BASES[word].name.casefold()} if word in BASES else set()
     return {word, ROLE_NAMES[word].casefold(), *builtin}
 
 
-def role_named(row: JsonObject) -> dict[str, Any]:
+def with_role_name(row: JsonObject) -> dict[str, Any]:
     """Return a row with the role's name instead of the API's word."""
     return {**row, "role": ROLE_NAMES.get(row["role"], row["role"])}
 
@@ -78,9 +78,9 @@ def operators() -> None:
 @with_client
 def create(client: OperatorClient, email: str, role: str | None, as_json: bool) -> None:
     """Create an account. Prompts for a password, or reads it from standard input."""
-    body = {"email": email, "role": role, "password": _password()}
+    body = {"email": email, "role": role, "password": _prompt_password()}
     payload = client.request("POST", "/operators", body=body)
-    show_json(payload) if as_json else _show(payload)
+    show_json(payload) if as_json else _show_operator(payload)
     _warn_if_wider(client, payload["operator"])
 
 
@@ -91,7 +91,7 @@ list_command(
     columns=COLUMNS,
     filters={"role": f"Filter by role: {KNOWN}.", "status": "Filter by status: Enabled or Disabled."},
     types={"role": AccountRole()},
-    shown=role_named,
+    shown=with_role_name,
     help="List the accounts.",
 )
 
@@ -107,8 +107,8 @@ def edit(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
 
     The account's sessions end. With none, the account may do only what its roles from `tollhouse roles` allow.
     """
-    payload = client.request("PATCH", f"/operators/{part(email)}", body={"role": role})
-    show_json(payload) if as_json else _show(payload)
+    payload = client.request("PATCH", f"/operators/{quote_segment(email)}", body={"role": role})
+    show_json(payload) if as_json else _show_operator(payload)
     _warn_if_wider(client, payload["operator"])
 
 
@@ -117,12 +117,12 @@ def _warn_if_wider(client: OperatorClient, account: JsonObject) -> None:
     if account["role"] != NO_ROLE:
         roles = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
         if any(role["data_access"] == LIMITED or role["cost_types"] for role in roles):
-            warn_of_account(account)
+            warn_about_account_role(account)
 
 
-def warn_of_account(account: JsonObject) -> None:
+def warn_about_account_role(account: JsonObject) -> None:
     email = account["email"]
-    role = role_named(account)["role"]
+    role = with_role_name(account)["role"]
     click.echo(
         f"{email} has the account role {role} and therefore sees everything. To limit it: tollhouse "
         f"operators edit {email} --role none",
@@ -146,12 +146,12 @@ list_command(
         "began-with": "Filter by sign-in method: password, link or provider.",
     },
     types={"role": AccountRole()},
-    shown=role_named,
+    shown=with_role_name,
     help="List the sessions.",
 )
 
 
-def _password() -> str:
+def _prompt_password() -> str:
     """Prompt for a password. An argument would stay in the shell's history and show in the process list."""
     if sys.stdin.isatty():
         password: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
@@ -159,25 +159,26 @@ def _password() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _show(payload: JsonObject) -> None:
-    show_table([role_named(payload["operator"])], COLUMNS)
+def _show_operator(payload: JsonObject) -> None:
+    show_table([with_role_name(payload["operator"])], COLUMNS)
 
 
 add_commands(
     operators,
-    command("delete EMAIL", "DELETE /operators/{email}", "Delete an account and end its sessions.",
+    request_command("delete EMAIL", "DELETE /operators/{email}", "Delete an account and end its sessions.",
             shows="operator {email} deleted"),
-    command("password EMAIL", "PATCH /operators/{email}", "Set a new password for an account, and end its sessions.",
-            sends=lambda: {"password": _password()}, shows=_show),
-    command("disable EMAIL", "PATCH /operators/{email}",
+    request_command("password EMAIL", "PATCH /operators/{email}",
+            "Set a new password for an account, and end its sessions.",
+            sends=lambda: {"password": _prompt_password()}, shows=_show_operator),
+    request_command("disable EMAIL", "PATCH /operators/{email}",
             "Disable an account: end its sessions and refuse every further sign-in.",
-            sends={"status": "Disabled"}, shows=_show),
-    command("enable EMAIL", "PATCH /operators/{email}", "Enable a disabled account.",
-            sends={"status": "Enabled"}, shows=_show),
+            sends={"status": "Disabled"}, shows=_show_operator),
+    request_command("enable EMAIL", "PATCH /operators/{email}", "Enable a disabled account.",
+            sends={"status": "Enabled"}, shows=_show_operator),
 )  # fmt: skip
 
 sessions.add_command(
-    command(
+    request_command(
         "delete ID",
         "DELETE /sessions/{id}",
         "Sign a person out: delete the session, which ends at once.",
@@ -191,7 +192,7 @@ def console() -> None:
     """Sign in to the console."""
 
 
-def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
+def _check_console_url(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
     """Check the console's address, and return it with the console's path at the end. Raises BadParameter."""
     if url is None:
         return None
@@ -216,7 +217,7 @@ def _address(ctx: click.Context, param: click.Parameter, url: str | None) -> str
 @click.option(
     "--public",
     metavar="URL",
-    callback=_address,
+    callback=_check_console_url,
     help=(
         "Address at which the browser reaches the console, such as a container's http://127.0.0.1:4319; "
         "default: the console's own address."
@@ -310,9 +311,9 @@ list_command(
 
 add_commands(
     people,
-    command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",
+    request_command("split USER", "POST /people/split", "Take a name out of its person, to show it as one of its own.",
             shows="{user} is a person of its own"),
-    command("link-stated", "POST /people/link-stated",
+    request_command("link-stated", "POST /people/link-stated",
             "Link each account with the address that its calls state, unless they are a conflict in `people stated`.",
             shows="{people[kept]} pairs linked, {people[conflicts]} conflicts"),
 )  # fmt: skip
@@ -400,7 +401,7 @@ def erase_person(
     or whom to ask. Only people with a role that grants answer_privacy_requests may do this. It cannot be undone.
     """
     body = {"devices": devices, "texts": texts, "dry_run": dry_run, "confirm": confirm}
-    receipt = client.request("POST", f"/people/{part(person)}/erase", body=body)["erasure"]
+    receipt = client.request("POST", f"/people/{quote_segment(person)}/erase", body=body)["erasure"]
     if as_json:
         show_json(receipt)
         return
@@ -443,7 +444,7 @@ def export_person(client: OperatorClient, person: str, out: Path, as_json: bool)
     calls.ndjson. Only people with a role that grants answer_privacy_requests may do this.
     """
     payload = client.request(
-        "POST", f"/people/{part(person)}/export", body={"directory": str(out.absolute())}
+        "POST", f"/people/{quote_segment(person)}/export", body={"directory": str(out.absolute())}
     )
     if as_json:
         show_json(payload)

@@ -15,13 +15,13 @@ import click
 from gateway.bills.plans.declared import NewPlan, Seat
 from gateway.bills.plans.seat_lists import ListedSeat, chosen, merged, read_bounded, read_list, read_names
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import body_of, resource_commands
+from gateway.cli.operator.resources import request_body, resource_commands
 from gateway.cli.output import (
     Form,
     JsonObject,
-    as_form,
+    add_form_options,
     as_json,
     show_fields,
     show_json,
@@ -83,34 +83,34 @@ list_command(
 )
 
 
-def _fields(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
+def _plan_body(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
     """Return the request body for the given options."""
-    body = body_of(NewPlan, given)
+    body = request_body(NewPlan, given)
     if seat and seats is not None:
         fail("use either --seat or --seats, not both", 2)
     if seat:
-        body["seats"] = [_seat(row) for row in csv.reader(seat)]
+        body["seats"] = [_parse_seat(row) for row in csv.reader(seat)]
     if seats is not None:
-        body["seats"] = list(_seats_of(csv.reader(seats)))
+        body["seats"] = list(_parse_seat_file(csv.reader(seats)))
     return body
 
 
-def _seats_of(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
+def _parse_seat_file(rows: Iterable[list[str]]) -> Iterable[dict[str, str]]:
     """Yield the seats of a file. A header line is optional."""
     for row_index, row in enumerate(rows):
         is_head = not row_index and row[:2] == list(_FIELDS[:2])
         if row and not is_head:
-            yield _seat(row)
+            yield _parse_seat(row)
 
 
-def _seat(row: list[str]) -> dict[str, str]:
+def _parse_seat(row: list[str]) -> dict[str, str]:
     cells = [cell.strip() for cell in row]
     if not 2 <= len(cells) <= len(_FIELDS):
         fail(f"{','.join(row)} is not a seat: write USER,SINCE[,UNTIL[,TEAM]]", 2)
     return dict(zip(_FIELDS, cells, strict=False))
 
 
-def _shown(plan: JsonObject) -> JsonObject:
+def _plan_row(plan: JsonObject) -> JsonObject:
     return {**plan, "seats": ", ".join(f"{seat['user']} since {seat['since']}" for seat in plan["seats"])}
 
 
@@ -125,9 +125,9 @@ resource_commands(
         "edit": "Change a plan. Given options replace the current values; --seat and --seats replace all seats.",
         "delete": "Delete a plan. Its calls count as pay-as-you-go again.",
     },
-    shown=_shown,
+    shown=_plan_row,
     options=_OPTIONS,
-    body=_fields,
+    body=_plan_body,
 )
 
 
@@ -163,11 +163,11 @@ def fill(
     addresses works as well. New people get a seat from the day that the list states, or from today. The seats
     of people who are no longer in the list end today.
     """
-    today = _today(day)
-    before = client.request("GET", f"/plans/{part(plan)}")["plan"]
+    today = _parse_day_or_today(day)
+    before = client.request("GET", f"/plans/{quote_segment(plan)}")["plan"]
     seats = tuple(Seat(**seat) for seat in before["seats"])
     try:
-        listed = list(chain.from_iterable(_lists(files)))
+        listed = list(chain.from_iterable(_read_seat_lists(files)))
         known = None if names is None else read_names(names.name, read_bounded(names, names.name))
         changes = merged(seats, chosen(listed, tier=tier, names=known), today)
     except Invalid as error:
@@ -181,8 +181,8 @@ def fill(
     if dry_run:
         return
     body = {"seats": [asdict(seat) for seat in changes.seats], "version": before["version"]}
-    changed = client.request("PATCH", f"/plans/{part(plan)}", body=body)
-    show_json(changed) if as_json else show_fields(_shown(changed["plan"]))
+    changed = client.request("PATCH", f"/plans/{quote_segment(plan)}", body=body)
+    show_json(changed) if as_json else show_fields(_plan_row(changed["plan"]))
 
 
 def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
@@ -197,7 +197,7 @@ def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
             click.echo(f"{message}; to change the plan, use tollhouse plans edit --cycle-day {day}", err=True)
 
 
-def _lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
+def _read_seat_lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
     """Yield the seats of each file. JSON files are read as the pages of one list."""
     contents = [(file.name, read_bounded(file, file.name)) for file in files]
     if all(content.lstrip()[:1] in (b"{", b"[") for _, content in contents):
@@ -208,7 +208,7 @@ def _lists(files: Sequence[BinaryIO]) -> Iterator[Sequence[ListedSeat]]:
         yield read_list(name, content)
 
 
-def _today(day: str | None) -> str:
+def _parse_day_or_today(day: str | None) -> str:
     try:
         return (datetime.now(UTC).date() if day is None else date.fromisoformat(day)).isoformat()
     except ValueError:
@@ -229,7 +229,7 @@ def _today(day: str | None) -> str:
     help="Show differences between the plans and the provider's bills for the month.",
 )
 @click.option("--currency", metavar="CODE", help="The currency of amounts, such as EUR; default: USD.")
-@as_form
+@add_form_options
 @with_client
 def costs(
     client: OperatorClient,
@@ -263,9 +263,9 @@ def costs(
         return
     code = answer["plan_costs"]["currency"]
     total = answer["total"]
-    rows = [_readable(row, code) for row in shown]
-    rows.append(_readable({names[0]: "no plan", "paid": total["metered"]}, code))
-    rows.append(_readable({names[0]: "total", **total}, code))
+    rows = [_format_cost_row(row, code) for row in shown]
+    rows.append(_format_cost_row({names[0]: "no plan", "paid": total["metered"]}, code))
+    rows.append(_format_cost_row({names[0]: "total", **total}, code))
     show_table(rows, columns)
     if by_seat and answer["plan_costs"]["truncated"]:
         click.echo(
@@ -285,7 +285,7 @@ def _name_lacking(total: JsonObject, currency: str) -> None:
             click.echo(unconverted_words(lacking, currency), err=True)
 
 
-def _readable(row: JsonObject, currency: str) -> JsonObject:
+def _format_cost_row(row: JsonObject, currency: str) -> JsonObject:
     """Format money and quantities with two decimals."""
     before, behind = ("$", "") if currency == CURRENCY else ("", f" {currency}")
     names = (*_SUMS, "metered")

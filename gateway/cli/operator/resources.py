@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
 from gateway.core.fields import Option
@@ -26,7 +26,7 @@ _PLAIN = (str, int, float)
 _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")  # a description has links for the reference page
 
 
-def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+def add_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
     def decorated(command: Command) -> Command:
         for option in reversed(options):
             command = option(command)
@@ -35,7 +35,7 @@ def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[C
     return decorated
 
 
-def described_by(
+def add_resource_options(
     new: type[msgspec.Struct], *, required: Collection[str] = (), without: Collection[str] = ()
 ) -> Callable[[Command], Command]:
     """Add options for the fields of a resource. Omitted options are None, or () if they may repeat."""
@@ -43,7 +43,9 @@ def described_by(
     def decorated(command: Command) -> Command:
         for field in reversed(msgspec.structs.fields(new)):
             option = (
-                None if field.name in without else _option(field.name, field.type, field.name in required)
+                None
+                if field.name in without
+                else _field_option(field.name, field.type, field.name in required)
             )
             command = command if option is None else option(command)
         return command
@@ -51,7 +53,7 @@ def described_by(
     return decorated
 
 
-def body_of(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:
+def request_body(new: type[msgspec.Struct], given: JsonObject) -> JsonObject:
     stated = {field: given[field] for field in new.__struct_fields__ if field in given}
     return {
         field: list(value) if isinstance(value, tuple) else value
@@ -79,12 +81,12 @@ def resource_commands(
     """
 
     def fields(given: JsonObject) -> JsonObject:
-        return body_of(new, given) if body is None else body(**given)
+        return request_body(new, given) if body is None else body(**given)
 
-    @described_by(
+    @add_resource_options(
         new, required=[attribute.name for attribute in msgspec.structs.fields(new) if attribute.required]
     )
-    @with_options(options)
+    @add_options(options)
     @as_json
     @with_client
     def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -94,11 +96,11 @@ def resource_commands(
     @as_json
     @with_client
     def show(client: OperatorClient, as_json: bool, **named: str) -> None:
-        show_one(client.request("GET", f"{path}/{part(named[noun])}"), as_json)
+        show_one(client.request("GET", f"{path}/{quote_segment(named[noun])}"), as_json)
 
     @click.argument(noun)
-    @described_by(new)
-    @with_options(options)
+    @add_resource_options(new)
+    @add_options(options)
     @as_json
     @with_client
     def edit(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -106,13 +108,13 @@ def resource_commands(
         changed = fields(given)
         if not changed:
             fail(f"nothing to change; `tollhouse {group.name} edit --help` lists the options", 2)
-        show_one(client.request("PATCH", f"{path}/{part(name)}", body=changed), as_json)
+        show_one(client.request("PATCH", f"{path}/{quote_segment(name)}", body=changed), as_json)
 
     @click.argument(noun)
     @as_json
     @with_client
     def delete(client: OperatorClient, as_json: bool, **named: str) -> None:
-        payload = client.request("DELETE", f"{path}/{part(named[noun])}")
+        payload = client.request("DELETE", f"{path}/{quote_segment(named[noun])}")
         show_json(payload) if as_json else click.echo(f"{noun.replace('_', ' ')} {named[noun]} deleted")
 
     def show_one(payload: JsonObject, as_json: bool) -> None:
@@ -124,7 +126,7 @@ def resource_commands(
             group.command(command.__name__, help=text)(command)
 
 
-def _option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
+def _field_option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
     """Return the option of a field, or None if the field has no option or is written by hand."""
     kind, notes = _type_and_notes(kind)
     declared = next((note for note in notes if isinstance(note, Option)), Option())

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.people import KNOWN, ROLE_NAMES, AccountRole, warn_of_account
-from gateway.cli.operator.resources import body_of, described_by, resource_commands
+from gateway.cli.operator.people import KNOWN, ROLE_NAMES, AccountRole, warn_about_account_role
+from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
-from gateway.cli.parameters import conditions
+from gateway.cli.parameters import parse_conditions
 from gateway.people.roles.declared import NewRole
 from spool.printable import replace_unprintable
 from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA
@@ -68,11 +68,11 @@ list_command(
 @with_client
 def show(client: OperatorClient, role: str, as_json: bool) -> None:
     """Show a role by its id or name."""
-    _show(client.request("GET", f"/roles/{part(role)}"), as_json)
+    _show_role(client.request("GET", f"/roles/{quote_segment(role)}"), as_json)
 
 
 @roles.command()
-@described_by(NewRole, required=("name",))
+@add_resource_options(NewRole, required=("name",))
 @_where
 @as_json
 @with_client
@@ -85,32 +85,32 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """
     created = client.request("POST", "/roles", body=_new_role(**given))
     show_json(created) if as_json else click.echo(
-        replace_unprintable(f"created {_in_words(created['role'])}")
+        replace_unprintable(f"created {_describe_role(created['role'])}")
     )
-    _warn_of_wider(client, created["role"])
+    _warn_about_wider_accounts(client, created["role"])
 
 
 @roles.command()
 @click.argument("role")
 @click.option("--nobody", is_flag=True, help="Remove the role from all members and groups.")
-@described_by(NewRole)
+@add_resource_options(NewRole)
 @_where
 @as_json
 @with_client
 def edit(client: OperatorClient, role: str, as_json: bool, nobody: bool, **given: Any) -> None:
     """Change a role. New filters, permission sets or members replace all the old ones."""
-    body = _fields(**given)
+    body = _role_body(**given)
     if nobody:
         if "members" in body or "groups" in body:
             fail("use either --nobody, or --member and --group, not both", 2)
         body |= {"members": [], "groups": []}
     if not body:
         fail("nothing to change; `tollhouse roles edit --help` lists the options", 2)
-    changed = client.request("PATCH", f"/roles/{part(role)}", body=body)
+    changed = client.request("PATCH", f"/roles/{quote_segment(role)}", body=body)
     show_json(changed) if as_json else click.echo(
-        replace_unprintable(f"changed {_in_words(changed['role'])}")
+        replace_unprintable(f"changed {_describe_role(changed['role'])}")
     )
-    _warn_of_wider(client, changed["role"])
+    _warn_about_wider_accounts(client, changed["role"])
 
 
 resource_commands(
@@ -134,7 +134,7 @@ resource_commands(
     help=f"Account role to assume: {KNOWN}; default: the role of the account.",
 )
 @click.option("--replaces", metavar="ROLE", help="Existing role that the draft replaces, by id or name.")
-@described_by(NewRole, without=("name",))
+@add_resource_options(NewRole, without=("name",))
 @_where
 @as_json
 @with_client
@@ -167,7 +167,7 @@ def preview(
 
 
 def _new_role(**given: Any) -> JsonObject:
-    body = _fields(**given)
+    body = _role_body(**given)
     if "data_access" not in body:
         if not body.get("permission_sets"):
             fail("state which calls the role shows: use --where, or --data-access full or none", 2)
@@ -175,22 +175,22 @@ def _new_role(**given: Any) -> JsonObject:
     return body
 
 
-def _fields(*, where: Sequence[str], **given: Any) -> JsonObject:
+def _role_body(*, where: Sequence[str], **given: Any) -> JsonObject:
     """Make the body of a request from the options that were given."""
-    body = body_of(NewRole, given)
+    body = request_body(NewRole, given)
     data_access = body.get("data_access")
     if where:
         if data_access not in (None, LIMITED):
             fail("--where needs --data-access limited", 2)
-        body |= {"filters": _filters(where), "data_access": LIMITED}
+        body |= {"filters": _parse_filters(where), "data_access": LIMITED}
     elif data_access in (FULL, NO_DATA):
         body["filters"] = []
     return body
 
 
-def _filters(terms: Iterable[str]) -> list[JsonObject]:
+def _parse_filters(terms: Iterable[str]) -> list[JsonObject]:
     values_by_filter: dict[tuple[str, str], list[str | None]] = {}
-    for name, is_excluded, value in conditions(terms):
+    for name, is_excluded, value in parse_conditions(terms):
         values_by_filter.setdefault((name, EXCEPT if is_excluded else IS), []).append(value)
     return [
         {"dimension": name, "mode": mode, "values": values}
@@ -207,15 +207,17 @@ def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
     ]
 
 
-def _warn_of_wider(client: OperatorClient, role: JsonObject) -> None:
+def _warn_about_wider_accounts(client: OperatorClient, role: JsonObject) -> None:
     """Warn about accounts that show more than a limited role, with the command that changes them."""
     if role["data_access"] == LIMITED or role["cost_types"]:
-        wider = client.request("GET", f"/roles/{part(role['id'])}/wider-operators", query=[("limit", "1000")])
+        wider = client.request(
+            "GET", f"/roles/{quote_segment(role['id'])}/wider-operators", query=[("limit", "1000")]
+        )
         for account in wider["operators"]:
-            warn_of_account(account)
+            warn_about_account_role(account)
 
 
-def _in_words(role: JsonObject) -> str:
+def _describe_role(role: JsonObject) -> str:
     """Describe a role in a line: the calls and costs that it shows, its permission sets, and who has it."""
     calls = {FULL: "all calls", NO_DATA: "no calls"}.get(role["data_access"])
     parts = [f"shows {calls or 'calls with ' + ', '.join(_filter_words(role['filters']))}"]
@@ -232,7 +234,7 @@ def _in_words(role: JsonObject) -> str:
     return f"role {role['name']} (id {role['id']}): {'; '.join(parts)}"
 
 
-def _show(payload: JsonObject, as_json: bool) -> None:
+def _show_role(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(
         {**payload["role"], "filters": _filter_words(payload["role"]["filters"])}
     )

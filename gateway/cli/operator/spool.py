@@ -12,9 +12,9 @@ import click
 import orjson
 
 from gateway.cli import config_option, data_option, fail, fail_because
-from gateway.cli.data_directory import installation
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.data_directory import load_installation
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.configuration.sections import Config
@@ -83,7 +83,7 @@ def status(client: OperatorClient, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return
-    show_table([_summed(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
+    show_table([_sum_reasons(topic) for topic in payload["topics"]], TOPIC_COLUMNS)
     click.echo()
     show_table(payload["routes"], ROUTE_COLUMNS)
     ambiguous = sum(route["ambiguous"] for route in payload["routes"])
@@ -113,19 +113,19 @@ def status(client: OperatorClient, as_json: bool) -> None:
         f"{space['free_bytes'] / 2**20:.0f} MiB left"
         + ("" if space["writable"] else f"; NOT WRITABLE: {space['last_error']}")
     )
-    click.echo(f"duplicates are recognized for {_window(payload['duplicate_window_s'])}")
-    click.echo(f"compiled module {payload['native']['words']}{_share(payload['native'])}")
+    click.echo(f"duplicates are recognized for {_format_window(payload['duplicate_window_s'])}")
+    click.echo(f"compiled module {payload['native']['words']}{_describe_cache_share(payload['native'])}")
     if payload["nodes"]:
         click.echo()
         show_table([{**node, "leases": " ".join(node["leases"])} for node in payload["nodes"]], NODE_COLUMNS)
 
 
-def _share(native: JsonObject) -> str:
+def _describe_cache_share(native: JsonObject) -> str:
     spans = native.get("spans")
     return f", its cache knew {native['known_spans'] / spans:.0%} of {spans:,} spans" if spans else ""
 
 
-def _window(seconds: float) -> str:
+def _format_window(seconds: float) -> str:
     hours = seconds / 3600
     return f"{hours / 24:.0f} days" if hours >= 48 else f"{hours:.1f} h"
 
@@ -190,10 +190,10 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
     Salvages damaged files. With FILE, a spool.sqlite that was moved aside or saved elsewhere, also imports
     every record that the log does not have. You may repeat the command; no record is imported twice.
     """
-    settings = installation(config, data)
+    settings = load_installation(config, data)
     try:
         if file is not None:
-            _show_recovered(asyncio.run(_recover(settings, file)))
+            _show_recovery(asyncio.run(_recover_file(settings, file)))
         problem = asyncio.run(_open(settings, new_registry=new_registry))
     except (SpoolError, OSError) as error:
         fail_because(error)
@@ -202,7 +202,7 @@ def recover(file: Path | None, config: Path | None, data: Path | None, new_regis
     click.echo("the data directory is usable")
 
 
-def _show_recovered(recovered: Recovered) -> None:
+def _show_recovery(recovered: Recovered) -> None:
     show_fields(asdict(recovered))
     if recovered.added:
         click.echo(
@@ -211,7 +211,7 @@ def _show_recovered(recovered: Recovered) -> None:
         )
 
 
-async def _recover(config: Config, file: Path) -> Recovered:
+async def _recover_file(config: Config, file: Path) -> Recovered:
     from spool.storage import StorageOptions
 
     options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
@@ -289,7 +289,7 @@ list_command(
 @with_client
 def delete_route(client: OperatorClient, name: str, as_json: bool) -> None:
     """Delete a route whose destination is no longer configured. Its waiting records are discarded."""
-    payload = client.request("DELETE", _path_of(name))
+    payload = client.request("DELETE", _route_path(name))
     show_json(payload) if as_json else click.echo(f"{name} deleted, {payload['discarded']} records discarded")
 
 
@@ -299,17 +299,17 @@ def delete_route(client: OperatorClient, name: str, as_json: bool) -> None:
 @with_client
 def try_route(client: OperatorClient, name: str, as_json: bool) -> None:
     """Let a paused or waiting route send at once, after you repaired its key or destination."""
-    payload = client.request("POST", f"{_path_of(name)}/try", body={})
+    payload = client.request("POST", f"{_route_path(name)}/try", body={})
     show_json(payload) if as_json else click.echo(
         f"{name} tries now; see the result with `tollhouse spool route list`"
     )
 
 
-def _path_of(name: str) -> str:
+def _route_path(name: str) -> str:
     destination, slash, topic = name.rpartition("/")
     if not slash or not destination or not topic:
         fail("write a route as DESTINATION/TOPIC, such as archive/ai-telemetry", 2)
-    return f"/routes/{part(destination)}/{part(topic)}"
+    return f"/routes/{quote_segment(destination)}/{quote_segment(topic)}"
 
 
 list_command(
@@ -369,7 +369,7 @@ def verify(client: OperatorClient, as_json: bool) -> None:
     if as_json:
         show_json(payload)
     else:
-        for line in accounts(payload["topics"], payload["routes"]):
+        for line in accounting_lines(payload["topics"], payload["routes"]):
             click.echo(replace_unprintable(line))
         for topic, terms in payload["topics"].items():
             left_out = terms.get(LEFT_OUT)
@@ -384,7 +384,7 @@ def verify(client: OperatorClient, as_json: bool) -> None:
         click.echo("All accounted for")
 
 
-def accounts(
+def accounting_lines(
     topics: Mapping[str, Mapping[str, int]], routes: Mapping[str, Mapping[str, int]]
 ) -> Iterator[str]:
     """Yield a line for each topic and route: a sum and its nonzero parts."""
@@ -394,17 +394,17 @@ def accounts(
         reasons = {name: n for name, n in terms.items() if name.startswith(_REASONS)}
         parts = {name: terms.get(name, 0) for name in (*_KEEPING, DUPLICATES, PENDING)} | reasons
         damaged = f"; {terms[DAMAGED]:,} stored records cannot be read" if terms.get(DAMAGED) else ""
-        yield f"{topic}: received {came:,}{split} = {_sum(parts.items())}{damaged}"
+        yield f"{topic}: received {came:,}{split} = {_format_sum(parts.items())}{damaged}"
     for route, terms in routes.items():
         whole = topics.get(topic_of(route), {}).get(ACCEPTED, 0)
-        yield f"{route}: accepted {whole:,} = {_sum((name, terms.get(name, 0)) for name in ROUTE_TERMS)}"
+        yield f"{route}: accepted {whole:,} = {_format_sum((name, terms.get(name, 0)) for name in ROUTE_TERMS)}"
 
 
-def _sum(parts: Iterable[tuple[str, int]]) -> str:
-    return " + ".join(f"{_word(name)} {n:,}" for name, n in parts if n) or "0"
+def _format_sum(parts: Iterable[tuple[str, int]]) -> str:
+    return " + ".join(f"{_format_term(name)} {n:,}" for name, n in parts if n) or "0"
 
 
-def _word(name: str) -> str:
+def _format_term(name: str) -> str:
     kind, _, reason = name.partition(".")
     return f"{kind} ({reason.replace('_', ' ')})" if reason else _WORDS.get(name, name.replace("_", " "))
 
@@ -423,7 +423,7 @@ def _show_unsent_events(client: OperatorClient) -> None:
         )
 
 
-def _summed(topic: JsonObject) -> JsonObject:
+def _sum_reasons(topic: JsonObject) -> JsonObject:
     """Sum `ignored` and `rejected` over their reasons."""
     summed = dict.fromkeys(TOPIC_COLUMNS, 0) | topic
     for term in ("ignored", "rejected"):
@@ -439,7 +439,7 @@ def _ask_first(records: int) -> None:
         fail("nothing was sent")
 
 
-def _letters(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
+def _selection_body(ids: tuple[int, ...], route: str | None, every: bool) -> JsonObject:
     if bool(ids) + (route is not None) + every != 1:
         fail("name rejected records by id, or use --route or --all", 2)
     return {"ids": ids} if ids else {"route": route} if route else {"all": True}
@@ -465,19 +465,19 @@ _every = click.option("--all", "every", is_flag=True, help="All rejected records
 
 add_commands(
     spool,
-    command("receipt ID", "GET /receipts/{id}",
+    request_command("receipt ID", "GET /receipts/{id}",
             "Show what became of a request, by the id in its Tollhouse-Receipt header."),
-    command("accept-clock", "POST /clock/accept",
+    request_command("accept-clock", "POST /clock/accept",
             "Confirm that the server clock is right after it jumped. It is then trusted at once, and "
             "retention deletes records by it.", shows=_show_clock),
 )  # fmt: skip
 
 add_commands(
     dead,
-    command("show", "GET /dead/{id}", "Show one rejected record and its error.", click.argument("id", type=int),
+    request_command("show", "GET /dead/{id}", "Show one rejected record and its error.", click.argument("id", type=int),
             shows=_show_letter),
-    command("retry", "POST /dead/retry", "Send rejected records again.", _ids, _of_route, _every,
-            sends=_letters, shows="{retried} will be sent again"),
-    command("discard", "POST /dead/discard", "Discard rejected records. They count as discarded.",
-            _ids, _of_route, _every, sends=_letters, shows="{discarded} discarded"),
+    request_command("retry", "POST /dead/retry", "Send rejected records again.", _ids, _of_route, _every,
+            sends=_selection_body, shows="{retried} will be sent again"),
+    request_command("discard", "POST /dead/discard", "Discard rejected records. They count as discarded.",
+            _ids, _of_route, _every, sends=_selection_body, shows="{discarded} discarded"),
 )  # fmt: skip

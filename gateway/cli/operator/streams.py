@@ -6,7 +6,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import PageRequest, paged, show_page
+from gateway.cli.operator.commands import PageRequest, show_page, with_page_options
 from gateway.cli.output import as_json, show_json
 
 STREAM_COLUMNS = ("name", "type", "granularity", "dimensions")
@@ -24,7 +24,7 @@ def streams() -> None:
 @click.option(
     "--unknown", is_flag=True, help="List the deliveries that wait for `tollhouse streams resolve`."
 )
-@paged
+@with_page_options
 @with_client
 def list_streams(
     client: OperatorClient, page: PageRequest, unknown: bool, **filters: tuple[str, ...]

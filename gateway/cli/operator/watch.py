@@ -26,7 +26,7 @@ _UNKNOWN = "-"
 _WIDTHS = (24, 14, 24, 12, 12)  # column widths in characters; a longer value shifts the rest of its line
 
 
-def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
+def _add_filter_options(command: Callable[..., None]) -> Callable[..., None]:
     for name in reversed(FILTERS):
         option = f"--{name.replace('_', '-')}"
         command = click.option(option, name, multiple=True, metavar="VALUE", help=filter_help(name))(command)
@@ -34,7 +34,7 @@ def _with_filters(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@_with_filters
+@_add_filter_options
 @click.option(
     "--last",
     type=click.IntRange(0, MAX_LIMIT),
@@ -56,13 +56,13 @@ def tail(client: OperatorClient, last: int, as_json: bool, **filters: tuple[str,
     show = _show_json if as_json else _show_line
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            asyncio.run(_follow(client, query, last, show))
+            asyncio.run(_follow_records(client, query, last, show))
         except (aiohttp.ClientError, TimeoutError) as error:
             fail(f"the connection to the server broke ({error}); run the command again")
         fail("the server is stopping and ended the stream; run the command again when the server is back")
 
 
-async def _follow(
+async def _follow_records(
     client: OperatorClient,
     query: Sequence[tuple[str, str]],
     last: int,
@@ -108,10 +108,10 @@ def _show_line(row: JsonObject) -> None:
     columns = [
         replace_unprintable(word or _UNKNOWN).ljust(width) for word, width in zip(cells, _WIDTHS, strict=True)
     ]
-    click.echo("  ".join([*columns, *map(replace_unprintable, _figures(row))]).rstrip())
+    click.echo("  ".join([*columns, *map(replace_unprintable, _format_figures(row))]).rstrip())
 
 
-def _figures(row: JsonObject) -> list[str]:
+def _format_figures(row: JsonObject) -> list[str]:
     if row["kind"] != "inference":
         return [] if row.get("value") is None else [str(row["value"]), row.get("unit", "")]
     tokens = [_UNKNOWN if row[name] is None else str(row[name]) for name in ("input_tokens", "output_tokens")]

@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from gateway.cli.amounts import money, places_of
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.amounts import decimals_for_amounts, format_single_amount
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.money.report import warn_of_continuing
-from gateway.cli.operator.resources import body_of, described_by
+from gateway.cli.operator.money.report import warn_about_continuing_units
+from gateway.cli.operator.resources import add_resource_options, request_body
 from gateway.cli.output import as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import Choice
 from gateway.operations.money.work_links.declared import NewWorkLink
@@ -61,7 +61,7 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
     """
     names = {"range": "range", "since": "from", "until": "to"}
     query = [(name, value) for option, name in names.items() if (value := given[option]) is not None]
-    payload = client.request("GET", f"/work/{unit}/{part(id)}", query=query)
+    payload = client.request("GET", f"/work/{unit}/{quote_segment(id)}", query=query)
     if as_json:
         show_json(payload)
         return
@@ -81,7 +81,8 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
     rows = [*below, (f"{unit.replace('_', ' ')} {payload['work']['id']}", total)]
     amounts = {name: [Decimal(row[name]["cost"]) for _, row in rows] for name in ("own", "aggregated")}
     columns = {
-        name: [money(amount, places_of(column)) for amount in column] for name, column in amounts.items()
+        name: [format_single_amount(amount, decimals_for_amounts(column)) for amount in column]
+        for name, column in amounts.items()
     }
     lines = [
         {
@@ -97,7 +98,7 @@ def show(client: OperatorClient, as_json: bool, unit: str, id: str, **given: str
     shown = ("run", "agents", "calls", "delegations", "cost", "aggregated")
     show_table(lines, shown, {"cost": "own cost", "aggregated": "with started runs"})
     if payload["work"]["continues"]:
-        warn_of_continuing("it has")
+        warn_about_continuing_units("it has")
 
 
 @work.command()
@@ -123,7 +124,7 @@ def status(client: OperatorClient, as_json: bool) -> None:
 
 
 @work.command()
-@described_by(NewWorkLink)
+@add_resource_options(NewWorkLink)
 @as_json
 @with_client
 def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -132,7 +133,7 @@ def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
 
     The link acts on past and later calls that state no pull request (or ticket, or parent) themselves.
     """
-    payload = client.request("POST", "/work/links", body=body_of(NewWorkLink, given))
+    payload = client.request("POST", "/work/links", body=request_body(NewWorkLink, given))
     show_json(payload) if as_json else show_fields(payload["work_link"])
 
 
@@ -142,7 +143,7 @@ def link(client: OperatorClient, as_json: bool, **given: Any) -> None:
 @with_client
 def unlink(client: OperatorClient, link: str, as_json: bool) -> None:
     """Delete a link by its id. Its calls count as before the link."""
-    payload = client.request("DELETE", f"/work/links/{part(link)}")
+    payload = client.request("DELETE", f"/work/links/{quote_segment(link)}")
     show_json(payload) if as_json else click.echo(f"link {link} deleted")
 
 

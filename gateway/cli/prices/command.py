@@ -14,7 +14,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
-from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_table
+from gateway.cli.output import Form, JsonObject, add_form_options, show_csv, show_json, show_table
 from gateway.cli.parameters import Moment
 from gateway.cli.prices.download import download_list, is_address
 from gateway.configuration.sections import Config, PriceOverride
@@ -82,7 +82,7 @@ resource_commands(
 @click.option(
     "--at", "moment", type=Moment(), metavar="TIME", help="Day or time (UTC) of the calls; default: now."
 )
-@as_form
+@add_form_options
 @with_client
 def show(
     client: OperatorClient, model: str, provider: str | None, moment: str | None, form: Form | None

@@ -23,7 +23,7 @@ def download_list(url: str, *, max_bytes: int, timeout_s: float) -> bytes:
     if not url.startswith("https://"):
         raise CardUnreadable(f"{url}: the address must begin with https://")
     try:
-        content = asyncio.run(_fetch(url, max_bytes, timeout_s))
+        content = asyncio.run(_fetch_url(url, max_bytes, timeout_s))
     except SendError as error:
         if error.status is not None and 300 <= error.status < 400:
             raise CardUnreadable(
@@ -35,7 +35,7 @@ def download_list(url: str, *, max_bytes: int, timeout_s: float) -> bytes:
     return content
 
 
-async def _fetch(url: str, max_bytes: int, timeout_s: float) -> bytes:
+async def _fetch_url(url: str, max_bytes: int, timeout_s: float) -> bytes:
     # imported late, because most commands about prices send no request
     from exporters.http.client import Client, ClientSettings
     from exporters.http.reach import check_reach

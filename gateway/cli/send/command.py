@@ -12,7 +12,7 @@ from typing import Any, Final
 import click
 
 from gateway.cli.parameters import Choice
-from gateway.cli.send.delivery import UploadTarget, deliver, target_options
+from gateway.cli.send.delivery import UploadTarget, deliver_uploads, target_options
 from gateway.cli.send.request_bodies import UploadBody
 from gateway.core.errors import BadPayload, Refusal
 from gateway.normalise.formats.engine.declaration import ExampleCall
@@ -53,7 +53,7 @@ EXAMPLES: dict[str, Callable[[ExampleCall], Any]] = {
 }
 
 
-def example(format: str, call: ExampleCall | None = None) -> bytes:
+def example_payload(format: str, call: ExampleCall | None = None) -> bytes:
     return json.dumps(EXAMPLES[format](call or ExampleCall())).encode()
 
 
@@ -97,8 +97,8 @@ def send(
         raise click.UsageError("give FILEs to send, or --example FORMAT")
     target = UploadTarget(url, key_file, key_env, path=_address_path(wanted or format))
     older = OlderCalls(wanted or format, time.time())
-    single = None if wanted is None else (UploadBody(items=[example(wanted)]), f"example {wanted}")
-    deliver(target, named, single, older, again=again, as_json=as_json)
+    single = None if wanted is None else (UploadBody(items=[example_payload(wanted)]), f"example {wanted}")
+    deliver_uploads(target, named, single, older, again=again, as_json=as_json)
 
 
 def _address_path(format: str | None) -> str:

@@ -20,11 +20,11 @@ from gateway.cli.send.request_bodies import (
     Acknowledged,
     RunningDigest,
     UploadBody,
-    bodies,
-    files,
+    files_to_send,
     looked_up,
-    opened,
-    unreadable,
+    open_ungzipped,
+    read_bodies,
+    unreadable_message,
 )
 from gateway.cli.send.upload import (
     BodyRefused,
@@ -34,7 +34,7 @@ from gateway.cli.send.upload import (
     UploadClient,
     UploadCounts,
     WrongKey,
-    session,
+    new_http_session,
 )
 from spool.printable import replace_unprintable
 from spool.registry.scopes import SEND_AI_TELEMETRY
@@ -96,7 +96,7 @@ class UploadTarget:
         self.hint = "" if self.key else f" (no key was sent; set {key_env}, or use --key-file)"
 
 
-def deliver(
+def deliver_uploads(
     target: UploadTarget,
     named: tuple[str, ...],
     single: tuple[UploadBody, str] | None,
@@ -111,7 +111,7 @@ def deliver(
     """
 
     async def send_all() -> bool:
-        async with session() as client:
+        async with new_http_session() as client:
             upload = UploadClient(client, target.endpoint, target.key, notify=_print_error)
             sent_before = Acknowledged(url=target.endpoint, key=target.key)
             run = _Run(upload, sent_before, older, again=again, as_json=as_json)
@@ -159,14 +159,14 @@ class _Run:
 
     async def files(self, named: tuple[str, ...]) -> None:
         """Send files one after the other. Reports files that cannot be read, and continues."""
-        names = list(files(named, self._note_failure))
+        names = list(files_to_send(named, self._note_failure))
         with _progress_bar(names) as advance:
             for name in names:
                 try:
                     with _open_source(name) as raw:
                         await self._send_file(raw, name, advance)
                 except UNREADABLE as error:
-                    self._note_failure(unreadable(name, error))
+                    self._note_failure(unreadable_message(name, error))
 
     async def body(self, body: UploadBody, name: str) -> bool:
         """Send one body; return whether it was accepted."""
@@ -185,7 +185,7 @@ class _Run:
         if answer.hint:
             self._hints[answer.hint] = None
         for item in answer.items:
-            self._name_rejected(name, item, item.place(body, unfolds=answer.unfolds))
+            self._list_rejected_item(name, item, item.place(body, unfolds=answer.unfolds))
         return True
 
     def report(self) -> None:
@@ -220,15 +220,15 @@ class _Run:
             )
 
     async def _send_file(self, raw: IO[bytes], name: str, advance: Callable[[IO[bytes]], None]) -> None:
-        with opened(raw) as content:
-            for body in bodies(content, RunningDigest(self._taken)):
+        with open_ungzipped(raw) as content:
+            for body in read_bodies(content, RunningDigest(self._taken)):
                 if body.known and not self._again:
                     self._skipped += len(body.items)
                 elif await self.body(body, name):
                     self._remember_mark(body.mark)
                 advance(raw)
 
-    def _name_rejected(self, file: str, item: RejectedItem, where: str) -> None:
+    def _list_rejected_item(self, file: str, item: RejectedItem, where: str) -> None:
         """
         List a rejected item, up to MOST_NAMED.
 

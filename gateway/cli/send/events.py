@@ -10,7 +10,7 @@ from uuid import uuid4
 import click
 
 from gateway.cli.output import as_json
-from gateway.cli.send.delivery import UploadTarget, deliver, target_options
+from gateway.cli.send.delivery import UploadTarget, deliver_uploads, target_options
 from gateway.cli.send.request_bodies import UploadBody
 from spool.registry.scopes import CREATE_EVENT
 
@@ -61,7 +61,7 @@ def send_events(
     single = None
     if event_type is not None:
         single = (UploadBody(items=[_build_event(event_type, stated, data)]), "the event")
-    deliver(target, named, single, None, again=again, as_json=as_json)
+    deliver_uploads(target, named, single, None, again=again, as_json=as_json)
 
 
 def _build_event(event_type: str, stated: dict[str, str | None], data: tuple[str, ...]) -> bytes:

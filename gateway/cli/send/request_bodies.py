@@ -101,7 +101,7 @@ class _Item(NamedTuple):
     is_element: bool = False
 
 
-def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
+def files_to_send(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
     """Yield the named files, and the data files of named directories in order. `-` is standard input."""
     for name in named:
         if name == "-" or not stat.S_ISDIR(looked_up(name).mode):
@@ -114,7 +114,7 @@ def files(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str
 
 
 @contextmanager
-def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
+def open_ungzipped(raw: IO[bytes]) -> Iterator[IO[bytes]]:
     """Open a file or pipe. Gzip is detected by the first bytes."""
     buffered = io.BufferedReader(cast(io.RawIOBase, raw))
     try:
@@ -124,13 +124,13 @@ def opened(raw: IO[bytes]) -> Iterator[IO[bytes]]:
         buffered.detach()
 
 
-def bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
+def read_bodies(content: IO[bytes], digest: RunningDigest) -> Iterator[UploadBody]:
     """
     Yield the request bodies of one file.
 
     Raises an UNREADABLE error after the bodies that could be read, or BadPayload if the file is not JSON.
     """
-    return _pack_bodies(_items(content), digest)
+    return _pack_bodies(_read_items(content), digest)
 
 
 def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[
     """
 
     def report(error: OSError) -> None:
-        complain(unreadable(directory, error))
+        complain(unreadable_message(directory, error))
 
     for folder, directories, names in os.walk(directory, onerror=report):
         directories[:] = [name for name in directories if not name.startswith(".")]
@@ -164,35 +164,33 @@ def looked_up(name: str) -> FileStatus:
     return FileStatus(stat.S_IFMT(status.st_mode), status.st_size)
 
 
-def unreadable(name: str, error: Exception) -> str:
+def unreadable_message(name: str, error: Exception) -> str:
     if isinstance(error, BadPayload):
         return f"{name}: {error.message}"
     return f"{getattr(error, 'filename', None) or name}: {getattr(error, 'strerror', None) or error}"
 
 
-def _items(content: IO[bytes]) -> Iterator[_Item]:
+def _read_items(content: IO[bytes]) -> Iterator[_Item]:
     """Yield the items of a file of lines, an array or a document. The first lines may be malformed."""
     number, first = _first_line(content)
     if first[:1] == b"[":
         is_line = first.endswith(b"\n") and _array_items(first) is not None
         return (
-            _items_of_lines(number, chain((first,), _read_lines(content)))
+            _parse_lines(number, chain((first,), _read_lines(content)))
             if is_line
             else _split_elements(first, content)
         )
     if first[:1] == b"{":
         first += b"" if first.endswith(b"\n") else content.readline(MAX_DOCUMENT - len(first))
         if payload.peek(first):
-            return _items_of_lines(number, chain((first,), _read_lines(content)))
+            return _parse_lines(number, chain((first,), _read_lines(content)))
     whole = first + content.read(MAX_DOCUMENT + 1 - len(first))
     fits = len(whole) <= MAX_DOCUMENT
     if first[:1] == b"{" and fits:
         documents = map(bytes, filter(len, payload.items(whole)))
         return (_Item(document, f"document {index}") for index, document in enumerate(documents, start=1))
     if any(line[:1] == b"{" and payload.peek(line) for line in io.BytesIO(whole)):
-        return _items_of_lines(
-            number, _read_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content)
-        )
+        return _parse_lines(number, _read_lines(io.BytesIO(whole + content.readline(MAX_DOCUMENT)), content))
     if fits:
         raise BadPayload("it is neither a JSON object, nor an array, nor JSON lines")
     raise BadPayload("a single document of more than 64 MiB cannot be sent; split it into lines")
@@ -227,7 +225,7 @@ def _read_lines(*contents: IO[bytes]) -> Iterator[bytes]:
         raise BadPayload(f"{left_out} of its lines are longer than 64 MiB and were left out")
 
 
-def _items_of_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
+def _parse_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
     """Yield the items of lines. `first` is the number of the first line."""
     for number, line in enumerate(lines, start=first):
         if not line:

@@ -146,7 +146,7 @@ class UploadClient:
         headers = {**self._headers, "Idempotency-Key": uuid4().hex}
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                return await self._post(body, headers)
+                return await self._post_body(body, headers)
             except _Retryable as error:
                 wait_s = _BACKOFF.delay_s(attempt, error.retry_after_s)
                 waited_s += wait_s
@@ -165,11 +165,11 @@ class UploadClient:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     @property
-    def _server(self) -> str:
+    def _server_url(self) -> str:
         parts = urlsplit(self._url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    async def _post(self, body: UploadBody, headers: Mapping[str, str]) -> UploadAnswer:
+    async def _post_body(self, body: UploadBody, headers: Mapping[str, str]) -> UploadAnswer:
         import aiohttp  # late, because its import takes a third of the time of `--help`
 
         try:
@@ -185,10 +185,10 @@ class UploadClient:
         except aiohttp.ClientSSLError as error:
             raise Undeliverable(str(error)) from error
         except aiohttp.ClientConnectorDNSError as error:
-            raise _Unheard(f"the name of {self._server} cannot be resolved") from error
+            raise _Unheard(f"the name of {self._server_url} cannot be resolved") from error
         except aiohttp.ClientConnectorError as error:
             why = os.strerror(error.errno) if error.errno else type(error.os_error).__name__
-            raise _Unheard(f"no server listens at {self._server} ({why})") from error
+            raise _Unheard(f"no server listens at {self._server_url} ({why})") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _Retryable(str(error) or type(error).__name__) from error
         self._was_heard = True
@@ -198,13 +198,13 @@ class UploadClient:
                     f"{self._url} is not a Tollhouse gateway: its response {response.status} has no "
                     f"{RECEIPT} header"
                 )
-            return _answer(content_of_answer, response.headers[RECEIPT])
-        problem = f"{response.status}: {_reason(content_of_answer)}"
+            return _parse_answer(content_of_answer, response.headers[RECEIPT])
+        problem = f"{response.status}: {_error_message(content_of_answer)}"
         if response.status in _RETRYABLE:
             raise _Retryable(problem, _retry_after_s(response.headers.get("Retry-After")))
         if response.status < 400:
             raise Undeliverable(f"{response.status}: {self._url} redirects; use the address of the redirect")
-        if response.status == 401 or _error(content_of_answer).get("type") == "missing_scope":
+        if response.status == 401 or _error_object(content_of_answer).get("type") == "missing_scope":
             raise WrongKey(problem)
         if response.status in _HOPELESS:
             raise Undeliverable(problem)
@@ -213,32 +213,32 @@ class UploadClient:
         raise BodyRefused(problem)
 
 
-def session() -> aiohttp.ClientSession:
+def new_http_session() -> aiohttp.ClientSession:
     import aiohttp
 
     return aiohttp.ClientSession()
 
 
-def _answer(body: bytes, receipt: str) -> UploadAnswer:
+def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
     """Read the counts from the receipt header and the reasons from the body."""
-    answer = _json(body)
+    answer = _parse_json_object(body)
     counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
     # the response for usage events states the result of each event, and how many were rejected
     stated = answer.get("events") or answer.get("rejected") or answer.get("errors") or ()
     items = [
-        _rejected(reject)
+        _parse_rejected_item(reject)
         for reject in stated
         if isinstance(reject, dict) and reject.get("status") != "accepted"
     ]
     reasons = Counter(item.reason for item in items)
-    unnamed = _number(counts.get("rejected")) - reasons.total()
+    unnamed = _parse_count(counts.get("rejected")) - reasons.total()
     if unnamed > 0:
         reasons[UNNAMED] += unnamed
         items += [RejectedItem(None, UNNAMED, "")] * unnamed
-    unfolds = "events" not in answer and _unfolds(str(answer.get("format")))
+    unfolds = "events" not in answer and _unfolds_arrays(str(answer.get("format")))
     return UploadAnswer(
-        accepted=_number(counts.get("records")),
-        ignored=_number(counts.get("ignored")),
+        accepted=_parse_count(counts.get("records")),
+        ignored=_parse_count(counts.get("ignored")),
         rejected=reasons,
         items=items,
         unfolds=unfolds,
@@ -246,7 +246,7 @@ def _answer(body: bytes, receipt: str) -> UploadAnswer:
     )
 
 
-def _unfolds(format: str) -> bool:
+def _unfolds_arrays(format: str) -> bool:
     """Return whether the gateway unfolds a JSON array of this format into items."""
     # loaded late, because usage events need no formats
     from gateway.normalise.formats.engine.declaration import ItemFormat
@@ -256,7 +256,7 @@ def _unfolds(format: str) -> bool:
     return not isinstance(found, ItemFormat) or found.unwrap is not None
 
 
-def _rejected(reject: dict[str, Any]) -> RejectedItem:
+def _parse_rejected_item(reject: dict[str, Any]) -> RejectedItem:
     item = reject.get("item")
     error = reject.get("error")
     if isinstance(error, dict):
@@ -266,23 +266,23 @@ def _rejected(reject: dict[str, Any]) -> RejectedItem:
     return RejectedItem(item if type(item) is int and item >= 0 else None, str(reason), str(message or ""))
 
 
-def _reason(body: bytes) -> str:
-    return str(_error(body).get("message") or "no reason given")[:300]
+def _error_message(body: bytes) -> str:
+    return str(_error_object(body).get("message") or "no reason given")[:300]
 
 
-def _error(body: bytes) -> dict[str, Any]:
-    error = _json(body).get("error")
+def _error_object(body: bytes) -> dict[str, Any]:
+    error = _parse_json_object(body).get("error")
     return error if isinstance(error, dict) else {}
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def _parse_json_object(body: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
 
 
-def _number(text: str | None) -> int:
+def _parse_count(text: str | None) -> int:
     return int(text) if text and text.isdecimal() else 0
 
 

@@ -23,9 +23,9 @@ from gateway.clusters.usage.usage import (
     OpenDays,
     OpenUsage,
     UsageMeter,
+    add_days,
     body_of,
     opened,
-    together,
 )
 from spool.clock import Clock
 from spool.container_files import container_rows
@@ -257,7 +257,7 @@ class UsageReader:
                 day,
                 DayUsage,
             )
-            total = together(stored, usage.days.pop(day))
+            total = add_days(stored, usage.days.pop(day))
             body = await asyncio.to_thread(msgspec.json.encode, total)
             documents.append(_document(identity, day, now, body))
         body = await asyncio.to_thread(body_of, usage)

@@ -144,8 +144,8 @@ def opened(body: bytes) -> OpenUsage:
     """
     document = _kept.decode(body)
     return OpenUsage(
-        series=_read(document.series, _series),
-        pods=_read(document.pods, _pods),
+        series=_merge_parts(document.series, _series),
+        pods=_merge_parts(document.pods, _pods),
         namespaces=document.namespaces,
         nodes=document.nodes,
         days=document.days,
@@ -162,14 +162,14 @@ def _divided(mapping: Mapping[str, _Value]) -> Iterator[dict[str, _Value]]:
         yield part
 
 
-def _read(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]) -> dict[str, _Value]:
+def _merge_parts(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Value]]) -> dict[str, _Value]:
     merged: dict[str, _Value] = {}
     for part in _parts.decode(raw) if bytes(memoryview(raw)[:1]) == b"[" else [raw]:
         merged |= decoder.decode(part)
     return merged
 
 
-def together(first: DayUsage, second: DayUsage) -> DayUsage:
+def add_days(first: DayUsage, second: DayUsage) -> DayUsage:
     """Return the sum of two days."""
     total = DayUsage(nodes=first.nodes | second.nodes)
     for day in (first, second):

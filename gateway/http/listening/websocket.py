@@ -126,7 +126,7 @@ class WebSockets:
                 if place % CHECKED_AT_ONCE == 0:
                     await asyncio.sleep(0)  # let other work go on
                 try:
-                    socket.check(now())
+                    socket.enforce_timeouts(now())
                 except Exception:  # noqa: BLE001 - a defect in one check must not end the checks of all connections
                     _log.exception("a WebSocket could not be checked", extra={"action": "websocket_fault"})
                     socket.end()
@@ -375,7 +375,7 @@ class WebSocket(asyncio.Protocol):
         self._closed_at = asyncio.get_running_loop().time()
         self.transport.close()
 
-    def check(self, now: float) -> None:
+    def enforce_timeouts(self, now: float) -> None:
         """Close if the peer is too slow or may no longer send."""
         if self._closed_at is not None:
             if now > self._closed_at + CLOSE_S:

@@ -163,7 +163,7 @@ async def _asked(
     if unit.startswith(STREAM):
         rows = await ledger.costs(replace(plain, measures=("calls",)))
         await asyncio.to_thread(_add_costs, rows, starts, measures_of_place)
-        whole = await _count_stream(streams, unit.removeprefix(STREAM), query, starts, measures_of_place)
+        whole = await _add_stream_values(streams, unit.removeprefix(STREAM), query, starts, measures_of_place)
     elif unit:
         part_query = replace(plain, group_by=(*query.group_by, unit), measures=("calls",))
         rows = await ledger.costs(part_query)
@@ -217,7 +217,7 @@ def _add_savings(
             row_measures.saved = (row_measures.saved or 0) + saved
 
 
-async def _count_stream(
+async def _add_stream_values(
     streams: StreamReader | None,
     name: str,
     query: CostQuery,

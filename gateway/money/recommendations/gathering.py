@@ -75,8 +75,8 @@ async def gather(
         uses=uses,
         hours=await _hours(sources.ledger, now),
         recent=await asyncio.to_thread(_placed, calls, uses, sources.ledger.stored_tags),
-        estimate=of_sum(book),
-        estimate_call=_of_call(book),
+        estimate=sum_estimator(book),
+        estimate_call=call_estimator(book),
         newer=book.followers,
         seats=[seat for seat in seats if chosen(_like_a_call(seat))],
         seats_cost=seats_cost,
@@ -106,7 +106,7 @@ def _chosen_uses(
 
 
 def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], book: PriceBook) -> list[Use]:
-    estimate = of_sum(book)
+    estimate = sum_estimator(book)
     return [
         Use(
             day=day_sum.day,
@@ -160,7 +160,7 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
     return sorted(placed, key=lambda recent_call: recent_call.call.start_time or 0)
 
 
-def of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:
+def sum_estimator(book: PriceBook) -> Callable[[TokenSum], int | None]:
     def estimate(total: TokenSum) -> int | None:
         # a tier without a price is unknown here, because its standard price would look like a saving
         return None if book.is_at_standard(total) else _units(book.estimate_sum(total))
@@ -168,7 +168,7 @@ def of_sum(book: PriceBook) -> Callable[[TokenSum], int | None]:
     return estimate
 
 
-def _of_call(book: PriceBook) -> Callable[[Inference], int | None]:
+def call_estimator(book: PriceBook) -> Callable[[Inference], int | None]:
     def estimate(call: Inference) -> int | None:
         return _units(book.estimate(call))
 

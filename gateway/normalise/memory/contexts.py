@@ -11,7 +11,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
-from gateway.normalise.memory.slots import OF_RESOURCE, varying_texts
+from gateway.normalise.memory.slots import OF_RESOURCE, varying_resource_texts
 from gateway.normalise.otlp.decoding import protobuf_decoder
 from gateway.normalise.otlp.model import Resource, Scope
 from gateway.normalise.otlp.senders import Senders, version_of
@@ -122,7 +122,7 @@ class Contexts:
         attributes = resource.attributes
         fixed = [scope.name, scope.version]
         fixed += [attributes[name] for name in attributes if name in self._read and name not in OF_RESOURCE]
-        varying = varying_texts(attributes, fixed)
+        varying = varying_resource_texts(attributes, fixed)
         read = tuple(
             [
                 (name, "" if name in varying else repr(attributes[name]))

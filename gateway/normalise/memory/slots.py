@@ -112,7 +112,7 @@ def has_figures(name: bytes, text: bytes) -> bool:
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.:-]{1,96}")
 
 
-def varying_texts(attributes: Attributes, fixed: Sequence[object]) -> dict[str, str]:
+def varying_resource_texts(attributes: Attributes, fixed: Sequence[object]) -> dict[str, str]:
     """
     Return by name the texts of a resource that may vary within a kind: plain texts that name no product, and
     that differ from the values in `fixed`.

@@ -33,7 +33,7 @@ from gateway.normalise.reading.tokens import (
     tokens_of_usage,
     whole_if_agreeing,
 )
-from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
+from gateway.normalise.reading.values import BadValue, Other, count, decimal_json_decoder, nested
 from spool.identity import is_long
 from spool.processing import MODES
 
@@ -108,7 +108,7 @@ def usage_in(written: str) -> dict[str, Any]:
     if len(written) > _LONGEST_USAGE:
         return {}
     try:
-        return _counts_by_field(decoder(UsageObject).decode(written))
+        return _counts_by_field(decimal_json_decoder(UsageObject).decode(written))
     except UNREADABLE:
         return _counts_by_field(read_literal(written, UsageObject)) if written.startswith("{'") else {}
 

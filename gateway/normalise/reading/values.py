@@ -57,14 +57,14 @@ def exact_number(written: str) -> Decimal | str:
 
 
 @cache
-def decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
+def decimal_json_decoder(type: type[Struct]) -> msgspec.json.Decoder[Struct]:
     """Decode untyped numbers with a fraction as Decimal."""
     return msgspec.json.Decoder(type, float_hook=exact_number)
 
 
 def decode_object(raw: Raw, type: type[Struct]) -> Struct:
     """Decode one object of any size. Raises one of UNREADABLE."""
-    result: Struct = decode(raw if len(raw) < LARGE else reduce_large(raw, type), decoder(type))
+    result: Struct = decode(raw if len(raw) < LARGE else reduce_large(raw, type), decimal_json_decoder(type))
     return result
 
 

@@ -137,8 +137,8 @@ def test_a_usual_file_is_read_as_all_settings_are(tmp_path: Path, text: str) -> 
         whole.agent.gateway,
         whole.agent.report,
     )
-    assert expected == agent_probe.settings_of(tmp_path / "agent.toml", None, env={})
+    assert expected == agent_probe.read_probe_settings(tmp_path / "agent.toml", None, env={})
     assert (
         tmp_path / "other"
-        == agent_probe.settings_of(tmp_path / "agent.toml", tmp_path / "other", env={}).data_dir
+        == agent_probe.read_probe_settings(tmp_path / "agent.toml", tmp_path / "other", env={}).data_dir
     )

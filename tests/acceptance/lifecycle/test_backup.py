@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli.drill.surroundings import Calls, DrillReceiver, make
+from gateway.cli.drill.surroundings import Calls, DrillReceiver, make_calls
 from tests.acceptance.conftest import ARCHIVE, COMMAND, Tollhouse, wait_for
 from tests.acceptance.lifecycle.killed import killed, seconds_of
 from tests.acceptance.lifecycle.load import load
@@ -138,7 +138,7 @@ def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Install
     one = installations(config=WEBHOOK.format(url=receiver.url))
     key = one.key("sender")
     one.start()
-    before, after = make(1), make(1)
+    before, after = make_calls(1), make_calls(1)
 
     def repeat(at: Tollhouse, calls: Calls) -> None:
         assert 200 == post(at.url, calls.body, key).status
@@ -155,8 +155,8 @@ def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Install
         other.start()
         for calls in (before, after):
             repeat(other, calls)
-        wait_for(lambda: receiver.doubled(), 60, "the second call, again")
-        assert set(after.names) == receiver.doubled()
+        wait_for(lambda: receiver.received_twice(), 60, "the second call, again")
+        assert set(after.names) == receiver.received_twice()
     finally:
         other.stop()
         receiver.close()

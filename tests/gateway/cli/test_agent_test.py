@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.cli import agent_delivery
-from gateway.cli.agent_test import _OF_WAY, _exit_code, _show
+from gateway.cli.agent_test import _OF_WAY, _exit_code, _show_results
 from gateway.devices.fleet.assistant_states import BAD, SETTINGS
 from gateway.devices.fleet.facts import CAUSES
 
@@ -13,7 +13,7 @@ Result = agent_delivery.DeliveryResult
 
 
 def printed(capsys: pytest.CaptureFixture[str], *results: Result) -> list[str]:
-    _show(results)
+    _show_results(results)
     return capsys.readouterr().out.splitlines()
 
 

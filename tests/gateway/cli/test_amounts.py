@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.cli.amounts import adding_up, money, money_column, places_of
-from gateway.cli.operator.money.report import _lines
+from gateway.cli.amounts import adding_up, decimals_for_amounts, format_single_amount, money_column
+from gateway.cli.operator.money.report import _format_rows
 
 AMOUNTS = st.lists(st.decimals(-10_000, 10_000, places=12), min_size=1, max_size=60)
 
@@ -27,7 +27,7 @@ AMOUNTS = st.lists(st.decimals(-10_000, 10_000, places=12), min_size=1, max_size
     ],
 )
 def test_a_table_has_the_decimals_that_its_amounts_need(amounts: list[str], places: int) -> None:
-    assert places_of(map(Decimal, amounts)) == places
+    assert decimals_for_amounts(map(Decimal, amounts)) == places
 
 
 @given(AMOUNTS, st.sampled_from((2, 4, 6)))
@@ -50,9 +50,9 @@ def test_a_page_of_a_list_is_rounded_to_nearest() -> None:
 
 def test_amounts_are_written_with_their_currency() -> None:
     """An amount that is rounded away is marked, so that it does not look like nothing."""
-    assert money(Decimal("1234.5"), 2) == "$1,234.50"
-    assert money(Decimal("-0.001"), 2) == "-<$0.01"
-    assert money(Decimal("2"), 2, "EUR") == "EUR 2.00"
+    assert format_single_amount(Decimal("1234.5"), 2) == "$1,234.50"
+    assert format_single_amount(Decimal("-0.001"), 2) == "-<$0.01"
+    assert format_single_amount(Decimal("2"), 2, "EUR") == "EUR 2.00"
     parts = [Decimal("0.5"), None, Decimal("-0.501"), Decimal("0.001"), Decimal()]
     assert money_column(parts, 2, is_signed=True) == ["+$0.50", None, "-$0.50", "$0.00", "$0.00"]
     assert money_column(parts, 2)[3] == "<$0.01"
@@ -73,4 +73,4 @@ def test_the_total_decides_about_percentages(before: str, total_before: str, cha
         {"cost": "5", "previous": {"cost": before}},
         {"cost": "5", "previous": {"cost": total_before}},
     ]
-    assert change == _lines(rows, [], ["cost"], "USD")[0]["change"]
+    assert change == _format_rows(rows, [], ["cost"], "USD")[0]["change"]

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.operator.commands import add_commands, command, confirmed, list_command
+from gateway.cli.operator.commands import add_commands, confirm_option, list_command, request_command
 
 SENT: list[tuple[str, str, object, list[tuple[str, str]]]] = []
 LAST_PAGE = {"cursor": {"has_next": False, "next_cursor": None}, "item_count": 1, "total_count": 1}
@@ -40,12 +40,12 @@ def run(tmp_path: Path, *words: str) -> Result:
     crates = click.Group("crates")
     add_commands(
         crates,
-        command("show ID", "GET /crates/{id}", "Show one."),
-        command("move ID PLACE", "POST /crates/{id}/move", "Move one.", click.option("--by", type=int)),
-        command("seal ID", "PATCH /crates/{id}", "Seal one.", sends={"is_sealed": True}),
-        command("sort", "POST /crates/sort", "Sort all.", click.option("--label", multiple=True),
+        request_command("show ID", "GET /crates/{id}", "Show one."),
+        request_command("move ID PLACE", "POST /crates/{id}/move", "Move one.", click.option("--by", type=int)),
+        request_command("seal ID", "PATCH /crates/{id}", "Seal one.", sends={"is_sealed": True}),
+        request_command("sort", "POST /crates/sort", "Sort all.", click.option("--label", multiple=True),
                 sends=lambda label: {"by": "-".join(label)}, shows="sorted to {crate[place]}"),
-        command("delete ID", "DELETE /crates/{id}", "Delete one.", confirmed("ID", "Once more."),
+        request_command("delete ID", "DELETE /crates/{id}", "Delete one.", confirm_option("ID", "Once more."),
                 shows="crate {id} deleted"),
     )  # fmt: skip
     list_command(crates, "seals ID", root="seals", path="/crates/{id}/seals", columns=("id",),

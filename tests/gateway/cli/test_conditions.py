@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.cli.parameters import conditions
+from gateway.cli.parameters import parse_conditions
 
 
 def test_conditions_name_what_passes_and_what_does_not() -> None:
@@ -16,12 +16,12 @@ def test_conditions_name_what_passes_and_what_does_not() -> None:
         ("tag:k", False, "a=b"),
         ("user", False, None),
         ("user", True, None),
-    ] == list(conditions(given))
+    ] == list(parse_conditions(given))
 
 
 def test_a_condition_without_a_value_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     """A condition without a value ends the command with exit code 2, and the error shows the notation."""
     with pytest.raises(SystemExit) as ended:
-        list(conditions(["team"]))
+        list(parse_conditions(["team"]))
     assert 2 == ended.value.code
     assert "NAME=VALUE or NAME!=VALUE" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from time import time_ns
 
 import pytest
 
-from gateway.cli.send.command import EXAMPLES, example
+from gateway.cli.send.command import EXAMPLES, example_payload
 from gateway.normalise.formats.list import FORMAT_NAMES, recognise_format
 from spool.record import NS
 from tests.gateway.normalise.formats.payloads import one
@@ -19,7 +19,7 @@ def test_there_is_one_for_every_gateway_format() -> None:
 
 @pytest.mark.parametrize("format", EXAMPLES)
 def test_it_is_recognised_and_becomes_one_call_of_now(format: str) -> None:
-    body = example(format)
+    body = example_payload(format)
     assert format == recognise_format(body)
     record = one(None, body)
     assert record.input_tokens == 1320
@@ -32,5 +32,5 @@ def test_it_is_recognised_and_becomes_one_call_of_now(format: str) -> None:
 
 @pytest.mark.parametrize("format", EXAMPLES)
 def test_each_time_it_is_another_call(format: str) -> None:
-    assert one(None, example(format)).id != one(None, example(format)).id
-    json.loads(example(format))
+    assert one(None, example_payload(format)).id != one(None, example_payload(format)).id
+    json.loads(example_payload(format))

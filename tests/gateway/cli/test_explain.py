@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from exporters.otlp.spans import SpanEncoder
-from gateway.cli.explain import explain, explained
-from gateway.cli.send.command import example
+from gateway.cli.explain import explain, explain_payload
+from gateway.cli.send.command import example_payload
 from gateway.configuration.sections import Config, SourceSettings
 from spool.record import AMENDABLE, NS, Inference
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
@@ -26,7 +26,7 @@ def test_a_file_that_cannot_be_read_spoils_no_other(tmp_path: Path) -> None:
     files are explained.
     """
     good, packed, cut, damaged = (tmp_path / name for name in ("good", "packed", "cut", "damaged"))
-    body = example("litellm")
+    body = example_payload("litellm")
     good.write_bytes(body)
     packed.write_bytes(gzip.compress(body))
     cut.write_bytes(gzip.compress(body)[:-9])
@@ -89,7 +89,7 @@ CASES = [
 def test_every_number_and_every_twin_of_every_case_has_its_reason(case: Path) -> None:
     """Each number has a rule, each estimate its price lines, and each merged item the id of its record."""
     format = None if case.parent.parent.name == "otlp" else case.parent.name
-    result = asyncio.run(explained(case.read_bytes(), format, Config(), why=True))
+    result = asyncio.run(explain_payload(case.read_bytes(), format, Config(), why=True))
     for record in result["records"]:
         assert [] == [name for name in NUMBERS if record.get(name) is not None and name not in record["why"]]
         assert {"id", "estimated_cost", "cost_source"} <= set(record["why"]) or record[
@@ -119,7 +119,7 @@ def test_twins_and_repeats_name_what_they_repeat(tmp_path: Path) -> None:
     other = span(4, chat)
     other["traceId"] = "ab" * 16
     payload = traces(span(1, outer), span(2, chat, parent=1), span(2, chat, parent=1), other)
-    result = asyncio.run(explained(in_json(payload), None, Config(), why=True))
+    result = asyncio.run(explain_payload(in_json(payload), None, Config(), why=True))
     [record] = result["records"]
     assert [
         (
@@ -150,7 +150,7 @@ def test_what_another_tollhouse_sends_names_its_attributes() -> None:
         cost_source="reported", price_book="theirs",
     )  # fmt: skip
     body = SpanEncoder().encode_request([(given, 1.0)])
-    [record] = asyncio.run(explained(body, "otlp/traces", Config(), why=True))["records"]
+    [record] = asyncio.run(explain_payload(body, "otlp/traces", Config(), why=True))["records"]
     assert (9, 4, "0.5", "0.25") == tuple(
         record[name] for name in ("input_tokens", "cache_write_1h_tokens", "cost", "estimated_cost")
     )
@@ -176,7 +176,7 @@ def test_two_records_of_one_call_and_what_joins_them() -> None:
     spans = [span(1, call | response), span(2, call | request), span(3, call | response | request)]
     for number, told in enumerate(spans, start=5):
         told["traceId"] = f"{number:032x}"
-    result = asyncio.run(explained(in_json(traces(*spans)), None, Config(), why=True))
+    result = asyncio.run(explain_payload(in_json(traces(*spans)), None, Config(), why=True))
     first, second = result["records"]
     assert first["shadow"] is False
     assert second["shadow"] is True
@@ -195,7 +195,7 @@ def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
     counters = [meter(f"m-{user}", user, tokens=9, model="gpt-4o", type="input") for user in ("anna", "bert")]
     call = meter("c-1", "anna", model="gpt-4o", prompt_tokens=9, completion_tokens=2)
     for events in ([*counters, call], [call, *counters]):
-        result = asyncio.run(explained(json.dumps(events).encode(), "openmeter", Config(), why=True))
+        result = asyncio.run(explain_payload(json.dumps(events).encode(), "openmeter", Config(), why=True))
         metrics = {row["user"]: row for row in result["records"] if row["kind"] == "usage_metric"}
         assert {"anna": True, "bert": False} == {user: row["shadow"] for user, row in metrics.items()}
         assert (
@@ -210,7 +210,7 @@ def test_a_source_that_does_not_count_says_so() -> None:
     The setting `count = false` is given as the only reason why the calls of the source are kept for reference.
     """
     config = Config(sources={"litellm": SourceSettings(count=False)})
-    [record] = asyncio.run(explained(example("litellm"), None, config, why=True))["records"]
+    [record] = asyncio.run(explain_payload(example_payload("litellm"), None, config, why=True))["records"]
     assert (
         "stored and shown, but never summed or sent upstream: [sources.litellm] count = false"
         == record["why"]["shadow"]
@@ -231,11 +231,11 @@ def test_an_agents_sum_says_what_it_sums_up() -> None:
         "output_tokens": 10, "request_id": "req_0123456789abcdef0123",
     }  # fmt: skip
     payload = traces(span(1, agent), scope="openinference.instrumentation.claude_agent_sdk")
-    alone = asyncio.run(explained(in_json(payload), None, Config(), why=True))["records"]
+    alone = asyncio.run(explain_payload(in_json(payload), None, Config(), why=True))["records"]
     payload["resourceSpans"] += traces(span(2, call, parent=1), scope="com.anthropic.claude_code")[
         "resourceSpans"
     ]
-    beside = asyncio.run(explained(in_json(payload), None, Config(), why=True))["records"]
+    beside = asyncio.run(explain_payload(in_json(payload), None, Config(), why=True))["records"]
     assert [("openinference", False)] == [(row["source"], row["shadow"]) for row in alone]
     shadows = {row["source"]: row["why"]["shadow"] for row in beside if row["shadow"]}
     assert ["openinference"] == list(shadows)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gateway.cli.send.command import OlderCalls, example
+from gateway.cli.send.command import OlderCalls, example_payload
 from gateway.normalise.formats.engine.declaration import ExampleCall
 
 NOW = datetime(2026, 3, 14, tzinfo=UTC).timestamp()
@@ -20,14 +20,14 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
     first moment in UTC.
     """
     older = OlderCalls("otlp/traces", NOW)
-    older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
+    older.add(example_payload("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=0)))
     assert older.calls == 1
     assert older.older == 0
     assert older.oldest is None
     assert older.words == ""
-    older.add(example("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=1)))
+    older.add(example_payload("otlp/traces", ExampleCall(end_ns=MONTH_NS, duration_ms=1)))
     assert "1 of 2 is from before this month; to see them: tollhouse report --from 2026-02-28" == older.words
-    older.add(example("otlp/traces", ExampleCall(end_ns=LATE_NS)))
+    older.add(example_payload("otlp/traces", ExampleCall(end_ns=LATE_NS)))
     assert "2 of 3 are from before this month; to see them: tollhouse report --from 2025-12-17" == older.words
 
 
@@ -35,7 +35,7 @@ def test_older_calls_are_counted_with_the_command_that_shows_them() -> None:
 def test_calls_of_a_format_are_counted(format: str) -> None:
     """Older calls of every format are counted. The format is recognized as in the gateway."""
     older = OlderCalls(None, NOW)
-    older.add(example(format, ExampleCall(end_ns=LATE_NS)))
+    older.add(example_payload(format, ExampleCall(end_ns=LATE_NS)))
     assert older.older == 1
     assert older.oldest == "2025-12-17"
 

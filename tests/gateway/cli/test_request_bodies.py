@@ -17,8 +17,8 @@ from gateway.core.errors import BadPayload
 
 
 def cut(content: bytes, taken: Container[bytes] = ()) -> list[request_bodies.UploadBody]:
-    with request_bodies.opened(io.BytesIO(content)) as opened:
-        return list(request_bodies.bodies(opened, RunningDigest(taken)))
+    with request_bodies.open_ungzipped(io.BytesIO(content)) as opened:
+        return list(request_bodies.read_bodies(opened, RunningDigest(taken)))
 
 
 def nobody(complaint: str) -> None:
@@ -96,7 +96,7 @@ def test_directories_are_walked_in_order(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     named = [str(tmp_path / name) for name in ("a/x.json.gz", "b.ndjson")]
-    assert [*named, "-"] == list(request_bodies.files([str(tmp_path), "-"], nobody))
+    assert [*named, "-"] == list(request_bodies.files_to_send([str(tmp_path), "-"], nobody))
 
 
 def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_a_directory_without_data_is_complained_of(tmp_path: Path) -> None:
     said: list[str] = []
     (tmp_path / "notes.txt").touch()
     (tmp_path / "loop").symlink_to(tmp_path)
-    assert [] == list(request_bodies.files([str(tmp_path)], said.append))
+    assert [] == list(request_bodies.files_to_send([str(tmp_path)], said.append))
     assert [f"{tmp_path}: contains no file that ends in .json, .ndjson, .jsonl, .log, gzipped or not"] == said
     (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
-    assert [str(tmp_path / "gone.json")] == list(request_bodies.files([str(tmp_path)], nobody))
+    assert [str(tmp_path / "gone.json")] == list(request_bodies.files_to_send([str(tmp_path)], nobody))
 
 
 def test_a_body_of_lines_begins_with_an_object() -> None:
@@ -149,7 +149,7 @@ def test_an_array_is_cut_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_what_stands_before_a_break_is_given_out(content: bytes, words: str) -> None:
     """If a file breaks off, its complete items are returned first, and then the error is raised."""
-    found = request_bodies.bodies(io.BytesIO(content), RunningDigest(()))
+    found = request_bodies.read_bodies(io.BytesIO(content), RunningDigest(()))
     assert b'[{"a": 1}]' == next(found).content
     with pytest.raises(BadPayload, match=words):
         next(found)
@@ -160,8 +160,8 @@ def test_gzip_that_breaks_off_gives_what_it_holds() -> None:
     If a gzip file breaks off, its truncated last line is sent as a broken line. Then the error is raised.
     """
     content = b"".join(json.dumps({"n": n, "id": f"{n * 7919:x}"}).encode() + b"\n" for n in range(2000))
-    with request_bodies.opened(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
-        found = request_bodies.bodies(opened, RunningDigest(()))
+    with request_bodies.open_ungzipped(io.BytesIO(gzip.compress(content)[:-2000])) as opened:
+        found = request_bodies.read_bodies(opened, RunningDigest(()))
         assert 512 == len(next(found).items)
         with pytest.raises(EOFError):
             list(found)
@@ -175,7 +175,7 @@ def test_what_is_longer_than_a_document_is_left_out(monkeypatch: pytest.MonkeyPa
     for bound, n in (("MAX_DOCUMENT", 100), ("MAX_BYTES", 100), ("_CHUNK", 50)):
         monkeypatch.setattr(request_bodies, bound, n)
     long = b'{"a": "' + b"x" * 200 + b'"}'
-    found = request_bodies.bodies(io.BytesIO(b'{"n": 1}\n' + long + b'\n{"n": 2}\n'), RunningDigest(()))
+    found = request_bodies.read_bodies(io.BytesIO(b'{"n": 1}\n' + long + b'\n{"n": 2}\n'), RunningDigest(()))
     assert b'{"n": 1}\n{"n": 2}' == next(found).content
     with pytest.raises(BadPayload, match="1 of its lines"):
         next(found)

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli.operator.client import OperatorClient
-from gateway.cli.operator.resources import body_of, described_by, resource_commands
+from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
 from gateway.core.fields import Option, words
 
 
@@ -42,9 +42,9 @@ def run(*arguments: str) -> tuple[dict[str, Any] | None, str]:
     sent: list[dict[str, Any]] = []
 
     @click.command()
-    @described_by(NewCrate, required=("name",))
+    @add_resource_options(NewCrate, required=("name",))
     def create(**given: Any) -> None:
-        sent.append(body_of(NewCrate, given))
+        sent.append(request_body(NewCrate, given))
 
     printed = CliRunner().invoke(create, arguments).output
     return (sent[0] if sent else None), printed

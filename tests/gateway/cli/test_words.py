@@ -9,7 +9,7 @@ import click
 import pytest
 
 from gateway.cli import main
-from gateway.cli.output import HEADS, in_words, show_fields, show_table
+from gateway.cli.output import HEADS, readable_value, show_fields, show_table
 from tests.acceptance.conftest import ROOT
 from tests.gateway.cli.test_command_list import walked
 
@@ -26,7 +26,7 @@ def test_states_are_named_as_in_the_console() -> None:
     [states] = re.findall(r"STATE_NAMES = (\{.*?\});", WORDS_OF_THE_CONSOLE.read_text(), re.DOTALL)
     names = json.loads(re.sub(r"(\w+):", r'"\1":', states))
     assert len(names) > 5
-    assert {state: in_words("state", state) for state in names} == names
+    assert {state: readable_value("state", state) for state in names} == names
 
 
 def test_tables_have_these_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.explain import explained
+from gateway.cli.explain import explain_payload
 from gateway.configuration.sections import Config
 from spool.meters import METERS
 
@@ -250,7 +250,7 @@ def read(place: str, answer: Answer) -> Body:
     """
     if (place, answer.name) not in _READ:
         payload, format = PLACES[place][2](answer)
-        found = asyncio.run(explained(json.dumps(payload).encode(), format, Config(), why=True))
+        found = asyncio.run(explain_payload(json.dumps(payload).encode(), format, Config(), why=True))
         _READ[place, answer.name] = found["records"][0] if found["records"] else {}
     return _READ[place, answer.name]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.explain import explained
+from gateway.cli.explain import explain_payload
 from gateway.configuration.sections import Config
 from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
@@ -21,7 +21,7 @@ CHAT: dict[str, Any] = {
 
 def recorded(attributes: dict[str, Any]) -> dict[str, Any]:
     body = in_json(traces(span(1, attributes), scope="github.copilot"))
-    (record,) = asyncio.run(explained(body, "otlp/traces", Config()))["records"]
+    (record,) = asyncio.run(explain_payload(body, "otlp/traces", Config()))["records"]
     return record  # type: ignore[no-any-return]
 
 
@@ -66,5 +66,5 @@ def test_credits_of_an_agent_are_a_sum_of_its_calls() -> None:
     agent = span(1, {**CHAT, "gen_ai.operation.name": "invoke_agent", "github.copilot.aiu": 0.6})
     call = span(2, {**CHAT, "github.copilot.aiu": 0.6}, parent=1)
     body = in_json(traces(agent, call, scope="github.copilot"))
-    (record,) = asyncio.run(explained(body, "otlp/traces", Config()))["records"]
+    (record,) = asyncio.run(explain_payload(body, "otlp/traces", Config()))["records"]
     assert record["cost"] == "0.006"

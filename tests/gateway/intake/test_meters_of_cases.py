@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.explain import explained
+from gateway.cli.explain import explain_payload
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings
 from spool.meters import METERS
 
@@ -49,7 +49,7 @@ def test_each_unit_of_each_source_has_its_meter_and_its_line(case: Path) -> None
     """
     payload, expected = _payload(case), json.loads(case.read_text())
     format = None if case.parent.parent.name == "otlp" else case.parent.name
-    result = asyncio.run(explained(payload.read_bytes(), format, _config(expected), why=True))
+    result = asyncio.run(explain_payload(payload.read_bytes(), format, _config(expected), why=True))
     found = {row["request_id"] or row["trace_id"]: row for row in result["records"]}
     for id, wanted in expected["priced"].items():
         row = found[id]

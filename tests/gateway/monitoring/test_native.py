@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from gateway.cli.doctor import NOTE, OK, machine
+from gateway.cli.doctor import NOTE, OK, diagnose_machine
 from gateway.configuration.sections import Config, ServerSettings
 from gateway.monitoring.metrics import Metrics
 from gateway.service.assembly.services import compiled_module
@@ -26,7 +26,7 @@ def told(config: Config, caplog: pytest.LogCaptureFixture) -> tuple[float | None
         native = compiled_module(config, metrics)
     labels = {"version": native.version, "loaded": str(int(native.is_on))}
     value = metrics.registry.get_sample_value("tollhouse_native_info", labels)
-    [line] = [one for one in machine(config) if one.about == "compiled module"]
+    [line] = [one for one in diagnose_machine(config) if one.about == "compiled module"]
     return value, [record.__dict__["action"] for record in caplog.records], line.status, line.words
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest_asyncio
 
 from exporters.settings import UpstreamSettings
-from gateway.cli.agent_leaving import deliver, say_goodbye
-from gateway.cli.agent_run import forwarding
+from gateway.cli.agent_leaving import deliver_waiting, say_goodbye
+from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import AgentSettings, Config, ServerSettings
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.link import HEARTBEATS_FILE
@@ -184,15 +184,15 @@ async def test_waiting_records_are_delivered_before_the_end(gateway: Gateway, tm
     there = settings(laptop)
     unreachable = replace(there, agent=AgentSettings(gateway=f"http://127.0.0.1:{free_port()}"))
     local = Bearer("this machine", frozenset({INGEST}), device="laptop", is_local=True)
-    app = App(forwarding(unreachable), version="0", local=local)
+    app = App(with_gateway_upstream(unreachable), version="0", local=local)
     await app.start()
     async with gateway.client.post(
         f"{app.url}/v1/traces", data=json_traces(json_span()), headers={"Content-Type": "application/json"}
     ) as answer:
         assert 200 == answer.status
     await app.stop()
-    assert 1 == await deliver(unreachable, 0.4)
-    assert 0 == await deliver(there, 60)
+    assert 1 == await deliver_waiting(unreachable, 0.4)
+    assert 0 == await deliver_waiting(there, 60)
     records = await Serving(app=gateway.app, key="", client=gateway.client).records()
     assert ["laptop"] == [record.device for record in records]
     assert (laptop.data / KEY_FILE).exists()

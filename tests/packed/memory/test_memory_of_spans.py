@@ -813,4 +813,6 @@ def test_services_that_vary_within_a_kind(service: object, varies: bool) -> None
     that a rule reads.
     """
     attributes = {"service.name": service, "other": "x"}
-    assert ({"service.name": service} if varies else {}) == slots.varying_texts(attributes, ["openai"])
+    assert ({"service.name": service} if varies else {}) == slots.varying_resource_texts(
+        attributes, ["openai"]
+    )

@@ -338,7 +338,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     )
     cause, sure, evidence = (
         known
-        or ((long_context(ratios) or dear_writes(ratios)) if constant else None)
+        or ((long_context_surcharge(ratios) or dear_writes(ratios)) if constant else None)
         or _price(meters, steps)
     )
     since = max(
@@ -630,7 +630,7 @@ def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
     return ("tier",) if cause == "discount" and NEAR_HALF[0] <= factor <= NEAR_HALF[1] else ()
 
 
-def long_context(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
+def long_context_surcharge(ratios: Mapping[str, Decimal]) -> tuple[str, str, str] | None:
     """Large inputs cost 2 times as much for input and 1.5 times for output."""
     if INPUT not in ratios or OUTPUT not in ratios:
         return None

@@ -12,9 +12,15 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import PageRequest, command, list_command, paged, show_page
-from gateway.cli.operator.money.report import warn_of_lacking
-from gateway.cli.operator.resources import body_of, described_by, resource_commands
+from gateway.cli.operator.commands import (
+    PageRequest,
+    list_command,
+    request_command,
+    show_page,
+    with_page_options,
+)
+from gateway.cli.operator.money.report import warn_about_incomplete_totals
+from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.allocation.declared import STATES, NewNamespace
 from spool.printable import replace_unprintable
@@ -43,12 +49,12 @@ def diff(client: OperatorClient, file: Path, month: str, namespace: str, as_json
     Compare a month under the definition in FILE with the current state. Nothing is published, and totals
     stay the same.
     """
-    body = {"definition": text_of(file), "month": month, "namespace": namespace}
-    payload = asked(client, "POST", "/allocation/diff", body)
+    body = {"definition": read_definition(file), "month": month, "namespace": namespace}
+    payload = send_definition(client, "POST", "/allocation/diff", body)
     if as_json:
         show_json(payload)
         return
-    warn_of_lacking(payload["diff"]["whole_since"])
+    warn_about_incomplete_totals(payload["diff"]["whole_since"])
     _show_border(payload["diff"]["border"])
     for dimension in payload["dimensions"]:
         _show_dimension(dimension, payload["total"])
@@ -72,14 +78,16 @@ def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) 
     """
     Check the definition in FILE. Lists every fault, or the version that it would become. Nothing is stored.
     """
-    body = {"definition": text_of(file), "namespace": namespace}
-    payload = asked(client, "POST", "/allocation/validate", body)
+    body = {"definition": read_definition(file), "namespace": namespace}
+    payload = send_definition(client, "POST", "/allocation/validate", body)
     if as_json:
         show_json(payload)
         return
     version = payload["version"]
     _show_border(version["border"])
-    click.echo(f"{file} is valid: {_dimensions(version)}. It would become version {version['version']}.")
+    click.echo(
+        f"{file} is valid: {_count_dimensions(version)}. It would become version {version['version']}."
+    )
 
 
 @allocation.command()
@@ -95,14 +103,14 @@ def validate(client: OperatorClient, file: Path, namespace: str, as_json: bool) 
 @with_client
 def publish(client: OperatorClient, file: Path, namespace: str, base: int | None, as_json: bool) -> None:
     """Publish the definition in FILE. It applies at once to all stored totals."""
-    body = {"definition": text_of(file), "namespace": namespace, "base": base}
-    payload = asked(client, "POST", "/allocation/publish", body)
+    body = {"definition": read_definition(file), "namespace": namespace, "base": base}
+    payload = send_definition(client, "POST", "/allocation/publish", body)
     if as_json:
         show_json(payload)
         return
     version = payload["version"]
     _show_border(payload["publish_job"]["border"])
-    click.echo(f"version {version['version']} is in force: {_dimensions(version)}")
+    click.echo(f"version {version['version']} is in force: {_count_dimensions(version)}")
 
 
 _of_namespaces = click.option(
@@ -162,12 +170,12 @@ def _show_definition(payload: JsonObject) -> None:
 
 
 versions.add_command(
-    command("show", "GET /allocation/versions/{version}",
+    request_command("show", "GET /allocation/versions/{version}",
             "Print the definition of VERSION as it was published; default: the version in force.",
             click.argument("version", default="latest"), _namespace, shows=_show_definition)
 )  # fmt: skip
 jobs.add_command(
-    command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
+    request_command("cancel JOB", "POST /allocation/jobs/{job}/cancel",
             "Cancel a publishing run that is queued or being validated.", shows="job {job} cancelled")
 )  # fmt: skip
 
@@ -180,7 +188,7 @@ def namespaces() -> None:
 @namespaces.command(name="list")
 @click.option("--id", multiple=True, metavar="ID", help="May repeat.")
 @click.option("--name", multiple=True, metavar="NAME", help="May repeat.")
-@paged
+@with_page_options
 @with_client
 def list_namespaces(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """List the namespaces, without the default namespace."""
@@ -189,12 +197,12 @@ def list_namespaces(client: OperatorClient, page: PageRequest, **filters: tuple[
 
 @namespaces.command()
 @click.argument("id")
-@described_by(NewNamespace)
+@add_resource_options(NewNamespace)
 @as_json
 @with_client
 def create(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Create a namespace. ID has lowercase letters, digits, _ and -."""
-    body = {"id": id, **body_of(NewNamespace, given)}
+    body = {"id": id, **request_body(NewNamespace, given)}
     payload = client.request("POST", "/allocation/namespaces", body=body)
     show_json(payload) if as_json else show_fields(payload["namespace"])
 
@@ -211,12 +219,12 @@ resource_commands(
 )
 
 
-def _dimensions(version: JsonObject) -> str:
+def _count_dimensions(version: JsonObject) -> str:
     names = version["dimensions"]
     return f"{len(names)} {'dimension' if len(names) == 1 else 'dimensions'}"
 
 
-def text_of(file: Path) -> str:
+def read_definition(file: Path) -> str:
     """Read the text of a definition. The command ends with an error if the file cannot be read."""
     try:
         return file.read_text("utf-8")
@@ -226,7 +234,7 @@ def text_of(file: Path) -> str:
         fail(f"{file}: {error.strerror}")
 
 
-def asked(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
+def send_definition(client: OperatorClient, method: str, path: str, body: object) -> JsonObject:
     """
     Send a request with a definition. If the definition has faults, print each fault with its place and
     end the command.
@@ -257,13 +265,13 @@ def _show_border(border: JsonObject) -> None:
 def _show_dimension(dimension: JsonObject, total: JsonObject) -> None:
     click.echo(f"\n{dimension['name']} ({dimension['id']}): {dimension['state']}")
     rows = [
-        (element["element"], _cost(element["before"]), _cost(element["after"]))
+        (element["element"], _spend_cost(element["before"]), _spend_cost(element["after"]))
         for element in dimension["elements"]
     ]
     rest = rows[_MOST_SHOWN:]
     if rest:
-        sum_before = _sum(row[1] for row in rest)
-        now = _sum(row[2] for row in rest)
+        sum_before = _sum_known(row[1] for row in rest)
+        now = _sum_known(row[2] for row in rest)
         rows = [*rows[:_MOST_SHOWN], (f"({len(rest)} more)", sum_before, now)]
     whole = Decimal(total["cost"])
     state = dimension["state"]
@@ -271,27 +279,27 @@ def _show_dimension(dimension: JsonObject, total: JsonObject) -> None:
     lines = [
         {
             "element": name,
-            "before": _describe(before),
-            "after": _describe(now),
-            "change": _change(before, now),
+            "before": _format_cost(before),
+            "after": _format_cost(now),
+            "change": _format_change(before, now),
         }
         for name, before, now in rows
     ]
     show_table(lines, ("element", "before", "after", "change"))
 
 
-def _cost(spend: JsonObject | None) -> Decimal | None:
+def _spend_cost(spend: JsonObject | None) -> Decimal | None:
     return None if spend is None else Decimal(spend["cost"])
 
 
-def _sum(costs: Iterable[Decimal | None]) -> Decimal | None:
+def _sum_known(costs: Iterable[Decimal | None]) -> Decimal | None:
     known = [cost for cost in costs if cost is not None]
     return sum(known, Decimal()) if known else None
 
 
-def _describe(cost: Decimal | None) -> str | None:
+def _format_cost(cost: Decimal | None) -> str | None:
     return None if cost is None else f"{cost:,.4f}"
 
 
-def _change(before: Decimal | None, now: Decimal | None) -> str | None:
+def _format_change(before: Decimal | None, now: Decimal | None) -> str | None:
     return None if before is None or now is None else f"{now - before:+,.4f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject, as_json, show_json, show_table
 from spool.printable import replace_unprintable
 
@@ -69,7 +69,7 @@ list_command(
 )
 
 
-def _show(payload: JsonObject) -> None:
+def _show_month_closing(payload: JsonObject) -> None:
     closing = payload["month_closing"]
     click.echo(
         f"{replace_unprintable(closing['provider'])}, {closing['month']}: billed ${closing['billed']}, "
@@ -104,7 +104,7 @@ _MONTH = click.option("--month", required=True, metavar="MONTH", help="Month of 
 
 add_commands(
     invoices,
-    command("create", "POST /billed-invoices", "Record an invoice of a provider.", _PROVIDER, _MONTH,
+    request_command("create", "POST /billed-invoices", "Record an invoice of a provider.", _PROVIDER, _MONTH,
             click.option("--number", required=True, metavar="TEXT", help="Invoice number."),
             click.option("--total", required=True, metavar="AMOUNT",
                          help="Total, including tax."),
@@ -115,15 +115,15 @@ add_commands(
             click.option("--lines", type=click.IntRange(1),
                          help="Number of invoice lines that were rounded to cents; default: 1."),
             shows="invoice {billed_invoice[id]} created"),
-    command("delete ID", "DELETE /billed-invoices/{id}", "Delete an invoice of a month that is not closed.",
+    request_command("delete ID", "DELETE /billed-invoices/{id}", "Delete an invoice of a month that is not closed.",
             shows="invoice {id} deleted"),
 )  # fmt: skip
 
 add_commands(
     billed,
-    command("preview", "GET /month-closing", "Show the result of closing a month, and close nothing.",
-            _PROVIDER, _MONTH, shows=_show),
-    command("reopen", "DELETE /closed-months/{provider}/{month}",
+    request_command("preview", "GET /month-closing", "Show the result of closing a month, and close nothing.",
+            _PROVIDER, _MONTH, shows=_show_month_closing),
+    request_command("reopen", "DELETE /closed-months/{provider}/{month}",
             "Reopen a closed month. Later corrections then change the month itself.",
             _PROVIDER, _MONTH, shows="{month} of {provider} is open again"),
 )  # fmt: skip
@@ -144,7 +144,9 @@ def close(client: OperatorClient, provider: str, month: str, accept: bool, as_js
     Its costs no longer change. Later changes by the provider become separate entries.
     """
     if not as_json:
-        _show(client.request("GET", "/month-closing", query=[("provider", provider), ("month", month)]))
+        _show_month_closing(
+            client.request("GET", "/month-closing", query=[("provider", provider), ("month", month)])
+        )
     body = {"provider": provider, "month": month, "accept": accept}
     payload = client.request("POST", "/closed-months", body=body)
     show_json(payload) if as_json else click.echo(f"closed {month} of {replace_unprintable(provider)}")

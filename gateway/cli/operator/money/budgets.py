@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import PageRequest, paged, show_page
-from gateway.cli.operator.resources import body_of, described_by, with_options
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import PageRequest, show_page, with_page_options
+from gateway.cli.operator.resources import add_options, add_resource_options, request_body
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.money.budgets.declared import EXPANSIONS, GRANULARITIES, KINDS, STATES, NewBudget
 from spool.registry.notices import PARKED
@@ -74,7 +74,7 @@ def budgets() -> None:
     "--measure", multiple=True, help="Only budgets of cost, tokens, calls, or a meter such as web_searches."
 )
 @click.option("--expand", multiple=True, type=click.Choice(("current", "forecast")), help="With --json.")
-@paged
+@with_page_options
 @with_client
 def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str, ...]) -> None:
     """List the budgets. `percent` is from the last evaluation, for the owner with the highest percentage."""
@@ -82,8 +82,8 @@ def list_budgets(client: OperatorClient, page: PageRequest, **filters: tuple[str
 
 
 @budgets.command()
-@described_by(NewBudget)
-@with_options(_OPTIONS)
+@add_resource_options(NewBudget)
+@add_options(_OPTIONS)
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
@@ -93,7 +93,7 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     if not given["alert"] and not given["forecast_alert"]:
         given["alert"] = USUAL_ALERTS
         click.echo("no --alert given: the budget alerts at 80 % and 100 %", err=True)
-    _show_made(client.request("POST", "/budgets", body=_body(client, given)), as_json)
+    _show_saved_budget(client.request("POST", "/budgets", body=_budget_body(client, given)), as_json)
     warn_about_channels(client)
 
 
@@ -110,7 +110,7 @@ def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
 def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool) -> None:
     """Show a budget and its spend."""
     query = [("expand", expansion) for expansion in expand or ("current",)]
-    payload = client.request("GET", f"/budgets/{part(id)}", query=query)
+    payload = client.request("GET", f"/budgets/{quote_segment(id)}", query=query)
     if as_json:
         show_json(payload)
         return
@@ -124,16 +124,16 @@ def show(client: OperatorClient, id: str, expand: tuple[str, ...], as_json: bool
 
 @budgets.command()
 @click.argument("id")
-@described_by(NewBudget)
-@with_options(_OPTIONS)
+@add_resource_options(NewBudget)
+@add_options(_OPTIONS)
 @as_json
 @with_client
 def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Change a budget. Changing the amount, view, zone or thresholds evaluates the current period again."""
-    body = _body(client, given)
+    body = _budget_body(client, given)
     if not body:
         fail("no change given; use at least one option, such as --amount", 2)
-    _show_made(client.request("PATCH", f"/budgets/{part(id)}", body=body), as_json)
+    _show_saved_budget(client.request("PATCH", f"/budgets/{quote_segment(id)}", body=body), as_json)
     warn_about_channels(client)
 
 
@@ -144,7 +144,7 @@ def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
 @with_client
 def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
     """Delete a budget and its alerts. Waiting notices are still sent."""
-    payload = client.request("DELETE", f"/budgets/{part(id)}", query=[("confirm", confirm)])
+    payload = client.request("DELETE", f"/budgets/{quote_segment(id)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"budget {id} deleted")
 
 
@@ -157,11 +157,11 @@ def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None
     type=click.Choice(("true", "false")),
     help="Only owners that crossed a threshold (true), or only owners that did not (false).",
 )
-@paged
+@with_page_options
 @with_client
 def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
     """List the spend of each owner in the current period."""
-    show_page(client, page, "owners", OWNER_COLUMNS, filters, path=f"/budgets/{part(id)}/owners")
+    show_page(client, page, "owners", OWNER_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/owners")
 
 
 @budgets.command()
@@ -172,11 +172,11 @@ def owners(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[
     "--period", multiple=True, metavar="DAY", help="Only periods that begin on this day; may repeat."
 )
 @click.option("--owner", multiple=True, help="May repeat.")
-@paged
+@with_page_options
 @with_client
 def alerts(client: OperatorClient, page: PageRequest, id: str, **filters: tuple[str, ...]) -> None:
     """List the alerts of a budget with their states: pending, fired, corrected or cleared."""
-    show_page(client, page, "alerts", ALERT_COLUMNS, filters, path=f"/budgets/{part(id)}/alerts")
+    show_page(client, page, "alerts", ALERT_COLUMNS, filters, path=f"/budgets/{quote_segment(id)}/alerts")
 
 
 @budgets.command()
@@ -231,13 +231,13 @@ def warn_about_channels(client: OperatorClient) -> None:
         )
 
 
-def _body(client: OperatorClient, options: JsonObject) -> JsonObject:
-    view = options["view"] and client.request("GET", f"/views/{part(options['view'])}")["view"]["id"]
+def _budget_body(client: OperatorClient, options: JsonObject) -> JsonObject:
+    view = options["view"] and client.request("GET", f"/views/{quote_segment(options['view'])}")["view"]["id"]
     plain = {name: value for name, value in options.items() if name != "view"}
     body: dict[str, Any] = {
-        **body_of(NewBudget, plain),
+        **request_body(NewBudget, plain),
         "view": view and {"id": view},
-        "planned_limits": _planned(options["plan"], options["granularity"] or "monthly"),
+        "planned_limits": _parse_plan(options["plan"], options["granularity"] or "monthly"),
         "alerts": {str(percent): "Y" for percent in options["alert"]} or None,
         "forecast_alerts": {str(percent): "Y" for percent in options["forecast_alert"]} or None,
         "silence": options["silent_until"]
@@ -246,7 +246,7 @@ def _body(client: OperatorClient, options: JsonObject) -> JsonObject:
     return {field: value for field, value in body.items() if value is not None}
 
 
-def _planned(plan: tuple[str, ...], every: str) -> JsonObject | None:
+def _parse_plan(plan: tuple[str, ...], every: str) -> JsonObject | None:
     if not plan:
         return None
     amounts = {}
@@ -258,7 +258,7 @@ def _planned(plan: tuple[str, ...], every: str) -> JsonObject | None:
     return {every: amounts}
 
 
-def _show_made(payload: JsonObject, as_json: bool) -> None:
+def _show_saved_budget(payload: JsonObject, as_json: bool) -> None:
     if as_json:
         show_json(payload)
         return

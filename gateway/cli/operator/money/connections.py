@@ -8,9 +8,9 @@ import click
 
 from gateway.bills.connections.declared import NewConnection
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import PageRequest, list_command, paged, show_page
-from gateway.cli.operator.resources import body_of, described_by
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import PageRequest, list_command, show_page, with_page_options
+from gateway.cli.operator.resources import add_resource_options, request_body
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 
 COLUMNS = ("id", "name", "cloud_provider", "state", "upstream_connection_id", "created", "last_updated")
@@ -47,17 +47,17 @@ list_command(
 
 
 @connections.command()
-@described_by(NewConnection, required=("name", "cloud_provider"))
+@add_resource_options(NewConnection, required=("name", "cloud_provider"))
 @click.option("--id", "given_id", help="Id that programs already send with; default: a new id.")
 @bucket
 @as_json
 @with_client
 def create(client: OperatorClient, given_id: str | None, as_json: bool, **given: Any) -> None:
     """Create a billing connection."""
-    body = _fields(**given)
+    body = _connection_body(**given)
     if given_id is not None:
         body["connection_id"] = given_id
-    _show(client.request("POST", "/connections", body=body), as_json)
+    _show_connection(client.request("POST", "/connections", body=body), as_json)
 
 
 @connections.command()
@@ -66,21 +66,21 @@ def create(client: OperatorClient, given_id: str | None, as_json: bool, **given:
 @with_client
 def show(client: OperatorClient, id: str, as_json: bool) -> None:
     """Show one billing connection."""
-    _show(client.request("GET", f"/connections/{part(id)}"), as_json)
+    _show_connection(client.request("GET", f"/connections/{quote_segment(id)}"), as_json)
 
 
 @connections.command()
 @click.argument("id")
-@described_by(NewConnection)
+@add_resource_options(NewConnection)
 @bucket
 @as_json
 @with_client
 def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
     """Change a billing connection. A new id at your cost service also applies to files that are still waiting."""
-    body = _fields(**given)
+    body = _connection_body(**given)
     if not body:
         fail("nothing to change; `tollhouse connections edit --help` lists the options", 2)
-    _show(client.request("PATCH", f"/connections/{part(id)}", body=body), as_json)
+    _show_connection(client.request("PATCH", f"/connections/{quote_segment(id)}", body=body), as_json)
 
 
 @connections.command()
@@ -89,7 +89,9 @@ def edit(client: OperatorClient, id: str, as_json: bool, **given: Any) -> None:
 @with_client
 def enable(client: OperatorClient, id: str, as_json: bool) -> None:
     """Enable a disabled connection, so that it accepts files again."""
-    _show(client.request("PATCH", f"/connections/{part(id)}", body={"is_enabled": True}), as_json)
+    _show_connection(
+        client.request("PATCH", f"/connections/{quote_segment(id)}", body={"is_enabled": True}), as_json
+    )
 
 
 @connections.command()
@@ -98,7 +100,9 @@ def enable(client: OperatorClient, id: str, as_json: bool) -> None:
 @with_client
 def disable(client: OperatorClient, id: str, as_json: bool) -> None:
     """Disable a connection, so that it refuses files. Files accepted earlier are kept and sent."""
-    _show(client.request("PATCH", f"/connections/{part(id)}", body={"is_enabled": False}), as_json)
+    _show_connection(
+        client.request("PATCH", f"/connections/{quote_segment(id)}", body={"is_enabled": False}), as_json
+    )
 
 
 @connections.command()
@@ -108,18 +112,18 @@ def disable(client: OperatorClient, id: str, as_json: bool) -> None:
 @with_client
 def delete(client: OperatorClient, id: str, confirm: str, as_json: bool) -> None:
     """Delete a connection and its stored rows. Waiting files are still sent."""
-    payload = client.request("DELETE", f"/connections/{part(id)}", query=[("confirm", confirm)])
+    payload = client.request("DELETE", f"/connections/{quote_segment(id)}", query=[("confirm", confirm)])
     show_json(payload) if as_json else click.echo(f"connection {id} deleted")
 
 
 @connections.command()
 @click.argument("id")
 @click.option("--month", multiple=True, metavar="YYYY-MM", help="Filter by month; may repeat.")
-@paged
+@with_page_options
 @with_client
 def drops(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, ...]) -> None:
     """List a connection's uploaded files that still have rows."""
-    path = f"/connections/{part(id)}/drops"
+    path = f"/connections/{quote_segment(id)}/drops"
     show_page(client, page, "billing_drops", DROP_COLUMNS, {"month": month}, path=path)
 
 
@@ -129,12 +133,12 @@ def drops(client: OperatorClient, page: PageRequest, id: str, month: tuple[str, 
 @with_client
 def month(client: OperatorClient, id: str, month: str) -> None:
     """Print the rows of a month as JSON, after applying all uploaded files in order."""
-    show_json(client.request("GET", f"/connections/{part(id)}/drops/{part(month)}"))
+    show_json(client.request("GET", f"/connections/{quote_segment(id)}/drops/{quote_segment(month)}"))
 
 
-def _fields(*, s3_bucket: str | None, **given: Any) -> JsonObject:
+def _connection_body(*, s3_bucket: str | None, **given: Any) -> JsonObject:
     """Make the body of a request from the options that were given."""
-    body = body_of(NewConnection, given)
+    body = request_body(NewConnection, given)
     if s3_bucket is not None:
         account, _, rest = s3_bucket.partition("/")
         bucket_name, _, path = rest.partition("/")
@@ -146,5 +150,5 @@ def _fields(*, s3_bucket: str | None, **given: Any) -> JsonObject:
     return body
 
 
-def _show(payload: JsonObject, as_json: bool) -> None:
+def _show_connection(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["connection"])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import add_commands, command
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import add_commands, request_command
 from gateway.cli.output import JsonObject, show_fields
 
 
@@ -17,7 +17,7 @@ def ledger() -> None:
     """Show, recount or recalculate the totals behind reports."""
 
 
-def _show(payload: JsonObject) -> None:
+def _show_ledger(payload: JsonObject) -> None:
     show_fields(payload["ledger"])
     for month, frozen in payload["frozen_rates"].items():
         click.echo(f"exchange rates of {month} were frozen at {frozen['frozen_at']} by {frozen['frozen_by']}")
@@ -33,7 +33,7 @@ def _show_rebuilt(payload: JsonObject) -> None:
         )
 
 
-def _show_repriced(payload: JsonObject) -> None:
+def _show_recalculation(payload: JsonObject) -> None:
     result = payload["reprice"]
     click.echo(
         f"recalculated {result['rows']} totals with {result['price_book']}: ${result['before']} became "
@@ -52,16 +52,16 @@ def _show_frozen(payload: JsonObject) -> None:
 
 add_commands(
     ledger,
-    command("status", "GET /ledger", ("Show how far the totals are counted, and which "
-                         "records they could not count."), shows=_show),
-    command("rebuild", "POST /ledger/rebuild",
+    request_command("status", "GET /ledger", ("Show how far the totals are counted, and which "
+                         "records they could not count."), shows=_show_ledger),
+    request_command("rebuild", "POST /ledger/rebuild",
             "Count the totals again. Hours with deleted records stay unchanged.", shows=_show_rebuilt),
-    command("reprice", "POST /ledger/reprice",
+    request_command("reprice", "POST /ledger/reprice",
             "Recalculate estimated costs with today's list prices. Reported costs stay unchanged.",
             click.option("--from", "since", required=True, metavar="DAY",
                          help="First day to recalculate. Earlier estimates stay unchanged."),
-            shows=_show_repriced),
-    command("freeze-rates MONTH", "POST /ledger/rates",
+            shows=_show_recalculation),
+    request_command("freeze-rates MONTH", "POST /ledger/rates",
             "Freeze the exchange rates of a past month, such as 2026-10, so that new rates no longer "
             "change its totals.", shows=_show_frozen),
 )  # fmt: skip
@@ -72,7 +72,7 @@ add_commands(
 @with_client
 def thaw_rates(client: OperatorClient, month: str) -> None:
     """Unfreeze the exchange rates of a month, so that configured rates apply again."""
-    client.request("DELETE", f"/ledger/rates/{part(month)}")
+    client.request("DELETE", f"/ledger/rates/{quote_segment(month)}")
     click.echo(f"the exchange rates of {month} are no longer frozen")
 
 
@@ -89,7 +89,7 @@ def billing() -> None:
     """
 
 
-def _push(*, dry_run: bool, **span: str) -> JsonObject:
+def _push_body(*, dry_run: bool, **span: str) -> JsonObject:
     return {"since": span["from"], "until": span["to"], "dry_run": dry_run}
 
 
@@ -103,10 +103,11 @@ def _show_plan(payload: JsonObject) -> None:
 
 add_commands(
     billing,
-    command("preview", "GET /billing", "Show the hours, rows, bytes, files and cost of a period, and send nothing.",
+    request_command("preview", "GET /billing",
+            "Show the hours, rows, bytes, files and cost of a period, and send nothing.",
             _since, _until, shows=_show_plan),
-    command("push", "POST /billing/push",
+    request_command("push", "POST /billing/push",
             "Send every hour of a period again. It replaces what the connection has for these hours.", _since, _until,
             click.option("--dry-run", is_flag=True, help="Show what would be sent, and send nothing."),
-            sends=_push, shows=_show_plan),
+            sends=_push_body, shows=_show_plan),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import IO, Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.commands import add_commands, command, list_command
+from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.cli.output import JsonObject
 from spool.registry.notices import CHANNEL_STATES
 
@@ -95,7 +95,7 @@ _CHANNEL_OPTIONS = (
 )
 
 
-def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> JsonObject:
+def _channel_body(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) -> JsonObject:
     body = {name: value for name, value in given.items() if value is not None}
     if to:
         body["to"] = list(to)
@@ -105,13 +105,13 @@ def _channel(*, secret_file: IO[str] | None, to: tuple[str, ...], **given: Any) 
 
 
 def _changed_channel(**given: Any) -> JsonObject:
-    body = _channel(**given)
+    body = _channel_body(**given)
     if not body:
         fail("nothing to change; `tollhouse notifications channels edit --help` lists the options", 2)
     return body
 
 
-def _chosen(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObject:
+def _selection_body(ids: tuple[str, ...], channel: str | None, every: bool) -> JsonObject:
     body: JsonObject = {"all": every}
     if ids:
         body["ids"] = list(ids)
@@ -131,25 +131,25 @@ _TYPE = click.argument(
 
 add_commands(
     channels,
-    command("create NAME", "POST /notification-channels",
+    request_command("create NAME", "POST /notification-channels",
             "Create a channel. Its secret is stored encrypted and never shown again.", _TYPE, *_CHANNEL_OPTIONS,
-            sends=_channel),
-    command("edit NAME", "PATCH /notification-channels/{name}",
+            sends=_channel_body),
+    request_command("edit NAME", "PATCH /notification-channels/{name}",
             "Change a channel that was created by command or in the console. Values that you omit "
             "stay, including the secret.",
             *_CHANNEL_OPTIONS, sends=_changed_channel),
-    command("delete NAME", "DELETE /notification-channels/{name}",
+    request_command("delete NAME", "DELETE /notification-channels/{name}",
             "Delete a channel that was created by command or in the console.", shows="channel {name} deleted"),
-    command("test NAME", "POST /notification-channels/{name}/test",
+    request_command("test NAME", "POST /notification-channels/{name}/test",
             "Send a test notification to a channel. `tollhouse notifications show ID` shows the result."),
 )  # fmt: skip
 add_commands(
     notifications,
-    command("show ID", "GET /notifications/{id}", "Show one notification with its full text."),
-    command("retry", "POST /notifications/retry",
+    request_command("show ID", "GET /notifications/{id}", "Show one notification with its full text."),
+    request_command("retry", "POST /notifications/retry",
             "Send failed notifications again. Waiting notifications that you name by id are tried at "
             "once.", *_CHOICE,
-            sends=_chosen, shows="{retried} will be sent again"),
-    command("discard", "POST /notifications/discard", "Discard waiting or failed notifications.", *_CHOICE,
-            sends=_chosen, shows="{discarded} discarded"),
+            sends=_selection_body, shows="{retried} will be sent again"),
+    request_command("discard", "POST /notifications/discard", "Discard waiting or failed notifications.", *_CHOICE,
+            sends=_selection_body, shows="{discarded} discarded"),
 )  # fmt: skip

@@ -9,15 +9,15 @@ import click
 import orjson
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
-from gateway.cli.operator.commands import add_commands, command, list_command
-from gateway.cli.output import JsonObject, as_json, in_words, show_fields, show_json, show_table
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
+from gateway.cli.operator.commands import add_commands, list_command, request_command
+from gateway.cli.output import JsonObject, as_json, readable_value, show_fields, show_json, show_table
 from spool.ledger.queries import DIMENSIONS
 from spool.printable import replace_unprintable
 from spool.registry.insights import STATUSES
 from spool.registry.recommendations import CONFIDENCES
 
-_CONFIDENCES = ", ".join(f"{name} ({in_words('confidence', name)})" for name in CONFIDENCES)
+_CONFIDENCES = ", ".join(f"{name} ({readable_value('confidence', name)})" for name in CONFIDENCES)
 COLUMNS = ("id", "type", "status", "open", "monthly_savings", "confidence", "effort", "title")
 TYPE_COLUMNS = ("type", "enabled", "thresholds", "confidence", "effort", "title")
 COMMENT_COLUMNS = ("id", "author", "created", "message")
@@ -145,11 +145,11 @@ def edit_type(
         body["enabled"] = enabled
     if not body:
         fail("nothing to change; `tollhouse recommendations types edit --help` lists the options", 2)
-    payload = client.request("PATCH", f"/recommendation-types/{part(name)}", body=body)
+    payload = client.request("PATCH", f"/recommendation-types/{quote_segment(name)}", body=body)
     show_json(payload) if as_json else show_fields(payload["recommendation_type"])
 
 
-def _show(payload: JsonObject) -> None:
+def _show_recommendation(payload: JsonObject) -> None:
     advice = payload["recommendation"]
     click.echo(replace_unprintable(advice["title"]))
     click.echo(
@@ -186,7 +186,7 @@ def _show_run(payload: JsonObject) -> None:
         click.echo(f"these types failed (see the log): {', '.join(result['failed'])}", err=True)
 
 
-def _filtered(type: str | None, filters: tuple[str, ...]) -> JsonObject:
+def _filter_query(type: str | None, filters: tuple[str, ...]) -> JsonObject:
     values_by_dimension: dict[str, list[str]] = {}
     for filter_text in filters:
         name, equals, value = filter_text.partition("=")
@@ -207,30 +207,30 @@ def _show_check(payload: JsonObject) -> None:
 
 add_commands(
     comments,
-    command("create ID MESSAGE", "POST /recommendations/{id}/comments", "Comment on a recommendation.",
+    request_command("create ID MESSAGE", "POST /recommendations/{id}/comments", "Comment on a recommendation.",
             shows="comment {comments[0][id]}"),
-    command("edit ID COMMENT MESSAGE", "PATCH /recommendations/{id}/comments/{comment}", "Change a comment.",
+    request_command("edit ID COMMENT MESSAGE", "PATCH /recommendations/{id}/comments/{comment}", "Change a comment.",
             shows="comment {comment} changed"),
-    command("delete ID COMMENT", "DELETE /recommendations/{id}/comments/{comment}",
+    request_command("delete ID COMMENT", "DELETE /recommendations/{id}/comments/{comment}",
             "Delete a comment.", shows="comment {comment} deleted"),
 )  # fmt: skip
 types.add_command(
-    command(
+    request_command(
         "show TYPE", "GET /recommendation-types/{type}", "Show a type of recommendations with its formula."
     )
 )
 add_commands(
     recommendations,
-    command("show ID", "GET /recommendations/{id}",
+    request_command("show ID", "GET /recommendations/{id}",
             "Show one recommendation: evidence, suggested action, calculation of the savings, and "
-            "comments.", shows=_show),
-    command("check", "POST /recommendations/run", ("Check for savings now. A running server "
+            "comments.", shows=_show_recommendation),
+    request_command("check", "POST /recommendations/run", ("Check for savings now. A running server "
                          "also checks every hour."), shows=_show_run),
-    command("preview", "GET /recommendation-check",
+    request_command("preview", "GET /recommendation-check",
             "Check for savings in the last 30 days, and store nothing. Use --filter to check only "
             "some calls.",
             click.option("--type", help="Check only this type."),
             click.option("--filter", "filters", multiple=True, metavar="DIMENSION=VALUE",
                          help="Only calls with this value; ! before the value excludes it. May repeat."),
-            sends=_filtered, shows=_show_check),
+            sends=_filter_query, shows=_show_check),
 )  # fmt: skip

@@ -12,9 +12,9 @@ from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS
 from gateway.bills.reconciliation.wording import ShownRow, shown_row
 from gateway.cli.operator.client import OperatorClient, with_client
-from gateway.cli.operator.commands import command, list_command
-from gateway.cli.operator.money.report import warn_of_lacking
-from gateway.cli.output import Form, JsonObject, as_form, as_json, show_json, show_list, show_table
+from gateway.cli.operator.commands import list_command, request_command
+from gateway.cli.operator.money.report import warn_about_incomplete_totals
+from gateway.cli.output import Form, JsonObject, add_form_options, as_json, show_json, show_list, show_table
 from gateway.cli.parameters import Choice
 from gateway.core.mounts import WHOLE_SINCE
 from spool.printable import replace_unprintable
@@ -65,7 +65,7 @@ list_command(
 )
 
 statements.add_command(
-    command(
+    request_command(
         "delete ID",
         "DELETE /statements/{id}",
         "Delete a month of an imported bill. A later fetch or import adds it again.",
@@ -154,7 +154,7 @@ def _show_import(summary: JsonObject, *, dry_run: bool) -> None:
 
 @reconcile.command("pull")
 @click.option("--name", metavar="NAME", help="Name of one [[reconciliation.pull]]; default: all of them.")
-@as_form
+@add_form_options
 @with_client
 def pull_statements(client: OperatorClient, name: str | None, form: Form | None) -> None:
     """Fetch the bills that the configuration names in [[reconciliation.pull]] now."""
@@ -183,19 +183,20 @@ def report(client: OperatorClient, provider: str | None, month: str | None, by: 
     query = [(name, value) for name, value in parameters.items() if value is not None]
     if form == "csv":
         headers = client.copy("/reconciliation", [*query, ("format", form)], to=sys.stdout.buffer)
-        warn_of_lacking(headers.get(WHOLE_SINCE))
+        warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
         return
     payload = client.request("GET", "/reconciliation", query=query)
     if form == "json":
         show_json(payload)
         return
-    warn_of_lacking(payload["reconciliation"]["whole_since"])
+    warn_about_incomplete_totals(payload["reconciliation"]["whole_since"])
     for provider_report in payload["providers"]:
         _show_provider(provider_report, payload["reconciliation"]["month"], by)
     for unbilled in payload["without_statement"]:
         name = unbilled["provider"] or "unknown provider"
         click.echo(
-            f"{replace_unprintable(name)}: {_dollars(Decimal(unbilled['counted']))} was counted, and there is no bill",
+            f"{replace_unprintable(name)}: {_format_dollars(Decimal(unbilled['counted']))} was counted, "
+            "and there is no bill",
             err=True,
         )
     if not payload["providers"]:
@@ -219,12 +220,12 @@ def write_claim(client: OperatorClient, provider: str, month: str | None, form: 
 
 def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
     total = provider_report["total"]
-    shown = _shown(total)
-    causes = "".join(f"{cause} {_dollars(amount)} + " for cause, amount in shown.causes.items())
-    explained = f" = {causes}unexplained {_dollars(shown.unexplained)}" if causes else ""
+    shown = _rounded_row(total)
+    causes = "".join(f"{cause} {_format_dollars(amount)} + " for cause, amount in shown.causes.items())
+    explained = f" = {causes}unexplained {_format_dollars(shown.unexplained)}" if causes else ""
     click.echo(
-        f"{replace_unprintable(provider_report['provider'])}, {month}: billed {_dollars(shown.billed)}, "
-        f"counted {_dollars(shown.counted)}, difference {_dollars(shown.difference)}{explained}"
+        f"{replace_unprintable(provider_report['provider'])}, {month}: billed {_format_dollars(shown.billed)}, "
+        f"counted {_format_dollars(shown.counted)}, difference {_format_dollars(shown.difference)}{explained}"
     )
     if not provider_report["has_money"]:
         click.echo(
@@ -234,17 +235,17 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
         sources = replace_unprintable(", ".join(provider_report["set_aside"]))
         click.echo(f"left out, because other bills cover the same days: {sources}", err=True)
     columns = (by, *(("state",) if by == DAY else ()), *_SHOWN)
-    rows = [_row(row, by) for row in provider_report["rows"]]
-    show_table([*rows, _row(total, by) | {by: "total", "state": None}], columns)
+    rows = [_format_row(row, by) for row in provider_report["rows"]]
+    show_table([*rows, _format_row(total, by) | {by: "total", "state": None}], columns)
     if provider_report["causes"]:
         click.echo()
         amounts = {str(number): cause["amount"] for number, cause in enumerate(provider_report["causes"])}
         row = shown_row(total["billed"], total["counted"], amounts, total["unexplained"], places=PLACES)
         listed = [
-            cause | {"amount": _dollars(amount)}
+            cause | {"amount": _format_dollars(amount)}
             for cause, amount in zip(provider_report["causes"], row.causes.values(), strict=True)
         ]
-        show_table([*listed, {"cause": "unexplained", "amount": _dollars(row.unexplained)}], _CAUSES)
+        show_table([*listed, {"cause": "unexplained", "amount": _format_dollars(row.unexplained)}], _CAUSES)
         for advice in dict.fromkeys(cause["advice"] for cause in provider_report["causes"]):
             click.echo(f"- {replace_unprintable(advice)}")
     for hint in provider_report["hints"]:
@@ -255,20 +256,20 @@ def _show_provider(provider_report: JsonObject, month: str, by: str) -> None:
     click.echo()
 
 
-def _row(row: JsonObject, by: str) -> JsonObject:
-    shown = _shown(row)
+def _format_row(row: JsonObject, by: str) -> JsonObject:
+    shown = _rounded_row(row)
     return {
         by: row["name"],
         "state": row["state"],
-        **{name: _dollars(getattr(shown, name)) for name in _AMOUNTS},
+        **{name: _format_dollars(getattr(shown, name)) for name in _AMOUNTS},
         "billed_tokens": f"{row['billed_tokens']:,}",
         "counted_tokens": f"{row['counted_tokens']:,}",
     }
 
 
-def _shown(row: JsonObject) -> ShownRow:
+def _rounded_row(row: JsonObject) -> ShownRow:
     return shown_row(row["billed"], row["counted"], row["causes"], row["unexplained"], places=PLACES)
 
 
-def _dollars(amount: Decimal) -> str:
+def _format_dollars(amount: Decimal) -> str:
     return f"{'-' if amount < 0 else ''}${abs(amount):,.{PLACES}f}"

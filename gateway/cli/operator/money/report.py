@@ -19,11 +19,17 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.amounts import adding_up, money, money_column, money_text, places_of
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.amounts import (
+    adding_up,
+    decimals_for_amounts,
+    format_single_amount,
+    money_column,
+    money_text,
+)
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import show_cursor
-from gateway.cli.output import Form, JsonObject, as_form, show_csv, show_json, show_list, show_table
-from gateway.cli.parameters import Choice, conditions
+from gateway.cli.output import Form, JsonObject, add_form_options, show_csv, show_json, show_list, show_table
+from gateway.cli.parameters import Choice, parse_conditions
 from gateway.configuration.values import read_quantity
 from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.money.comparison.split import PARTS
@@ -257,7 +263,7 @@ NO_PAST = "the earlier hours are no longer stored, so nothing is compared; use -
     "--cursor",
     help="Position to continue from: next_cursor or previous_cursor of an earlier page of the same report.",
 )
-@as_form
+@add_form_options
 @with_client
 def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
     """
@@ -268,10 +274,10 @@ def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
     """
     given["of plans"] = given["cost_type"] in PLAN_TYPES
     if given["as_if"] is not None:
-        _check(given, _NOT_AS_IF)
+        _refuse_options(given, _NOT_AS_IF)
         _show_as_if(client, given, form)
     elif given["calls"]:
-        _check(given, _NOT_OF_CALLS)
+        _refuse_options(given, _NOT_OF_CALLS)
         _show_calls(client, given, form)
     else:
         if given["top_by"] not in (None, *SUMS):
@@ -280,13 +286,13 @@ def report(client: OperatorClient, form: Form | None, **given: Any) -> None:
                 f"{', '.join(SUMS)}"
             )
         if given["against"] is not None:
-            _check(given, _NOT_OF_CHANGES)
+            _refuse_options(given, _NOT_OF_CHANGES)
         elif form == "csv":
-            _check(given, _NOT_AS_CSV)
+            _refuse_options(given, _NOT_AS_CSV)
         _show_sums(client, given, form)
 
 
-def _check(options: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
+def _refuse_options(options: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
     """
     Raise UsageError if a refused option is given. `refused` maps each error message to the options that it refuses.
     """
@@ -295,34 +301,34 @@ def _check(options: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> 
             raise click.UsageError(message)
 
 
-def _span(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _span_query(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = {"since": "from", "until": "to", "range": "range", "tz": "tz", "view": "view"}
     return [(name, options[option]) for option, name in names.items() if options[option] is not None]
 
 
 def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | None) -> None:
     """Print totals by group, or the parts of a change."""
-    shown = _columns(client, options)
+    shown = _choose_columns(client, options)
     # conditions() rejects a text without `=`, because the API would read `team` as calls without a team.
-    for _ in conditions(options["where"]):
+    for _ in parse_conditions(options["where"]):
         pass
     once = {name: options[name] for name in _OF_SUMS} | {"compare": PREVIOUS if options["compare"] else None}
-    query = _span(options) + [(name, str(value)) for name, value in once.items() if value is not None]
+    query = _span_query(options) + [(name, str(value)) for name, value in once.items() if value is not None]
     query += [("by", name) for name in options["by"] or (MODEL_FAMILY,)]
     query += [(name, value) for name in ("where", "show") for value in options[name]]
     is_change = options["against"] is not None
     if form == "csv" and not is_change:
         headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
-        warn_of_lacking(headers.get(WHOLE_SINCE))
-        warn_of_cut(headers.get(CUT_PERIODS))
-        warn_of_other_units(*headers.get(OTHER_UNITS, "").split())
+        warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
+        warn_about_partial_periods(headers.get(CUT_PERIODS))
+        warn_about_unlisted_units(*headers.get(OTHER_UNITS, "").split())
         return
     payload = client.request("GET", "/comparison" if is_change else "/report", query=query)
     if form == "json":
         show_json(payload)
         return
     if options["compare"] and payload["report"]["previous"] is None:
-        click.echo(_why_not_compared(payload["report"]["past"]), err=True)
+        click.echo(_explain_no_comparison(payload["report"]["past"]), err=True)
     if is_change and form == "csv":
         rows = [{**row, "against": row["against"] and row["against"]["cost"]} for row in payload["rows"]]
         show_csv(rows, (*payload["comparison"]["by"], "cost", "against", "change", *PARTS))
@@ -354,7 +360,7 @@ def _explain_few(client: OperatorClient, payload: JsonObject) -> None:
         click.echo("no calls in this period; `tollhouse send --example litellm` sends one", err=True)
 
 
-def _columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
+def _choose_columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
     """
     Return the default measures, or () if the user chose the measures. The table omits default measures
     that are empty.
@@ -363,7 +369,7 @@ def _columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
     """
     shown: Sequence[str] = (*SHOWN, *LATENCY) if options["latency"] else SHOWN
     if options["view"]:
-        view = client.request("GET", f"/views/{part(options['view'])}")["view"]
+        view = client.request("GET", f"/views/{quote_segment(options['view'])}")["view"]
         options["by"] = options["by"] or tuple(view["group_by"]) or (view["principal_dimension"],)
         if options["against"] is None:
             options["per"] = options["per"] or view["granularity"]
@@ -385,12 +391,12 @@ def _columns(client: OperatorClient, options: dict[str, Any]) -> Sequence[str]:
 
 def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
     summary = payload["report"]
-    warn_of_lacking(summary["whole_since"])
-    warn_of_cut(", ".join(summary["cut_periods"]))
-    warn_of_unconverted(summary["unconverted"], summary["currency"])
-    warn_of_open_days(payload["billed"])
-    warn_of_other_units(*(summary["other_units"] or {}).values())
-    _show(payload, _not_empty(payload["rows"], shown) if shown else summary["show"])
+    warn_about_incomplete_totals(summary["whole_since"])
+    warn_about_partial_periods(", ".join(summary["cut_periods"]))
+    warn_about_unconverted_amounts(summary["unconverted"], summary["currency"])
+    warn_about_days_without_bill(payload["billed"])
+    warn_about_unlisted_units(*(summary["other_units"] or {}).values())
+    _show_table(payload, _drop_empty_columns(payload["rows"], shown) if shown else summary["show"])
     if summary["truncated"]:
         click.echo(
             f"showing the largest of {summary['row_count']:,} groups; all others are summed as {OTHER}. "
@@ -399,7 +405,7 @@ def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
         )
 
 
-def _not_empty(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
+def _drop_empty_columns(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
     """Drop the columns without a value in any row, except calls, cost and latencies."""
     always = ("calls", "cost", *LATENCY)
 
@@ -409,7 +415,7 @@ def _not_empty(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str
     return [name for name in shown if name in always or has_any(name)]
 
 
-def _show(payload: JsonObject, shown: Sequence[str]) -> None:
+def _show_table(payload: JsonObject, shown: Sequence[str]) -> None:
     rows = payload["rows"]
     summary = payload["report"]
     names = columns(summary)
@@ -418,7 +424,7 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     has_total = payload["total"] is not None
     last = [payload["total"]] if has_total else ordered[:1]  # aggregated costs have no total
-    lines = _lines([*ordered, *last], names, shown, summary["currency"]) if last else [{}]
+    lines = _format_rows([*ordered, *last], names, shown, summary["currency"]) if last else [{}]
     total = lines.pop()
     if "period" in names:
         has_hours = summary["per"] == "hourly"
@@ -428,12 +434,12 @@ def _show(payload: JsonObject, shown: Sequence[str]) -> None:
     if len(rows) > 1 and has_total:
         lines.append(total | {names[0]: "total"} if names else total)
     beside = ("previous_cost", "change") if summary["previous"] and "cost" in summary["show"] else ()
-    show_table(lines, (*names, *shown, *beside), _titles(summary))
+    show_table(lines, (*names, *shown, *beside), _column_titles(summary))
     if continuing := sum(row.get("continues", False) for row in rows):
-        warn_of_continuing(f"{continuing:,} of {len(rows):,} rows have")
+        warn_about_continuing_units(f"{continuing:,} of {len(rows):,} rows have")
 
 
-def _titles(summary: JsonObject) -> Mapping[str, str]:
+def _column_titles(summary: JsonObject) -> Mapping[str, str]:
     """Return the titles of columns. A family is titled "model" unless the table also has the variants."""
     short = {name: row.title for name, row in BUILT_IN_DIMENSIONS.items() if row.title not in summary["by"]}
     return {**summary["names"], **short, **CALL_TITLES}
@@ -442,21 +448,23 @@ def _titles(summary: JsonObject) -> Mapping[str, str]:
 def _show_change(payload: JsonObject) -> None:
     summary = payload["comparison"]
     total = payload["total"]
-    warn_of_lacking(summary["whole_since"])
-    warn_of_open_days(payload["billed"])
+    warn_about_incomplete_totals(summary["whole_since"])
+    warn_about_days_without_bill(payload["billed"])
     before = summary["against"]
     if before is None:
-        click.echo(f"{_period(summary)}: {_money(total['cost'])}. {replace_unprintable(summary['sentence'])}")
-        if words := _comparable(summary["past"]):
+        click.echo(
+            f"{_format_period(summary)}: {_format_amount(total['cost'])}. {replace_unprintable(summary['sentence'])}"
+        )
+        if words := _comparable_range_hint(summary["past"]):
             click.echo(words)
         return
-    click.echo(f"{_period(summary)}, against {_period(before)}")
+    click.echo(f"{_format_period(summary)}, against {_format_period(before)}")
     click.echo(replace_unprintable(summary["sentence"]))
     names = summary["by"]
     rows = [*payload["rows"], total | dict.fromkeys(names, "total")]
     now, past = ([Decimal(row["cost"]) for row in side] for side in (rows, [row["against"] for row in rows]))
     changes = {name: [Decimal(row[name]) for row in rows] for name in ("change", *PARTS)}
-    places = places_of([*now, *past])
+    places = decimals_for_amounts([*now, *past])
     texts = {name: money_column(amounts, places, is_signed=True) for name, amounts in changes.items()}
     texts["cost"] = money_column(now, places)
     # the difference of the shown amounts, so that each row adds up and the change is the one of the sentence
@@ -467,33 +475,34 @@ def _show_change(payload: JsonObject) -> None:
         )
     ]
     lines = [
-        {name: _group(name, row) for name in names} | {name: column[index] for name, column in texts.items()}
+        {name: _group_label(name, row) for name in names}
+        | {name: column[index] for name, column in texts.items()}
         for index, row in enumerate(rows)
     ]
     parts = [name for name in PARTS if any(changes[name])]
-    show_table(lines, (*names, "cost", "against", "change", *parts), _titles(summary))
+    show_table(lines, (*names, "cost", "against", "change", *parts), _column_titles(summary))
     unpriced = total["unpriced"] + total["against"]["unpriced"]
     if unpriced:
         click.echo(f"{unpriced:,} calls of both periods have no price and count as 0", err=True)
 
 
-def _why_not_compared(past: JsonObject) -> str:
+def _explain_no_comparison(past: JsonObject) -> str:
     if past["state"] == WHOLE:
         return NO_PAST
     if past["known_from"] is None:
         return "nothing is counted in the earlier time, so nothing is compared"
     began = f"counting began on {past['known_from'][:10]}, so nothing is compared"
-    return "; ".join(filter(None, [began, _comparable(past)]))
+    return "; ".join(filter(None, [began, _comparable_range_hint(past)]))
 
 
-def _comparable(past: JsonObject) -> str:
+def _comparable_range_hint(past: JsonObject) -> str:
     """Return how to choose the longest range that can be compared, or "" if there is none."""
     count = past["comparable_days"]
     first = datetime.now(UTC).date() - timedelta(days=count - 1)
     return f"the last {count} days have an earlier time: use --from {first}" if count > 1 else ""
 
 
-def _period(span: JsonObject) -> str:
+def _format_period(span: JsonObject) -> str:
     """Format a period: whole days with the last day included, other periods with times."""
     first, end = (datetime.fromisoformat(span[name]) for name in ("from", "to"))
     if first.time() == end.time() == time.min and end > first:
@@ -501,11 +510,11 @@ def _period(span: JsonObject) -> str:
     return f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M}"
 
 
-def warn_of_continuing(who: str) -> None:
+def warn_about_continuing_units(who: str) -> None:
     click.echo(f"{who} more calls in the day before or after this period", err=True)
 
 
-def warn_of_lacking(since: str | None) -> None:
+def warn_about_incomplete_totals(since: str | None) -> None:
     if since:
         lacking = (
             f"totals from before {since} may be incomplete, because records were deleted before they were "
@@ -514,12 +523,12 @@ def warn_of_lacking(since: str | None) -> None:
         click.echo(lacking, err=True)
 
 
-def warn_of_unconverted(amounts: Mapping[str, str], currency: str) -> None:
+def warn_about_unconverted_amounts(amounts: Mapping[str, str], currency: str) -> None:
     if amounts:
         click.echo(unconverted_words(amounts, currency), err=True)
 
 
-def warn_of_open_days(billed: JsonObject | None) -> None:
+def warn_about_days_without_bill(billed: JsonObject | None) -> None:
     if billed:
         day_counts = ", ".join(f"{count} {state}" for state, count in billed["days"].items())
         filled = billed.get("counted")
@@ -527,7 +536,7 @@ def warn_of_open_days(billed: JsonObject | None) -> None:
         click.echo(f"days with bills: {day_counts}; days without a final bill {of_open}", err=True)
 
 
-def warn_of_other_units(calls: int | str | None = None, cost: str = "") -> None:
+def warn_about_unlisted_units(calls: int | str | None = None, cost: str = "") -> None:
     if calls is not None:
         click.echo(
             f"units that are no longer listed have {int(calls):,} calls and cost {cost} together. Lists and measures "
@@ -536,56 +545,56 @@ def warn_of_other_units(calls: int | str | None = None, cost: str = "") -> None:
         )
 
 
-def warn_of_cut(periods: str | None) -> None:
+def warn_about_partial_periods(periods: str | None) -> None:
     if periods:
         click.echo(f"these periods are not complete: {periods}", err=True)
 
 
-def _lines(
+def _format_rows(
     rows: Sequence[JsonObject], names: Sequence[str], shown: Sequence[str], currency: str
 ) -> list[dict[str, object]]:
     """Format rows, of which the last is the total. Sums of money add up; unit prices have at least four decimals."""
-    money = {name: [_exact(row[name]) for row in rows] for name in shown if name in _AMOUNTS}
+    money = {name: [_decimal_or_none(row[name]) for row in rows] for name in shown if name in _AMOUNTS}
     has_past = "previous" in rows[-1] and "cost" in rows[-1]
     if has_past:
-        money["previous_cost"] = [_exact(row["previous"]["cost"]) for row in rows]
+        money["previous_cost"] = [_decimal_or_none(row["previous"]["cost"]) for row in rows]
     texts = {
         name: money_column(
-            amounts, max(4 if name in _EACH else 2, places_of(filter(None, amounts))), currency
+            amounts, max(4 if name in _EACH else 2, decimals_for_amounts(filter(None, amounts))), currency
         )
         for name, amounts in money.items()
     }
     # a percentage of cents misleads, so the total decides whether the rows have one
     compares = has_past and abs(Decimal(rows[-1]["previous"]["cost"])) >= 1
     return [
-        {name: _group(name, row) for name in names}
-        | {name: _figure(name, row) for name in shown if name not in money}
+        {name: _group_label(name, row) for name in names}
+        | {name: _format_measure(name, row) for name in shown if name not in money}
         | {name: column[index] for name, column in texts.items()}
-        | ({"change": _change(row, compares=compares)} if has_past else {})
+        | ({"change": _format_cost_change(row, compares=compares)} if has_past else {})
         for index, row in enumerate(rows)
     ]
 
 
-def _group(name: str, row: JsonObject) -> object:
+def _group_label(name: str, row: JsonObject) -> object:
     """Return a row's value in a dimension. For calls without a unit of work, it says so: "(no session)"."""
     value = row.get(name)
     return f"(no {name.replace('_', ' ')})" if value is None and name in WORK_UNITS and name in row else value
 
 
-def _exact(text: str | None) -> Decimal | None:
+def _decimal_or_none(text: str | None) -> Decimal | None:
     return None if text is None else Decimal(text)
 
 
-def _figure(name: str, row: JsonObject) -> str | None:
+def _format_measure(name: str, row: JsonObject) -> str | None:
     value = row[name]
     if name in PERCENTILES:
-        return _percentile(value, timed=row.get("timed", 0))
+        return _format_percentile(value, timed=row.get("timed", 0))
     if value is None:
         return None
     return f"{Decimal(value):,}" if name == UNITS else f"{value:,}"
 
 
-def _change(row: JsonObject, *, compares: bool) -> str | None:
+def _format_cost_change(row: JsonObject, *, compares: bool) -> str | None:
     now, before = Decimal(row["cost"]), Decimal(row["previous"]["cost"])
     if not before:
         return "new" if now else None
@@ -595,7 +604,7 @@ def _change(row: JsonObject, *, compares: bool) -> str | None:
     return f">+{MOST_PERCENT}%" if share * 100 > MOST_PERCENT else f"{share:+.1%}"
 
 
-def _percentile(ms: int | None, *, timed: int) -> str | None:
+def _format_percentile(ms: int | None, *, timed: int) -> str | None:
     if ms is None:
         return f">{LATENCY_EDGES_MS[-1]:,}" if timed else None
     return f"{ms:,}"
@@ -609,12 +618,17 @@ def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form |
         raise click.UsageError(f"with --calls, --top-by must be one of {', '.join(BY_CALL)}")
     if top > MAX_TOP:
         raise click.UsageError(f"--calls lists at most {MAX_TOP} at once; continue with --cursor")
-    query = [("sort_key", by), ("sort_order", "desc"), *_span(options), *_filters(options["where"])]
+    query = [
+        ("sort_key", by),
+        ("sort_order", "desc"),
+        *_span_query(options),
+        *_record_filters(options["where"]),
+    ]
     if options["cursor"]:
         query = [("cursor", options["cursor"])]
     answer = _first_records(client, query, top)
     records = answer["records"]
-    places = places_of(cost for row in records if (cost := _cost(row)))
+    places = decimals_for_amounts(cost for row in records if (cost := _call_cost(row)))
     show_list(form, answer, records, _CALL_COLUMNS, lambda row: _call_line(row, places), CALL_TITLES)
     if form == "json":
         return
@@ -645,7 +659,7 @@ def _first_records(client: OperatorClient, query: Sequence[tuple[str, str]], top
         query = [("cursor", following)]
 
 
-def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _record_filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
     """
     Translate --where into query parameters of the record list. A limit such as cost>0.5 becomes cost=">0.5".
     """
@@ -660,19 +674,19 @@ def _filters(where: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _cost(row: JsonObject) -> Decimal | None:
+def _call_cost(row: JsonObject) -> Decimal | None:
     amounts = {"reported": row.get("cost"), "estimated": row.get("estimated_cost")}
-    return _exact(amounts.get(row.get("cost_source", "")))
+    return _decimal_or_none(amounts.get(row.get("cost_source", "")))
 
 
 def _call_line(row: JsonObject, places: int) -> dict[str, object]:
-    cost = _cost(row)
+    cost = _call_cost(row)
     start, end = (row.get(name) and datetime.fromisoformat(row[name]) for name in ("start_time", "end_time"))
     return {
         **{name: row.get(name) for name in ("team", "user", "source", "id")},
         "started": None if start is None else f"{start:%Y-%m-%d %H:%M:%S}",
         "model": row.get("response_model") or row.get("request_model"),
-        "cost": None if cost is None else money(cost, places),
+        "cost": None if cost is None else format_single_amount(cost, places),
         **{
             name: None if row.get(name) is None else f"{row[name]:,}"
             for name in ("input_tokens", "output_tokens")
@@ -686,9 +700,9 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form |
     model = options["as_if"].removeprefix(_MODEL)
     if model == options["as_if"] or not model:
         raise click.UsageError("--as-if must be model=MODEL, such as --as-if model=gpt-4.1-mini")
-    for _ in conditions(options["where"]):  # conditions() rejects a text that is not NAME=VALUE
+    for _ in parse_conditions(options["where"]):  # conditions() rejects a text that is not NAME=VALUE
         pass
-    query = [*_span(options), ("model", model), *(("by", name) for name in options["by"] or ("team",))]
+    query = [*_span_query(options), ("model", model), *(("by", name) for name in options["by"] or ("team",))]
     query += [("where", term) for term in options["where"]]
     answer = client.request("GET", "/what-if", query=query)
     names = answer["what_if"]["by"]
@@ -697,7 +711,7 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form |
         return
     rows = [*answer["rows"], answer["total"] | dict.fromkeys(names, "total")]
     amounts = {name: [Decimal(row[name]) for row in rows] for name in ("cost", "as_if", "saves")}
-    places = places_of(chain.from_iterable(amounts.values()))
+    places = decimals_for_amounts(chain.from_iterable(amounts.values()))
     texts = {name: money_column(column, places) for name, column in amounts.items()}
     lines = [
         {name: row[name] for name in names}
@@ -708,17 +722,18 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form |
     show_table(lines, (*names, "calls", "cost", "as_if", "saves"))
     estimate = answer["what_if"]
     click.echo(
-        f"{_money(estimate['saves_a_month'])} per month at this rate. {' '.join(estimate['assumptions'])}",
+        f"{_format_amount(estimate['saves_a_month'])} per month at this rate. {' '.join(estimate['assumptions'])}",
         err=True,
     )
     if Decimal(answer["total"]["unchanged"]):
         click.echo(
-            f"{_money(answer['total']['unchanged'])} has no list price now and stays unchanged", err=True
+            f"{_format_amount(answer['total']['unchanged'])} has no list price now and stays unchanged",
+            err=True,
         )
     if Decimal(estimate["left_out"]):
-        click.echo(f"{_money(estimate['left_out'])} in small groups is left out", err=True)
+        click.echo(f"{_format_amount(estimate['left_out'])} in small groups is left out", err=True)
 
 
-def _money(text: str) -> str:
+def _format_amount(text: str) -> str:
     amount = Decimal(text)
-    return money(amount, places_of([amount]))
+    return format_single_amount(amount, decimals_for_amounts([amount]))

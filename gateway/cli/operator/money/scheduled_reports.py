@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import resource_commands
 from gateway.cli.output import as_json, show_json
@@ -54,7 +54,7 @@ resource_commands(
 @with_client
 def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
     """Show the report of the last whole period. Nothing is sent."""
-    payload = client.request("GET", f"/scheduled-reports/{part(scheduled_report)}/preview")
+    payload = client.request("GET", f"/scheduled-reports/{quote_segment(scheduled_report)}/preview")
     if as_json:
         show_json(payload)
         return
@@ -69,7 +69,7 @@ def preview(client: OperatorClient, scheduled_report: str, as_json: bool) -> Non
 @with_client
 def send(client: OperatorClient, scheduled_report: str, as_json: bool) -> None:
     """Send the report of the last whole period to all recipients now. The schedule does not change."""
-    payload = client.request("POST", f"/scheduled-reports/{part(scheduled_report)}/send", body={})
+    payload = client.request("POST", f"/scheduled-reports/{quote_segment(scheduled_report)}/send", body={})
     if as_json:
         show_json(payload)
         return

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from gateway.cli import fail
-from gateway.cli.operator.client import OperatorClient, part, with_client
+from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
-from gateway.cli.operator.resources import body_of, described_by, resource_commands, with_options
+from gateway.cli.operator.resources import add_options, add_resource_options, request_body, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
-from gateway.cli.parameters import conditions
+from gateway.cli.parameters import parse_conditions
 from gateway.money.views.declared import NewView
 from spool.registry.views import EXCLUDES
 
@@ -69,13 +69,13 @@ list_command(
 
 
 @views.command()
-@described_by(NewView, required=("name", "principal_dimension"))
-@with_options(_OPTIONS)
+@add_resource_options(NewView, required=("name", "principal_dimension"))
+@add_options(_OPTIONS)
 @as_json
 @with_client
 def create(client: OperatorClient, as_json: bool, **given: Any) -> None:
     """Create a view. Without --where it contains all calls."""
-    _show(client.request("POST", "/views", body={"filter": {}, **_fields(**given)}), as_json)
+    _show_view(client.request("POST", "/views", body={"filter": {}, **_view_body(**given)}), as_json)
 
 
 resource_commands(
@@ -93,29 +93,29 @@ resource_commands(
 @views.command()
 @click.argument("view")
 @click.option("--everything", is_flag=True, help="Remove the filter, so that the view contains all calls.")
-@described_by(NewView)
-@with_options(_OPTIONS)
+@add_resource_options(NewView)
+@add_options(_OPTIONS)
 @as_json
 @with_client
 def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **given: Any) -> None:
     """Change a view. A new filter or grouping replaces the old one."""
-    body = _fields(**given)
+    body = _view_body(**given)
     if everything:
         if "filter" in body:
             fail("use either --where or --everything, not both", 2)
         body["filter"] = {}
     if not body:
         fail("nothing to change; `tollhouse views edit --help` lists the options", 2)
-    _show(client.request("PATCH", f"/views/{part(view)}", body=body), as_json)
+    _show_view(client.request("PATCH", f"/views/{quote_segment(view)}", body=body), as_json)
 
 
-def _fields(
+def _view_body(
     *, where: Sequence[str], notify: Sequence[str], anomalies: bool | None, growth: int | None, **given: Any
 ) -> JsonObject:
     """Make the body of a request from the options that were given."""
-    body = body_of(NewView, given)
+    body = request_body(NewView, given)
     if where:
-        body["filter"] = _filter(where)
+        body["filter"] = _filter_by_dimension(where)
     if notify:
         body["connections"] = {"notify": list(notify)}
     if growth is not None:
@@ -129,12 +129,12 @@ def _fields(
     return body
 
 
-def _filter(terms: Sequence[str]) -> dict[str, list[str | None]]:
+def _filter_by_dimension(terms: Sequence[str]) -> dict[str, list[str | None]]:
     filters: dict[str, list[str | None]] = {}
-    for name, is_excluded, value in conditions(terms):
+    for name, is_excluded, value in parse_conditions(terms):
         filters.setdefault(EXCLUDES + name if is_excluded else name, []).append(value)
     return filters
 
 
-def _show(payload: JsonObject, as_json: bool) -> None:
+def _show_view(payload: JsonObject, as_json: bool) -> None:
     show_json(payload) if as_json else show_fields(payload["view"])

@@ -60,7 +60,7 @@ def policy_outdated(facts: Facts) -> Sequence[Finding]:
             rows,
             severity,
             title=f"{_machines(rows, team)} {'has' if len(rows) == 1 else 'have'} an older policy than others",
-            seen=f"Other machines have had the policy with the number {newest} for a day.{_list(rows)}",
+            seen=f"Other machines have had the policy with the number {newest} for a day.{_list_machines(rows)}",
             advice="Check in the MDM why the newest policy is not on these machines.",
         )
         for team, rows in _by_team(outdated).items()
@@ -82,7 +82,7 @@ def machine_trouble(facts: Facts) -> Sequence[Finding]:
                 rows,
                 severity,
                 title=f"{_machines(rows, team)} {repair.words}",
-                seen=seen + _list(rows),
+                seen=seen + _list_machines(rows),
                 advice=repair.advice,
             )
             for team, rows in _by_team(having).items()
@@ -122,7 +122,7 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
                     title=f"{subject} on {_machines(rows, team)} {repair.words}",
                     seen=(
                         f"Calls of {', '.join(assistants)} do not arrive from these machines, so their spend is "
-                        f"missing.{_list(rows)}"
+                        f"missing.{_list_machines(rows)}"
                     ),
                     advice=repair.advice,
                 )
@@ -147,7 +147,7 @@ def stopped_agent(facts: Facts) -> Sequence[Finding]:
             rows,
             severity,
             title=f"The agent on {_machines(rows, team)} has stopped reporting",
-            seen=f"The MDM saw the machine twice after its last report here.{_list(rows, with_time=True)}",
+            seen=f"The MDM saw the machine twice after its last report here.{_list_machines(rows, with_time=True)}",
             advice="Check with the MDM whether the agent's service runs, and start it.",
             newest=max(row.last_seen or 0.0 for row in rows),
         )
@@ -178,7 +178,7 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
             rows,
             severity,
             title=f"{_machines(rows, team)} never reported",
-            seen=f"The inventory has the machine, and no report of it has arrived.{_list(rows)}",
+            seen=f"The inventory has the machine, and no report of it has arrived.{_list_machines(rows)}",
             advice=advice,
         )
         for team, rows in _by_team(missing).items()
@@ -233,7 +233,7 @@ def _machines(rows: Sequence[FleetRow], team: str) -> str:
     return f"{len(rows)} machines{of_team}"
 
 
-def _list(rows: Sequence[FleetRow], *, with_time: bool = False) -> str:
+def _list_machines(rows: Sequence[FleetRow], *, with_time: bool = False) -> str:
     """Format the machines with their users. A single machine is named by the title, so only its user is added."""
     lines = []
     for row in rows:

@@ -19,7 +19,7 @@ from gateway.normalise.otlp.usage_objects import (
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.tokens import Tokens, normalise_counts
-from gateway.normalise.reading.values import BadValue, Other, count, decoder, nested
+from gateway.normalise.reading.values import BadValue, Other, count, decimal_json_decoder, nested
 
 _KIND, _NAME, _OUTPUT = "genkit:metadata:subtype", "genkit:name", "genkit:output"
 _STATE = "genkit:state"
@@ -62,7 +62,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 def _counts_and_id(written: str) -> dict[str, Any]:
     """Return the counts and the id of a response. Content is skipped."""
     try:
-        output = decoder(GenkitOutput).decode(written)
+        output = decimal_json_decoder(GenkitOutput).decode(written)
         usage_counts = _counts(nested(output.usage, GenkitUsage))
     except (*UNREADABLE, BadValue):
         return {}

@@ -20,7 +20,7 @@ from gateway.normalise.otlp.usage_objects import UsageObject, first_counts
 from gateway.normalise.payload.items import UNREADABLE
 from gateway.normalise.reading import operations, values
 from gateway.normalise.reading.tokens import Tokens, sum_known
-from gateway.normalise.reading.values import Other, decoder, first_readable
+from gateway.normalise.reading.values import Other, decimal_json_decoder, first_readable
 from spool.identity import call_id_name
 
 SOURCE = "google_adk"
@@ -50,7 +50,7 @@ class AdkResponse(msgspec.Struct):
 def _counts_and_error(written: str) -> dict[str, Any]:
     """Return the counts and the error code of a response."""
     try:
-        response = decoder(AdkResponse).decode(written)
+        response = decimal_json_decoder(AdkResponse).decode(written)
     except UNREADABLE:
         return {}
     stated = first_counts(response.usageMetadata, response.usage_metadata)

@@ -34,5 +34,5 @@ async def test_a_day_with_several_prices_has_none(
     [use] = counted([usage], prices)[provider]
     assert has_price == bool(use.values)
     assert has_price == bool(prices.listed(provider, model, "", BEGIN))
-    assert has_price == (prices.of_meters(usage.tokens) is not None)
+    assert has_price == (prices.meter_costs_of_sum(usage.tokens) is not None)
     await ledger.close()

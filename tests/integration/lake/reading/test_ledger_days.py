@@ -73,14 +73,14 @@ def test_a_day_that_differs_has_a_name(
     change: dict[str, int], kind: str, code: int, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer or more calls than in the totals are a failure. Other prices are not."""
-    of_ledger = RouteBooks.of_ledger
+    of_ledger = RouteBooks.ledger_totals_by_day
 
     def changed(books: RouteBooks, first: str, last: str) -> dict[str, LakeDay]:
         found = of_ledger(books, first, last)
         assert found is not None
         return {**found, DAY: found[DAY]._replace(**change)}
 
-    monkeypatch.setattr(RouteBooks, "of_ledger", changed)
+    monkeypatch.setattr(RouteBooks, "ledger_totals_by_day", changed)
     result = verify(config, "--data")
     (difference,) = json.loads(result.stdout)["differences"]
     assert result.exit_code == code

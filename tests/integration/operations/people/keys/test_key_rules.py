@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.cli.operator.client import part
+from gateway.cli.operator.client import quote_segment
 from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import Access
@@ -108,8 +108,8 @@ async def test_any_name_can_be_named_in_a_path(server: OperatorServer) -> None:
     names = ("a{b}c", "${x}{{y}}", "a/b/c", "a b?c#d", "%7B", "%2F%2F", "100%", "äöü", "...")
     for name in names:
         await server.create(name)
-        assert name == (await server.ask("GET", f"/keys/{part(name)}")).payload["key"]["name"]
-        assert 200 == (await server.ask("DELETE", f"/keys/{part(name)}", confirm=name)).status
+        assert name == (await server.ask("GET", f"/keys/{quote_segment(name)}")).payload["key"]["name"]
+        assert 200 == (await server.ask("DELETE", f"/keys/{quote_segment(name)}", confirm=name)).status
 
 
 async def test_every_scope_of_the_catalogue_may_be_granted(server: OperatorServer) -> None:
