@@ -304,7 +304,6 @@ class CommitLinger:
         return self._log.closed_below(self._topic) - self.sendable_below
 
     async def _committed_at(self) -> float:
-        """Return 0 if the record at `sendable_below` is damaged."""
         entries = await self._log.read(self._topic, self.sendable_below, self.sendable_below)
         return entries[0].committed_at if entries else 0.0
 

@@ -328,7 +328,6 @@ def _blank_lines(descriptor: int, position: int, blank: bytes, is_wrong: Callabl
 
 
 def _lines_after(descriptor: int, position: int, searched_lines: set[bytes]) -> set[bytes]:
-    """Return the wanted lines that begin at or after a position, with or without blanks before them."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(position)
         return {text for line in file for text in (line, line.lstrip(b" ")) if text in searched_lines}

@@ -87,6 +87,5 @@ def _parts_of_basic(credentials: str) -> Iterator[str]:
 
 
 def _spellings(part: str) -> Iterator[str]:
-    """Yield a part as addresses, forms and JSON would encode it."""
     yield from (part, unquote(part), quote(part), quote(part, safe=""), quote_plus(part))
     yield part.replace("/", "\\/")

@@ -28,7 +28,7 @@ OVERHEAD = 256  # bytes on disk per hour of a drop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDrop:
-    """`rows` is the number at arrival, `number` that of the record."""
+    """`rows` is the number of rows at arrival, `number` is the number of the drop's record in the log."""
 
     number: int
     id: str
@@ -42,8 +42,8 @@ class StoredDrop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HourRows:
     """
-    Rows of a drop in one hour. `body`: compressed JSON, separated by commas. `size`: bytes before
-    compression. `drop`: the record's number, once stored.
+    The rows of a drop that belong to one hour. `body`: compressed JSON objects, separated by commas. `size`:
+    bytes before compression. `drop`: the number of the drop's record, once stored.
     """
 
     hour: int  # epoch seconds
@@ -63,7 +63,9 @@ class HourRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthSize:
-    """`held` is what a reader needs in memory: all stored rows, and the largest hour decompressed."""
+    """
+    `held` is the memory that a reader of the month needs: all stored rows and the largest hour decompressed.
+    """
 
     rows: int = 0
     bytes: int = 0
@@ -90,7 +92,7 @@ class BillingDrops(Protocol):
     async def has_drop(self, connection: str, month: str, id: str) -> bool: ...
 
     async def month_size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
-        """Do not count the hours in `without`."""
+        """Return the size of a month, without the hours in `without`."""
         ...
 
     async def stored_bytes(self) -> int:
@@ -128,7 +130,7 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
             continue
         try:
             hours = split_by_hour(record.body)
-        # it is delivered, but its rows cannot be shown
+        # the drop is still delivered, but its rows cannot be shown
         except (ValueError, OverflowError, msgspec.MsgspecError):
             continue
         operation = record.operation or REPLACE_DROP
@@ -148,7 +150,7 @@ def apply_drops(rows: DropRows, first: int, records: Iterable[Record], *, at: fl
 
 
 def split_by_hour(body: bytes) -> list[HourRows]:
-    """Raises ValueError or MsgspecError if it is not a drop."""
+    """Raises ValueError or MsgspecError if `body` is not a billing drop."""
     rows_by_hour: dict[int, list[bytes]] = {}
     for row in _data.decode(body).data:
         rows_by_hour.setdefault(hour_start(_start.decode(row).usage_start), []).append(bytes(row))
@@ -160,7 +162,7 @@ def split_by_hour(body: bytes) -> list[HourRows]:
 
 
 def hour_start(time: str) -> int:
-    """A time without a zone is UTC."""
+    """Return the start of the hour. A time without a zone is read as UTC."""
     moment = datetime.fromisoformat(time.strip())
     seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     return int(seconds // HOUR_S) * HOUR_S
@@ -181,7 +183,7 @@ def month_text(hours: Iterable[HourRows]) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentHour:
-    """An hour as last sent. `start` is in epoch seconds."""
+    """An hour of AI cost as it was last sent. `start` is in epoch seconds."""
 
     start: int
     hash: bytes
@@ -192,7 +194,9 @@ class SentHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
-    """A span of hours as drops. `cost` is exact decimal text, `sent` counts accepted hours."""
+    """
+    A span of hours that is sent as billing drops. `cost` is exact decimal text, `sent` counts accepted hours.
+    """
 
     hours: int
     rows: int
@@ -203,14 +207,14 @@ class BillingPlan:
 
 
 class BillingHours(Protocol):
-    """Hours accepted over each connection."""
+    """The hours of AI cost that the receiver has accepted over each connection."""
 
     async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
         """Return the hours in [since, until), by start."""
         ...
 
     async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """Replace the same hours."""
+        """Store the hours. A stored hour with the same start is replaced."""
         ...
 
 

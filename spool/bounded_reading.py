@@ -19,9 +19,9 @@ SEPARATORS: Final = (",", ";", "\t")  # as spreadsheets write them
 # bytes of a JSON text with its objects
 MAX_DECODED: Final = 160 * 1024 * 1024
 _SMALL: Final = 256 * 1024  # shorter JSON texts are not checked
-# Memory of a value with its slot, of a mapping, and of a list.
+# Memory of a value with its pointer in a container, of a mapping, and of a list.
 _VALUE_BYTES, _MAPPING_BYTES, _LIST_BYTES = 88, 232, 88
-# With such a character, Python stores two or four bytes per character.
+# If a text contains such a character, Python stores two or four bytes per character.
 _WIDE = re.compile(rb"[\xc4-\xef]|\\u")
 _WIDEST = re.compile(rb"[\xf0-\xf4]|\\u[dD][89a-fA-F]")
 
@@ -80,7 +80,7 @@ class BoundedLines:
 
 def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
     """
-    The first line shows the separator of a CSV table in UTF-8.
+    Yield the rows of a CSV table in UTF-8. The first line shows which separator the table uses.
 
     Raises Invalid beyond MAX_TABLE_ROWS, UnicodeDecodeError, and csv.Error.
     """
@@ -96,7 +96,7 @@ def table_rows(name: str, content: bytes, separators: Sequence[str]) -> Iterator
 
 def column_places(head: Sequence[str], names: Mapping[str, Sequence[str]]) -> dict[str, int | None]:
     """
-    Return the column of each field, which has names in order of preference.
+    Return the column of each field. `names` lists the accepted headings of a field, the preferred one first.
 
     Only letters and digits count: "Created at", "created_at" and "createdAt" are equal.
     """
@@ -113,7 +113,7 @@ def plain_name(column: str) -> str:
 
 class KnownDigests:
     """
-    Row digests, 8 bytes each, in a sixth of a set's memory.
+    Digests of the rows that were read. They take 8 bytes each, a sixth of the memory of a set.
 
     Raises Invalid beyond MAX_ROWS.
     """
@@ -123,7 +123,7 @@ class KnownDigests:
         self._count = 0
 
     def add(self, digest: bytes) -> bool:
-        """Return whether it was known."""
+        """Add a digest. Return whether it was known before."""
         if self._count * 3 >= len(self._slots) * 2:
             self._double_slots()
         # 0 marks a free slot, so a digest of 0 is stored as 1

@@ -25,12 +25,14 @@ def make_room(cache: dict[Any, Any]) -> None:
 
 class SeenKeys(set[int]):
     """
-    Hashes of keys seen once, so that a cache stores only recurring keys, and invented texts displace no other
-    sender's.
+    Hashes of keys seen once, so that a cache stores only keys that recur. Texts that a sender invents then
+    displace no other sender's texts.
     """
 
     def check_and_add(self, key: Hashable) -> bool:
-        """Another key with the same hash is stored early."""
+        """
+        Return whether the key was seen before. If another key has the same hash, this key counts as seen.
+        """
         number = hash(key)
         if number in self:
             return True
@@ -41,7 +43,7 @@ class SeenKeys(set[int]):
 
 
 class CachedResults(dict[str, V]):
-    """Results by text, on first use. Those of long texts are not stored."""
+    """Results of a function by text, computed on first use. The results of long texts are not stored."""
 
     def __init__(self, function: Callable[[str], V], most: int = 8192) -> None:
         super().__init__()
@@ -58,5 +60,5 @@ class CachedResults(dict[str, V]):
 
 
 def cache_by_text(most: int) -> Callable[[Callable[[str], V]], Callable[[str], V]]:
-    """The function must be pure."""
+    """Cache the results of a pure function of a text."""
     return lambda function: CachedResults(function, most).__getitem__

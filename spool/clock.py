@@ -2,8 +2,8 @@
 Clocks, as parameters for tests. A jump of the wall clock never affects a timer.
 
 A wrong time of day looks like a right one. So `SteadyClock` continues as before after a jump, until it has
-lasted for an hour, arriving calls confirm it, or an operator accepts it. The deletion of data that look old
-only because of the jump waits longer.
+lasted for an hour, arriving calls confirm it, or an operator accepts it. Data that look old only because of
+the jump are deleted later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AHEAD_S = 300.0  # assumed difference of two machines' clocks
 
 class Clock(Protocol):
     def now(self) -> float:
-        """Seconds since the epoch, to store and show."""
+        """Return seconds since the epoch, to store and show."""
         ...
 
     def monotonic(self) -> float:
@@ -33,9 +33,9 @@ class Clock(Protocol):
 
 def elapsed_s(since: float, now: float) -> float:
     """
-    Return infinity for a time far in the future.
+    Return the time that has passed, or infinity if `since` is far in the future.
 
-    It was written while the clock was ahead, so a wait since then is long enough.
+    Such a time was written while the clock was ahead, so a wait since then is long enough.
     """
     return inf if since > now + AHEAD_S else now - since
 
@@ -48,15 +48,15 @@ class SystemClock:
 # -- the wall clock without its jumps ------------------------------------------------------------------------
 
 
-EARLIEST = 1_767_225_600.0  # start of 2026; before it, a clock was never set
+EARLIEST = 1_767_225_600.0  # start of 2026; a clock that shows an earlier time was never set
 STOPPED_S = 86_400.0  # if the last commit is older at a start, the clock may be ahead
-WITNESSES = 5  # of the last nine arriving calls that must agree
-# seconds between agreeing calls, which are reported some time after they began
+WITNESSES = 5  # the number of calls, among the last nine, that must agree about the time
+# calls agree if their times differ by less; they are reported some time after they began
 NEAR_S = 600.0
 _log = logging.getLogger(__name__)
 
 
-# Never goes back, and counts the machine's sleep.
+# This timer never goes back, and counts the time that the machine sleeps.
 if sys.platform == "win32":
     time_since_boot = time.monotonic
 else:
@@ -101,7 +101,9 @@ class SteadyClock:
         return self._update_offset(self._timer(), self._source.now())
 
     def _update_offset(self, timer: float, wall: float) -> float:
-        """Several threads may call this, each with its own readings."""
+        """
+        Return the offset of the reported time. Several threads may call this, each with its own readings.
+        """
         offset = wall - timer
         before, self._wall_offset = self._wall_offset, offset
         step = offset - self._offset
@@ -129,20 +131,20 @@ class SteadyClock:
         return timer + self._offset
 
     def settled_now(self) -> float:
-        """The time by which data may be deleted."""
+        """Return the time by which data may be deleted."""
         now = min(self.now(), self._source.now())
         timer = self._timer()
         return min(now, timer + self._settled_offset) if timer < self._settled_until else now
 
     @property
     def step_s(self) -> float:
-        """How far the wall clock is ahead, 0 while it is accepted."""
+        """Return how far the wall clock is ahead, 0 while it is accepted."""
         self.now()
         return 0.0 if self._stepped_at is None else self._step_s
 
     @property
     def held_s(self) -> float:
-        """How long a jump or a long stop still delays the deletion of data that may only look old."""
+        """Return how long a jump or a long stop still delays the deletion of data that may only look old."""
         self.now()
         timer = self._timer()
         until = self._settled_until if self._stepped_at is None else self._stepped_at + self._hold_s
@@ -198,7 +200,7 @@ class SteadyClock:
             self._offset = agreed_offset
 
     def accept_wall_clock(self) -> float:
-        """Accept the clock for an operator. Return the change of the reported time."""
+        """Accept the wall clock on an operator's request. Return the change of the reported time."""
         before = self.now()
         wall = self._source.now()
         timer = self._timer()
@@ -207,7 +209,9 @@ class SteadyClock:
         return wall - before
 
     def _hold_back(self, timer: float) -> None:
-        """Keep `settled_now` from jumping ahead after the reported time changed, without going back."""
+        """
+        Keep `settled_now` from jumping ahead after the reported time changed. It must not go back either.
+        """
         if timer >= self._settled_until:
             self._settled_offset = self._offset
         self._settled_until = max(self._settled_until, timer + self._hold_s)
@@ -220,10 +224,10 @@ class SteadyClock:
 
 
 def clock_doubts(clock: Clock) -> tuple[float, float]:
-    """Return how far the wall clock is ahead, and how long upkeep waits, in seconds."""
+    """Return how far the wall clock is ahead, and how long deletion still waits, both in seconds."""
     return (clock.step_s, clock.held_s) if isinstance(clock, SteadyClock) else (0.0, 0.0)
 
 
 def settled_now(clock: Clock) -> float:
-    """Return the time for deletion, by any clock."""
+    """Return the time by which data may be deleted, for any kind of clock."""
     return clock.settled_now() if isinstance(clock, SteadyClock) else clock.now()

@@ -1,7 +1,8 @@
 """
-Clusters, all in memory; a change is on disk before the caller gets the result.
+The clusters that report container metrics, all in memory. A change is on disk before the caller gets the
+result.
 
-The gateway decides who may report or change one.
+The gateway decides who may report or change a cluster.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ReportedCluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Last report, and settings from the registry. A change creates a new row."""
+    """The last report of a cluster, and its settings from the registry. A change creates a new row."""
 
     id: str
     account: str
@@ -122,7 +123,8 @@ class ClusterRows(Protocol):
         """
         Replace or add a row.
 
-        On shared rows, raises KeyEnded if `expects` fail, and TooManyClusters for a new one beyond `most`.
+        On shared rows, raises KeyEnded if `expects` fail, and TooManyClusters for a new cluster beyond
+        `most`.
         """
         ...
 
@@ -136,7 +138,7 @@ class ClusterTable:
         self._rows = rows
         self._clock = clock
         self._clusters: dict[str, Cluster] = {}
-        # first reporting key of clusters that are new since the start
+        # the key that first reported each cluster, for clusters that are new since the start
         self._brought: dict[str, str] = {}
         # held from reading a row until its replacement is written
         self._writing = asyncio.Lock()
@@ -152,7 +154,7 @@ class ClusterTable:
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """A number that grows with every change of the table."""
         return self._version + (0 if self.settings is None else self.settings.version)
 
     def all(self) -> list[Cluster]:
@@ -178,8 +180,11 @@ class ClusterTable:
         self, cluster: ReportedCluster, *, expects: Collection[Expectation] = (), key: str | None = None
     ) -> None:
         """
-        Raises Invalid as `check_name` does; other long texts are cut. Raises KeyEnded for an ended key,
-        SpoolFull for a new cluster beyond `max` or the share of `key`.
+        Store an agent's report of its cluster. Long texts are cut, but `check_name` raises Invalid for a bad
+        name.
+
+        Raises KeyEnded if the key has ended, and SpoolFull for a new cluster beyond `max` or beyond the share
+        of `key`.
         """
         check_name((cluster.account, cluster.region, cluster.name))
         async with self._writing:
@@ -211,8 +216,9 @@ class ClusterTable:
 
     async def delete(self, id: str, actor: Actor) -> None:
         """
-        It may report again as new. Raises NotThere, Managed if a file states its settings, or
-        SpoolUnavailable.
+        Delete a cluster. If it reports again, it is new.
+
+        Raises NotThere, Managed if a file states its settings, or SpoolUnavailable.
         """
         async with self._writing:
             known = self._require_cluster(id)
@@ -268,7 +274,7 @@ _FACTS = tuple(
 
 
 def _reported_changes(cluster: ReportedCluster) -> dict[str, Any]:
-    """Cut to stored lengths."""
+    """Return the reported values, cut to their stored lengths."""
     changed_fields: dict[str, Any] = {
         name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))
     }

@@ -36,7 +36,7 @@ DECIMALS: Final[Mapping[str, int]] = {
 
 
 def read_currency_code(value: Any) -> str | None:
-    """Return a code in upper case, None for others, such as credits."""
+    """Return a currency code in upper case, or None if the text is no currency, such as "credits"."""
     code = value.strip().upper() if isinstance(value, str) else None
     return code if code in DECIMALS else None
 
@@ -48,11 +48,11 @@ def read_currency_code(value: Any) -> str | None:
 # has it.
 BEGINNING = "charge."
 _LIMBS = ("9", "18", "27")
-MAX_CHARGE = 10**12 * money.UNIT  # for the currency with the lowest value
+MAX_CHARGE = 10**12 * money.UNIT  # limit of an amount, high enough for the currency with the lowest value
 
 
 def split_charges(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int]:
-    """Return limbs by name, without zeros."""
+    """Return the limbs of the amounts by name, without zeros."""
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
         for limb, units in zip(_LIMBS, money.limbs(sign * money.units(amount)), strict=True):
@@ -66,7 +66,7 @@ def is_charge(name: str) -> bool:
 
 
 def join_charges(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return amounts in units by currency, without zeros."""
+    """Return amounts by currency in units of `spool.ledger.money`, without zeros."""
     limbs_by_currency: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for name, units in meters:
         if is_charge(name):
@@ -87,18 +87,19 @@ def drop_charges(meters: Mapping[str, int]) -> Mapping[str, int]:
 RATE_DECIMALS = 12
 SCALE: int = 10**RATE_DECIMALS
 _EXACT = Context(prec=100)
-DAY_S = 86_400  # copied: spool.ledger.sums imports this module
-# Value of one unit of the first currency in the second on a day (epoch seconds), times SCALE, or None.
+DAY_S = 86_400  # copied, because spool.ledger.sums imports this module
+# Rates return the value of one unit of the first currency in the second on a day (epoch seconds), times
+# SCALE, or None.
 Rates = Callable[[str, str, int], int | None]
 
 
 def no_rates(_from: str, _to: str, _day: int) -> int | None:
-    """Know no rates, for queries without exchange rates."""
+    """Return None, for queries without exchange rates."""
     return None
 
 
 def scale_rate(rate: Decimal) -> int:
-    """Round half to even."""
+    """Return the rate as an integer, rounded half to even."""
     return int(
         rate.quantize(Decimal(1).scaleb(-RATE_DECIMALS), ROUND_HALF_EVEN, _EXACT).scaleb(
             RATE_DECIMALS, _EXACT
@@ -107,14 +108,14 @@ def scale_rate(rate: Decimal) -> int:
 
 
 def round_product(product: int) -> int:
-    """Round half to even."""
+    """Return the product divided by SCALE, rounded half to even."""
     whole, rest = divmod(product, SCALE)
     return whole + int(rest * 2 > SCALE or (rest * 2 == SCALE and whole % 2 == 1))
 
 
 @dataclass(slots=True)
 class Converter:
-    """Cache of rates to `currency`."""
+    """A cache of exchange rates to `currency`."""
 
     rates: Rates
     currency: str

@@ -43,7 +43,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, kw_only=True)
 class Mount:
-    """`kind` is the kernel's, such as `ext4` or `tmpfs`."""
+    """`kind` is the kernel's name of the file system, such as `ext4` or `tmpfs`."""
 
     kind: str
     point: Path
@@ -51,12 +51,15 @@ class Mount:
 
     @property
     def durability(self) -> str:
-        """FSYNC: a record survives a power cut. MEMORY: only the end of the process."""
+        """
+        Return FSYNC if a flushed record survives a power cut, MEMORY if it survives only the end of the
+        process.
+        """
         return MEMORY if self.kind in _MEMORY else FSYNC
 
     @property
     def warning(self) -> str:
-        """Why it should not hold data, or ""."""
+        """Return why this file system should not hold data, or ""."""
         if self.kind in _MEMORY:
             return (
                 f"{self.point} is in memory ({self.kind}), so a restart of the machine deletes everything "
@@ -85,7 +88,7 @@ def find_mount(path: Path) -> Mount | None:
     innermost = None
     for line in lines:
         mount = _parse_mount(line)
-        # the last of several at one point hides the others
+        # the last of several mounts at one point hides the others
         if (
             mount
             and resolved.is_relative_to(mount.point)
@@ -128,7 +131,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(directory: Path) -> bool:
-    """A full disk may appear as an input or output error. False if unknown."""
+    """
+    Return whether the disk is full, by its free space: a full disk may appear as an input or output error.
+    False if unknown.
+    """
     try:
         return shutil.disk_usage(directory).free < ALMOST_NOTHING
     except OSError:
@@ -136,7 +142,7 @@ def is_full(directory: Path) -> bool:
 
 
 def says_full(error: BaseException) -> bool:
-    """Look at an error and its causes."""
+    """Return whether an error or one of its causes says that the disk is full."""
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
         or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
@@ -146,9 +152,9 @@ def says_full(error: BaseException) -> bool:
 
 def is_disk_full_error(error: BaseException, directory: Path, *, was_full: bool = False) -> bool:
     """
-    Even if SQLite reports an input or output error.
+    Return whether a full disk caused the error, even if SQLite reports an input or output error.
 
-    `was_full` before the operation, though there may be space now.
+    `was_full`: the disk was full before the operation, though it may have space now.
     """
     is_disk_error = any(
         isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error)
@@ -176,7 +182,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def flush_file(path: Path) -> None:
-    """Flush what other programs wrote."""
+    """Flush a file that another program wrote."""
     _flush(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
 
 
@@ -190,7 +196,10 @@ def flush_directory(directory: Path) -> None:
 
 
 def replace_file(draft: Path, path: Path) -> None:
-    """Retry on Windows, for REPLACE_S, while a virus scanner or another reader has the file open."""
+    """
+    Rename `draft` to `path`. On Windows, retry for REPLACE_S while a virus scanner or another reader has the
+    file open.
+    """
     if sys.platform != "win32":
         draft.replace(path)
     else:
@@ -218,5 +227,5 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
     missing = [ancestor for ancestor in (directory, *directory.parents) if not ancestor.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
     for created in missing:
-        with suppress(PermissionError):  # writable but unreadable ones cannot be flushed
+        with suppress(PermissionError):  # files that can be written but not read cannot be flushed
             flush_directory(created.parent)

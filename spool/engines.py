@@ -1,4 +1,4 @@
-"""Storage engines by `[storage] engine`: a folder and a line here each."""
+"""The storage engines by the value of `[storage] engine`. An engine is a folder and a line here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spool.ledger.work import Digests
 from spool.people import People
 from spool.settings import POSTGRES, SQLITE, StorageSettings
 
-# only for types, because readers of a configuration need only names
+# imported only for types, because readers of a configuration need only names
 if TYPE_CHECKING:
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MEMORY = "memory"
-# Module with `ENGINE`. A process imports only its engine's libraries.
+# The module of each engine, with its `ENGINE`. A process imports only the libraries of its engine.
 ENGINES: Mapping[str, str] = {
     SQLITE: "spool.sqlite.storage",
     POSTGRES: "spool.postgres.storage",
@@ -37,12 +37,12 @@ ENGINES: Mapping[str, str] = {
 }
 
 
-# Libraries that an extra installs.
+# The optional dependency group (extra) that installs each library.
 EXTRAS = {"psycopg": "postgres"}
 
 
 def load_engine(name: str) -> Engine:
-    """Raises SpoolError without its library."""
+    """Return the engine. Raises SpoolError if its library is not installed."""
     try:
         engine: Engine = import_module(ENGINES[name]).ENGINE
     except ModuleNotFoundError as error:
@@ -72,7 +72,10 @@ def problems(settings: StorageSettings) -> Iterator[str]:
 
 
 def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
-    """Yield the files with words for messages; none if the configuration is unusable (see `problems`)."""
+    """
+    Yield the certificate files, each with words that name it in messages; none if the configuration is
+    unusable (see `problems`).
+    """
     try:
         administration = load_engine(settings.engine).administration
     except SpoolError:
@@ -83,10 +86,10 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
 
 async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Storage:
     """
-    The caller must await `close`.
+    Open the storage. The caller must await `close`.
 
-    Raises SpoolLocked, OtherSchema if another build wrote it, SpoolUnavailable. For a damaged registry see
-    Storage.
+    Raises SpoolLocked, OtherSchema if another build wrote it, or SpoolUnavailable. `Storage` describes a
+    damaged registry.
     """
     storage = await load_engine(engine).open(options)
     storage.ledger.digests = Digests(storage.secret)

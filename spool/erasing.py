@@ -1,7 +1,8 @@
 """
 Erasure of people in a whole storage: registry, log, totals and devices.
 
-The registry comes first, so that the intake and a later start know it. Further steps can be repeated.
+The registry is changed first, so that the intake and a later start know of the erasure. The further steps can
+be repeated.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.storage import Storage
 
-AGAIN_AFTER_S = KEPT_S + 3600.0  # then no report from before the erasure waits
+AGAIN_AFTER_S = KEPT_S + 3600.0  # after this time, no report from before the erasure waits
 LOOK_S = 600.0
-DEVICE = "device "  # prefix of a device's agent
+DEVICE = "device "  # prefix of the name under which the agent of a device is listed
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class ErasureResult:
     records: RenamedRecords = NO_RECORDS
     sums: int = 0  # sets of dimensions
     devices: Sequence[str] = ()  # of the person
-    below: Sequence[str] = ()  # agents and gateways that must erase the person as well
+    below: Sequence[str] = ()  # agents and gateways of lower levels that must erase the person as well
     remains: Sequence[str] = ()
 
 
@@ -57,7 +58,7 @@ async def erase(
     """
     `labels`: names that the console showed. `revoked` revokes a device.
 
-    Raises NotAllowed. `is_trial` changes nothing, and counts only rows. Without `overwrites`, call
+    Raises NotAllowed. With `is_trial`, nothing changes and rows are only counted. Without `overwrites`, call
     `overwrite` after the last erasure.
     """
     registry = _require_registry(storage)
@@ -93,7 +94,7 @@ async def _finish_erasure(
 
 
 async def overwrite(storage: Storage) -> Sequence[str]:
-    """Return why some may be left."""
+    """Overwrite the free space of the databases. Return the reasons why deleted rows may still be on disk."""
     remains = [await part.overwrite() for part in (_require_registry(storage), storage.ledger, storage)]
     return [*filter(None, remains)]
 
@@ -120,7 +121,7 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
         if not erasure.passes:
             await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
             continue
-        # its names in the totals may be a new person's
+        # names in the totals may belong to a new person
         if await storage.rename_records(_renaming(registry.people, erasure)) != NO_RECORDS:
             await overwrite(storage)
         await registry.persons.note_pass(erasure)
@@ -147,8 +148,10 @@ async def concerned_below(
     storage: Storage, registry: Registry, erasure: Erasure, own: Collection[str]
 ) -> Sequence[str]:
     """
-    Return what must erase the person as well: gateways, and agents of devices with the person's calls. An
-    order confirms a guessed name, so others get none.
+    Return the gateways, and the agents of devices with the person's calls, that must erase the person as
+    well.
+
+    An order confirms a guessed name, so no others get it.
     """
     below = registry.persons.below
     agents = {name for name in below if name.startswith(DEVICE)}

@@ -20,11 +20,11 @@ from spool.record import CONTRACT_MARK, NS, Correction, Inference, Record, Usage
 
 FORMAT = 1  # of a file
 MAX_FILE_BYTES = 64 << 20
-# Times of calls without one: stored ones before an erasure, arriving ones after all.
+# Times of calls that state none: of stored calls before an erasure, of arriving calls after all erasures.
 EVER, NEVER = 0, LATEST
 _HEX = re.compile(r"[0-9a-f]{32}")
 _WORD = re.compile(r"[\w@.:+%'-]+")
-_LAST = ".:'-"  # after a name, these belong to the sentence
+_LAST = ".:'-"  # after a name, these characters belong to the sentence
 _KEY = re.compile(r"([0-9a-f]{64})?")
 
 # Returns the pseudonym of a name in a call that began at a time in nanoseconds, or the name itself.
@@ -34,11 +34,11 @@ Renaming = Callable[[str, int], str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
     """
-    `names`: pseudonyms by digest. `texts`: names in free texts are replaced. `devices`: the person's are
-    revoked, without user, hostname and serial number. `passes`: how often this storage was renamed.
+    `names`: pseudonyms by digest. `texts`: names in free texts are replaced. `devices`: the person's devices,
+    which are revoked and lose user, hostname and serial number. `passes`: how often this storage was renamed.
 
-    `below`: agents and gateways that have not confirmed. `key`: hex key of the digests of a Tollhouse above,
-    or "".
+    `below`: agents and gateways that have not confirmed the erasure. `key`: hex key of the digests of a
+    Tollhouse above, or "".
     """
 
     id: str
@@ -57,7 +57,10 @@ def new_erasure(digests: Iterable[str], at: float, *, texts: bool = False, devic
 
 
 def pseudonyms_by_digest(erasures: Iterable[Erasure]) -> Pseudonyms:
-    """Oldest first, with the end of calls in nanoseconds."""
+    """
+    Return the pseudonyms of the erasures, the oldest first, with the time in nanoseconds before which a call
+    must have begun.
+    """
     found: dict[str, tuple[tuple[int, str], ...]] = {}
     keys = dict[bytes, None]()
     for erasure in sorted(erasures, key=lambda each: (each.at, each.id)):
@@ -97,7 +100,7 @@ def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
 
 
 def rename_tags(tags: Mapping[str, str], renamed: Callable[[str], str]) -> dict[str, str]:
-    """Rename the person's address, and any other."""
+    """Return the tags, with addresses of erased persons replaced."""
     return {
         name: renamed(value) if name == USER_EMAIL or may_be_second(value) else value
         for name, value in tags.items()
@@ -126,7 +129,9 @@ def _rename_fields(record: object, renamed: Callable[[str], str]) -> dict[str, A
 
 
 def erased_name(name: str, renamed: Callable[[str], str]) -> str:
-    """Return ERASED for a name that `renamed` changes, as free texts have it."""
+    """
+    Return ERASED for a name that `renamed` changes. Free texts contain this word instead of a pseudonym.
+    """
     return name if renamed(name) == name else ERASED
 
 
@@ -144,7 +149,7 @@ def rename_words(text: str, renamed: Callable[[str], str]) -> str:
 
 
 class RenamedRecords(NamedTuple):
-    """Records, deliveries with a new key, and unreadable entries."""
+    """The renamed records, the deliveries that got a new key, and the entries that could not be read."""
 
     records: int = 0
     deliveries: int = 0
@@ -162,7 +167,7 @@ NO_RECORDS = RenamedRecords()
 
 
 def erasures_to_json(erasures: Iterable[Erasure]) -> dict[str, Any]:
-    """Digests and pseudonyms, no name."""
+    """Return the digests and pseudonyms of the erasures, without names."""
     return {"format": FORMAT, "erasures": [asdict(replace(erasure, passes=0)) for erasure in erasures]}
 
 
@@ -186,7 +191,9 @@ def erasure_from_json(*, below: Sequence[str], **fields: Any) -> Erasure:
 
 
 def order_for_below(erasure: Erasure, key: bytes) -> Erasure:
-    """Make the order for agents and gateways below. `key` is this installation's."""
+    """
+    Return the erasure as an order for agents and gateways of lower levels. `key` is this installation's.
+    """
     return replace(erasure, below=(), key=erasure.key or key.hex())
 
 

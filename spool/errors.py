@@ -23,7 +23,7 @@ class SpoolUnavailable(SpoolError):
 
 
 class BeingMigrated(SpoolUnavailable):
-    """Another process migrates the tables. Operations must wait."""
+    """Another process migrates the tables. The operation must wait."""
 
 
 class Stale(SpoolUnavailable):
@@ -35,11 +35,11 @@ class KeyEnded(Stale):
 
 
 class KeyReused(Stale):
-    """The idempotency key had another body. Nothing was stored; use another key."""
+    """The idempotency key was used before with another body. Nothing was stored; use another key."""
 
 
 class NotClosed(SpoolUnavailable):
-    """Requested records are not closed, or the watermark fell. Read `closed_below`, then the records."""
+    """The requested records are not closed, or the watermark fell. Read `closed_below`, then the records."""
 
 
 class SpoolDamaged(SpoolUnavailable):
@@ -63,18 +63,20 @@ class NotCertain(SpoolUnavailable):
 
 
 class OtherSchema(SpoolError):
-    """Another schema. An operator uses that build, upgrades, or restores a backup."""
+    """
+    The storage has another schema. An operator uses the build that wrote it, upgrades, or restores a backup.
+    """
 
 
 NOT_FINISHED = "is an unfinished copy. Repeat the command that made it (tollhouse storage copy or import)"
 
 
 class UnfinishedCopy(SpoolError):
-    """An operator makes the copy again."""
+    """The directory holds a copy that was not completed. An operator makes the copy again."""
 
 
 class EntryUnreadable(SpoolError):
-    """Wrong checksum or format: set aside and counted as damaged."""
+    """The entry has a wrong checksum or format. It is set aside and counted as damaged."""
 
 
 class NotThere(SpoolError):
@@ -82,7 +84,7 @@ class NotThere(SpoolError):
 
 
 class NotAllowed(SpoolError):
-    """A rule that the message states, such as a name in use."""
+    """The operation breaks a rule that the message states, such as a name in use."""
 
 
 class Managed(NotAllowed):
@@ -98,11 +100,11 @@ class Invalid(NotAllowed):
 
 
 class NotKept(Invalid):
-    """No sums are fine enough. The message names a possible query."""
+    """No stored sums are fine enough for the query. The message names a possible query."""
 
 
 class AskedTooMuch(SpoolError):
-    """Too many rows or too long. The message suggests another query."""
+    """The query reads too many rows or takes too long. The message suggests another query."""
 
 
 class AlreadyThere(NotAllowed):
@@ -110,7 +112,7 @@ class AlreadyThere(NotAllowed):
 
 
 class RowDamaged(SpoolError):
-    """Damaged bytes, or changed by another program."""
+    """The bytes of a row are damaged, or another program changed them."""
 
 
 class RegistryDamaged(SpoolError):

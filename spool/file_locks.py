@@ -10,12 +10,12 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-# Windows locks bytes against all readers, so this one is behind every text.
+# Windows locks bytes against all readers, so the locked byte lies beyond the end of every text.
 _LOCKED_BYTE = 1 << 30
 
 
 def lock_at_once(descriptor: int) -> None:
-    """Raises OSError if another process has it."""
+    """Lock the file without waiting. Raises OSError if another process has locked it."""
     if sys.platform == "win32":
         os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

@@ -23,21 +23,21 @@ _PREFIX = re.compile(r"[A-Za-z]+[-_]")
 _HASHES = {rule: blake2b(digest_size=16, person=b"tollhouse-%d" % rule) for rule in range(1, 12)}
 RESPONSE_PERSON = b"tollhouse-2"  # person of `response_call_id`, for the compiled module
 STAND_IN = b"tollhouse-span"
-# after the prefix; shorter ids may be local servers' counters
+# characters after the prefix; a shorter id may be a local server's counter
 LONG_ENOUGH = 16
 STEP_NS = 4 * NS
 CHECK_ID = (
     # of the call by `tollhouse check`: no hash, and never stored
     b"tollhouse check."
 )
-AS_SPAN, AS_EVENT = "span", "event"  # two kinds of reports of a call
+AS_SPAN, AS_EVENT = "span", "event"  # the two kinds of reports of a call
 AS_STREAM, BELOW_STREAM = "stream", "below stream"
-AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # who calls a gateway, and the gateway
+AS_ASSISTANT, AS_GATEWAY = "assistant", "gateway"  # the program that calls a gateway, and the gateway
 AS_CALL, AS_COUNT = "call", "count"  # reports of a response, and events that count its tokens
 ANY_SCOPE = "any scope"
 SEALED = 96  # characters of providers' ids. A gateway sealed (encrypted) a longer one.
-# Span id, UUID, 128 bits in hexadecimal, ULID, or a prefix with a long random part. Others may be unique only
-# within a session.
+# A span id, a UUID, 128 bits in hexadecimal, a ULID, or a prefix with a long random part. Other ids may be
+# unique only within a session.
 _UNIQUE = re.compile(
     "[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}"
     "|[a-z]{2,8}_[0-9A-Za-z]{20,64}",
@@ -137,7 +137,7 @@ def hash_parts(rule: int, *parts: object) -> bytes:
 
 
 def _hash_text(rule: int, text: str) -> bytes:
-    """Hash one text. Joining parts takes half of the time, and most calls hash one text."""
+    """Hash one text. Joining parts would take as long again, and most calls hash one text."""
     hash = _HASHES[rule].copy()
     hash.update(text.encode("utf-8", "surrogatepass"))
     return hash.digest()
@@ -145,14 +145,14 @@ def _hash_text(rule: int, text: str) -> bytes:
 
 # spans with a short id, for which logs look
 _SPAN = hash_parts(3, "span")[:4]
-# of `times_name`, by `is_inner`
+# the names of `times_name`, by `is_inner`
 _TIMES = {is_inner: hash_parts(3, is_inner, "times")[:4] for is_inner in (False, True)}
 
 
 def is_long(response_id: str) -> bool:
     """Whether the id after its prefix (`chatcmpl-`, `msg_`, ...) is unique everywhere."""
     before = response_id[:-LONG_ENOUGH]
-    # quick: nearly every long id has a separator before its last LONG_ENOUGH characters
+    # a shortcut: nearly every long id has a separator before its last LONG_ENOUGH characters
     if "-" in before or "_" in before:
         return True
     prefix = _PREFIX.match(response_id)
@@ -160,17 +160,17 @@ def is_long(response_id: str) -> bool:
 
 
 def is_unique(id: str) -> bool:
-    """Judge ids of sessions and runs by their form."""
+    """Return whether the id of a session or run is unique, by its form."""
     return _UNIQUE.fullmatch(id) is not None
 
 
 def is_sealed(response_id: str | None) -> bool:
-    """Each reader gets another sealed id."""
+    """Return whether the gateway encrypted (sealed) the id. Each reader then gets another id."""
     return response_id is not None and len(response_id) > SEALED
 
 
 def id_prefix(record: Inference) -> str | None:
-    """Return `msg_`, `req_`, ... of a long id. A sealed one identifies no call."""
+    """Return the prefix of a long id, such as `msg_` or `req_`. A sealed id identifies no call."""
     id = record.request_id
     prefix = None if id is None or is_sealed(id) or not is_long(id) else _PREFIX.match(id)
     return None if prefix is None else prefix[0]
@@ -186,11 +186,12 @@ def call_identity(
     sequence: object = None,
 ) -> Identity:
     """
-    Use the first rule that applies.
+    Return the dedup key by the first rule that applies.
 
-    `response_id`: provider's response or request id (rule 2 if long, else 3). `shared_id`: callers choose it
-    or attempts share it (rule 3). `span`: trace_id and span_id are the call's (rule 4, before 3). `own_id`:
-    the source's (rule 5). `sequence` distinguishes equal session and start (rule 6).
+    `response_id`: the provider's response or request id (rule 2 if long, else 3). `shared_id`: an id that
+    callers choose or attempts share (rule 3). `span`: trace_id and span_id are the call's (rule 4, before 3).
+    `own_id`: the source's own id (rule 5). `sequence` distinguishes calls with equal session and start (rule
+    6).
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
@@ -211,7 +212,7 @@ def call_identity(
 
 
 def _identity_of_id(id: bytes) -> Identity:
-    """Fields by name would take three times as long."""
+    """Return an identity. Passing the fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
 
@@ -231,12 +232,12 @@ def add_names(
 
 
 def add_span_above(identity: Identity, span: str) -> Identity:
-    """`_replace` would take three times as long."""
+    """Return the identity with the span above. `_replace` would take three times as long."""
     return tuple.__new__(Identity, (*identity[:-2], span, identity[-1]))
 
 
 def no_identity() -> Identity:
-    """A random id is never a duplicate."""
+    """Return a random id, which is never a duplicate."""
     return Identity(os.urandom(16), certain=False)
 
 
@@ -249,8 +250,8 @@ def provider_request_names(record: Inference, request_id: str | None) -> tuple[b
     """
     Return a name from the provider's id of the HTTP request (`req_...`).
 
-    It equals the id of a report that knows only this (`response_call_id`). None for a short id, or a cached
-    response, which repeats an earlier id.
+    The name equals the id of a report that knows only the request (`response_call_id`). Return nothing for a
+    short id, or a cached response, which repeats an earlier id.
     """
     if request_id is None or record.status == "cached" or not is_long(request_id):
         return ()
@@ -258,7 +259,7 @@ def provider_request_names(record: Inference, request_id: str | None) -> tuple[b
 
 
 def describe_rule(record: Inference) -> str:
-    """Describe the rule as far as the record shows it."""
+    """Describe the rule that made the record's dedup key, as far as the record shows it."""
     known = record.id
     request_id = record.request_id
     if request_id:
@@ -308,7 +309,7 @@ def moment_names(record: Inference, groups: Iterable[str | None]) -> tuple[bytes
 
 
 def call_id_name(source: str, call_id: str) -> bytes:
-    """For sources whose reports all have another id as well."""
+    """Return a name from a source's call id, for sources whose reports all have another id as well."""
     return hash_parts(5, source, "call", call_id)
 
 
@@ -316,7 +317,8 @@ def end_report_identity(call: Identity, name: bytes) -> Identity:
     """
     Return the identity of a report of only a call's end.
 
-    It joins a recorded call, or becomes a record that a later report finds by `name` (`joins`).
+    The report joins a recorded call. If there is none, it becomes a record that a later report finds by
+    `name` (`joins`).
     """
     if not call.certain:
         return call
@@ -410,8 +412,9 @@ def build_nesting(
     record: Inference, places: Sequence[str], start: int | None, end: int | None, *, is_inner: bool
 ) -> Nesting | None:
     """
-    `places`: processes and traces with the other report. None without both times, or without counts unless
-    the call failed.
+    Return None without both times, or without counts unless the call failed.
+
+    `places`: the processes and traces that contain the other report.
     """
     failed = record.status == "error"
     if start is None or end is None or end < start or record.status == "cached":
@@ -425,13 +428,15 @@ def build_nesting(
 
 
 def limit_to_sender(nesting: Nesting, sender_key: str | None) -> Nesting:
-    """A service may run on two machines, so it fits only the same sender key."""
+    """
+    Make the report match only reports of the same sender key, because a service may run on two machines.
+    """
     keys = [f"{sender_key}\0{key}" if key.startswith(OF_SERVICE) else key for key in nesting.keys]
     return nesting._replace(keys=tuple(keys))
 
 
 def possible_inputs(record: Inference) -> list[int]:
-    """Return the counts with and without the cached parts."""
+    """Return the possible input counts: with and without the cached parts."""
     whole, read, written = (
         record.input_tokens or 0,
         record.cache_read_tokens or 0,
@@ -446,13 +451,13 @@ def nested_name(key: str, step: int, ordinal: int, *, is_inner: bool) -> bytes:
 
 
 def times_name(nesting: Nesting) -> bytes:
-    """Use times in microseconds."""
+    """Name a report by its start and end in microseconds."""
     start, duration = nesting.start // 1000, (nesting.end - nesting.start) // 1000
     return _TIMES[nesting.is_inner] + start.to_bytes(7) + min(duration, 2**40 - 1).to_bytes(5)
 
 
 def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, int]]:
-    """Return times in nanoseconds."""
+    """Return the start and end of each name in nanoseconds."""
     filed = [name for name in names if name.startswith(_TIMES[is_inner])]
     starts = [int.from_bytes(name[4:11]) * 1000 for name in filed]
     return [
@@ -461,7 +466,6 @@ def nested_times(names: Iterable[bytes], *, is_inner: bool) -> list[tuple[int, i
 
 
 def _model_name(record: Inference) -> str:
-    """Return the name without the prefix of a provider or seller."""
     return (record.request_model or record.response_model or "").rpartition("/")[2]
 
 
@@ -535,7 +539,6 @@ def _links_by_outcome(
 
 
 def _count_texts(record: Inference, *, is_of_provider: bool) -> tuple[str, ...]:
-    """The record's own counts first."""
     input_tokens, output_tokens = record.input_tokens or 0, record.output_tokens or 0
     counts = f"{input_tokens}\0{output_tokens}"
     if not is_of_provider:
@@ -555,7 +558,7 @@ def cloud_event_id(source: str, event_id: str) -> bytes:
 
 
 def derived_id(record_id: bytes, purpose: str) -> bytes:
-    """Return the same for the same arguments."""
+    """Return an id that is the same for the same arguments."""
     return hash_parts(8, record_id.hex(), purpose)
 
 
@@ -617,12 +620,14 @@ def span_marks(record_id: bytes, *scopes: str) -> tuple[bytes, ...]:
 
 
 def is_of_span_side(name: bytes) -> bool:
-    """Whether logs look for a span under the name: only a short or shared id connects them."""
+    """
+    Return whether the name is one by which logs find a span, because only a short or shared id connects them.
+    """
     return name.startswith(_SPAN)
 
 
 def _span_identity(id: bytes, record: Inference, chosen: str) -> Identity:
-    """The short or shared id only links it to logs."""
+    """Return the identity of a span. A short or shared id only links it to logs."""
     logged, spans = _sides_of_short_id(record, chosen)
     links = tuple([(spans[0], name) for name in logged]) + _count_links(record, chosen, is_span=True)
     return Identity(id, links=links, scope="")
@@ -635,7 +640,6 @@ def _shared_id_identity(record: Inference, chosen: str) -> Identity:
 
 
 def _sides_of_short_id(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
-    """Return the marks in logs and in spans, of the step of its start and its neighbours."""
     call = _call_under(record, chosen)
     logged = [hash_parts(3, f"{call}{step}") for step in _start_steps(record)]
     return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _start_steps(record)]

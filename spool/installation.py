@@ -19,7 +19,7 @@ SIZE = 32
 
 
 def installation_secret(directory: Path) -> bytes:
-    """Created on first use. The caller holds the directory's lock."""
+    """Return the secret, which is created on first use. The caller holds the directory's lock."""
     path = directory / FILE
     try:
         secret = path.read_bytes()
@@ -37,13 +37,13 @@ def derive_secret(secret: bytes, use: str) -> bytes:
 
 
 def public_id(secret: bytes) -> str:
-    """Return the id in metrics and data lakes."""
+    """Return the id of the installation in metrics and data lakes."""
     # this text must not change: every public id depends on it
     return derive_secret(secret, "own telemetry").hex()[:32]
 
 
 def kept_id(file: Path | None) -> str | None:
-    """None if the file is unreadable."""
+    """Return the stored id, or None if the file is unreadable."""
     try:
         secret = file.read_bytes() if file else b""
     except OSError:
@@ -52,7 +52,7 @@ def kept_id(file: Path | None) -> str | None:
 
 
 def make_secret(path: Path, secret: bytes) -> None:
-    """A crash leaves a complete file or none."""
+    """Write the secret. A crash leaves a complete file or none."""
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with new_file(draft) as file:

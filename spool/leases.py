@@ -1,7 +1,7 @@
 """
-Leases: of several gateways on a storage, the holder runs a task such as a route or retention.
+Leases: when several gateways share a storage, the holder of a lease runs a task such as a route or retention.
 
-A lease does not protect data: deliveries have fences, and readers of the log check how far they may read.
+A lease does not protect data. Deliveries have fences, and readers of the log check how far they may read.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _log = logging.getLogger(__name__)
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
-# Two tasks that send billing drops upstream would replace each other's drops.
+# The tasks that send billing drops upstream share one lease, because they would replace each other's drops.
 BILLING = "billing"
 _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
 def lease_name(route: str) -> str:
-    """Name the lease of a route, or of a table sent upstream."""
+    """Return the lease name of a route, or of a table that is sent upstream."""
     return _SHARED.get(route, route)
 
 
@@ -40,13 +40,13 @@ class NodeState:
     started_at: float
     seen_at: float
     is_live: bool
-    is_this: bool  # the gateway that returns this
+    is_this: bool  # whether this row is the gateway that returns it
     leases: Sequence[str]  # held
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """A digest of each setting, and since when they are in effect."""
+    """A digest of each setting, and since when the settings are in effect."""
 
     node: str
     name: str
@@ -78,15 +78,17 @@ class Leases(Protocol):
         ...
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
-        """Publish a digest of each, within seconds."""
+        """Publish a digest of each setting. Other gateways see it within seconds."""
         ...
 
     async def settings(self) -> Sequence[NodeSettings]:
-        """Return the settings of running gateways by name, or none if all are equal."""
+        """
+        Return the settings of the running gateways by name, or none if all gateways have equal settings.
+        """
         ...
 
     async def wake_tasks(self, name: str) -> None:
-        """Within a second, wherever they run."""
+        """Wake the tasks with this name within a second, in whichever gateway they run."""
         ...
 
 
@@ -117,7 +119,7 @@ class SoleNode:
         return ()
 
     def publish_settings(self, digests: Mapping[str, str]) -> None:
-        """Do nothing: there are no others."""
+        """Do nothing, because there are no other gateways."""
 
     async def settings(self) -> Sequence[NodeSettings]:
         return ()
@@ -187,7 +189,7 @@ class HeldTasks:
         self._look_again()
 
     def fail(self, error: Exception) -> None:
-        """Waiting tasks get the error."""
+        """Pass the error to the callers of `run`."""
         self._failure = error
         self._look_again()
 
@@ -201,13 +203,13 @@ class HeldTasks:
                 run.wake()
 
     def lose_lease(self, name: str) -> None:
-        """Another gateway may already hold it."""
+        """End the tasks at once, because another gateway may already hold the lease."""
         self.held.discard(name)
         for run in self._running_tasks(name):
             self._cancel(run)
 
     async def let_go(self, name: str) -> None:
-        """Let tasks finish. Then another gateway may get the lease."""
+        """Let the tasks finish. Then another gateway may get the lease."""
         self.held.discard(name)
         runs = self._running_tasks(name)
         for run in runs:
@@ -248,7 +250,7 @@ class HeldTasks:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether the storage was only unreachable or full."""
+    """Return whether the storage was only unreachable or full."""
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_passing, error.exceptions))
     return isinstance(error, SpoolUnavailable | SpoolFull) and not isinstance(error, SpoolDamaged)

@@ -128,7 +128,6 @@ class LinkedNames:
         self._removed_bytes += end - place
 
     def _places_of(self, names: Sequence[str]) -> Iterator[int]:
-        """Yield the place of a person with exactly these names, if there is one."""
         number = hash(self._identity(names[0]))
         marks, places = self._tables[number % _PARTS]
         mark, slot = _mark_and_slot(number, len(marks))
@@ -165,7 +164,6 @@ def _table_for(names: int) -> _Table:
 
 
 def _mark_and_slot(number: int, size: int) -> tuple[int, int]:
-    """Return the mark of a hash, and the slot at which its search begins."""
     return 2 + (number >> 8) % _MARKS, (number >> 16) % size
 
 

@@ -296,7 +296,6 @@ def _put(rows: StreamRows, operation: UnitCostOperation, key: str, now: float, s
 
 
 def _delete(rows: StreamRows, operation: UnitCostOperation) -> None:
-    """Delete totals of the period with the element and dimensions."""
     known = rows.find_stream(operation.stream)
     granularity = operation.granularity or (known.granularity if known else None)
     start = period_start(operation.start_time or 0, granularity)

@@ -413,7 +413,6 @@ def _group_values(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
-    """Return quantities in millionths, by group and meter, without tokens."""
     usage: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:
         lines = (row["price_lines"] or {}).get("lines", ())

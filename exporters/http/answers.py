@@ -74,7 +74,6 @@ def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False
 
 
 def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Read GitHub's headers."""
     if headers.get("x-ratelimit-remaining", "").strip() != "0":
         return None
     reset = headers.get("x-ratelimit-reset", "").strip()

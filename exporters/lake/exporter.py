@@ -247,7 +247,6 @@ def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def _recreate_directory(directory: Path) -> None:
-    """Delete what a killed process left."""
     shutil.rmtree(directory, ignore_errors=True)
     make_directory(directory, 0o700)
 

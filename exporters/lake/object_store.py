@@ -160,7 +160,6 @@ class ObjectStore:
         return Retryable(message, answered=status is not None)
 
     def _error_message(self, error: BaseException) -> str:
-        """Return one line without secrets and internals."""
         provider = getattr(self._store, "credential_provider", None)
         token = getattr(provider, "token", "")
         text = redact(str(error).split("Debug source:")[0], [*secret_lines(self._secret), token])

@@ -141,7 +141,6 @@ class ChannelSender:
         return await self._table.change_count(self.name) != self._changes
 
     def _has_new_files(self) -> bool:
-        """Return True if the channel is paused and one of its files changed."""
         return self.state == PARKED and self._channel.stamp() != self._stamp
 
     async def _send_message(self, group: Sequence[Notification], waiting: Sequence[Notification]) -> None:

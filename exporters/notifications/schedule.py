@@ -54,7 +54,6 @@ class Schedule:
         return self._next_moment(ends, now) if is_quiet else 0.0
 
     def _next_moment(self, at: time, after: float) -> float:
-        """Return the first moment after `after` at which the local time in the zone is `at`."""
         local = datetime.fromtimestamp(after, self.zone)
         on_that_day = datetime.combine(local.date(), at, self.zone)
         if on_that_day.timestamp() <= after:

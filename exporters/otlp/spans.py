@@ -352,7 +352,6 @@ NO_TIME, START_ALONE, END_ALONE = _times("none"), _times("start"), _times("end")
 
 
 def _span_times(start: int | None, end: int | None, committed_at: float) -> tuple[int, int, bytes]:
-    """Return the start, the end and an attribute for times of which at most one is known."""
     if start is not None:
         return start, start, START_ALONE
     if end is not None:

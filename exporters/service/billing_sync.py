@@ -269,7 +269,6 @@ class BillingSync:
             day = end
 
     async def _sent_hours_of_month(self, day: datetime) -> dict[int, SentHour]:
-        """Return the sent hours in the month of a day."""
         first = day.replace(day=1, hour=0)
         end = (first + timedelta(days=32)).replace(day=1)
         return dict(

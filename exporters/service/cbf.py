@@ -153,7 +153,6 @@ def _cost_row(cost: CostRow, dimensions: Mapping[str, str | None]) -> Row:
 
 
 def _is_tag_value(value: str | None) -> bool:
-    """Return False for values that the service ignores in tags."""
     return value not in (None, "", "N/A")
 
 

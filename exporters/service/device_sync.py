@@ -192,7 +192,6 @@ class DeviceSync:
                     break
 
     def _due_devices(self, now: float) -> list[Device]:
-        """Return the devices to send: revoked devices first, then those with the oldest last report."""
         due = [
             device
             for device in self._table.all()

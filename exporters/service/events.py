@@ -258,7 +258,6 @@ def _text_at(event: UsageEvent, where: str) -> str | None:
 
 
 def _value_at(event: UsageEvent, where: str) -> Scalar | None:
-    """Return `subject`, `source`, `type`, or a value of the event's data or of its further attributes."""
     fields = {"subject": event.subject, "source": event.source, "type": event.event_type}
     if where in fields:
         return fields[where]

@@ -116,7 +116,6 @@ class UnitCostExporter:
         await self._upstream.close()
 
     async def _fetch_totals(self, records: Iterator[UnitCostOperation]) -> Totals:
-        """Return the current totals of records that may be sent as totals."""
         if self._to_tollhouse:
             return {}
         places = {
@@ -213,7 +212,6 @@ class UnitCostExporter:
 
 
 def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
-    """Return each record once, with its present total."""
     places = dict.fromkeys((record.stream, operation_key(record)) for record in records)
     return [_total_operation(totals[key], records[0].stream_type) for key in places if key in totals]
 

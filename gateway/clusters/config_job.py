@@ -115,5 +115,4 @@ def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> 
 
 
 def _line(text: str) -> str:
-    """Return the text as one printable line within the length limit of a report."""
     return "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST]

@@ -78,7 +78,6 @@ def _trouble(end: CertificateEnd, now: float) -> CertificateTrouble | None:
 
 
 def _files(section: object, name: str) -> Iterator[tuple[str, Path]]:
-    """Yield the certificate files of a section and the sections in it, with the names of their settings."""
     if isinstance(section, tuple):
         for index, each in enumerate(section):
             yield from _files(each, f"{name}[{index}]")

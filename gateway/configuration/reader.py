@@ -107,7 +107,6 @@ def _read(path: Path | None) -> dict[str, Any]:
 
 
 def _variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, list[str], str]]:
-    """Yield each variable that is a setting: its name, the parts of the setting's name, and its text."""
     for name, text in sorted((os.environ if env is None else env).items()):
         # A variable without a section is not a setting, for example TOLLHOUSE_KEY of `tollhouse send`.
         if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):

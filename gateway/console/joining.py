@@ -138,7 +138,6 @@ def _object(names: Iterable[tuple[str, str]]) -> str:
 
 
 def _pairs(names: str) -> list[tuple[str, str]]:
-    """Return the inner and the outer name of each item of a list such as `h, render as draw`."""
     words = [each.split() for each in names.split(",")]
     return [(each[0], each[-1]) for each in words if each]
 

@@ -176,7 +176,6 @@ def _answered(name: str, about: str, members: Mapping[str, Any]) -> Any:
 
 
 def _noun(new: type[msgspec.Struct]) -> str:
-    """Return `ScheduledReport` for `NewScheduledReport`."""
     return new.__name__.removeprefix("New")
 
 

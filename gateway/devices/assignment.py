@@ -142,7 +142,6 @@ class DeviceAssignment:
 
 
 def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
-    """Yield each item with the device that it names, and whether another Tollhouse named it."""
     for position, record in enumerate(outcome.records):
         forwarded = position in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(position)

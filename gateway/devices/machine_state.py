@@ -229,7 +229,6 @@ def _waited_s(device: Device) -> float:
 
 
 def _link(evidence: Evidence, now: float) -> tuple[str, float]:
-    """Return until when the device is online without a further report."""
     device, missed_s = evidence.device, MISSED * evidence.interval_s
     if now <= device.last_seen + missed_s:
         return ONLINE, device.last_seen + missed_s

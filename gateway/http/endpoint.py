@@ -224,7 +224,6 @@ def _viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bear
 
 
 def _limit(row: Address, services: Served) -> tuple[int, str]:
-    """Return the limit and its setting, which is empty if the limit is fixed."""
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:

@@ -329,7 +329,6 @@ def _is_in_parts(reported: Quantities, name: str, quantity: int) -> bool:
 
 
 def _add_missing_wholes(reported: Quantities) -> Quantities:
-    """Add missing totals of non-token units."""
     quantities = dict(reported)
     for name in reported:
         for whole in METERS[name].wholes if name in METERS else ():

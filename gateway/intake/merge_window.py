@@ -380,10 +380,6 @@ class SharedMergeWindow:
         return True
 
     async def _delete_old_marks(self, before: float) -> None:
-        """
-        Delete the marks of generations for which no further report is expected, and the oldest if there are
-        too many.
-        """
         for kind in (TOLD, TOLD_OF):
             while old := await self._stored.oldest(kind, before=before, most=AT_ONCE):
                 await self._delete_reports(old)

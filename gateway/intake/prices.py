@@ -360,7 +360,6 @@ class PriceBook:
         return Quote(low, high, rate, tiers, parts, missing if any(missing) else None, contract)
 
     def _overriding_prices(self, provider: str | None, model: str) -> list[tuple[int, PriceOverride]]:
-        """Return each price with its position in the configuration."""
         seller = providers.card_name(provider) if provider else None
         overrides = []
         for position, override in enumerate(self._overrides):

@@ -235,7 +235,6 @@ def _mistaken(message: str) -> Mapping[str, object]:
 
 
 def _why_not(name: str) -> str:
-    """Return why a tool is available to nobody."""
     if name not in TOOLS:
         return "there is no such tool"
     return (

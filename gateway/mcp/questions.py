@@ -149,7 +149,6 @@ def _check(name: str, known: Sequence[str]) -> None:
 
 
 def _dimension(name: str) -> str:
-    """Return the dimension of a filter, without the ! and & before its name."""
     return name.removeprefix("!").removeprefix("&")
 
 

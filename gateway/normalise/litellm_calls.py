@@ -125,6 +125,5 @@ def _needs_names(record: Inference, call_type: Any) -> bool:
 
 
 def _is_unstated_call_id(record: Inference, own: str, call_id: str | None) -> bool:
-    """Return True if the record's own id looks like a call id and replaces an unreported call id."""
     may_be = record.status == "error" or (call_id is None and record.operation in _ANSWERED_WITHOUT_ID)
     return may_be and is_call_id(own)

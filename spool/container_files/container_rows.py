@@ -19,18 +19,18 @@ from spool.listing import ListPage, ListQuery
 from spool.log.partial_reports import Expectation
 from spool.sql.small import SmallTable
 
-LONGEST_REST_S = 3600.0  # longest pause after a failed sending
+LONGEST_REST_S = 3600.0  # longest pause after a failed delivery
 
-# For `select_files`, oldest first.
-DUE = "due"  # of `kind`, to send at `now`
-UNTOLD = "untold"  # unknown to the cost service
-MISSING = "missing"  # of `cluster` and `key`, requested again and not stored
-OVERDUE = "overdue"  # announced, upload address expired before `now`
+# Conditions for `select_files`, which returns the oldest files first.
+DUE = "due"  # files of `kind` that are to be sent at `now`
+UNTOLD = "untold"  # files whose final state the cost service does not know yet
+MISSING = "missing"  # files of `cluster` and `key` that are requested again and not stored
+OVERDUE = "overdue"  # announced files whose upload address expired before `now`
 UNSENT = "unsent"  # uploaded before `now`
-# delivered before `now`, bytes still stored; `cluster` and `key` are optional
+# files delivered before `now` whose bytes are still stored; `cluster` and `key` are optional
 SPENT = "spent"
 FORGETTABLE = "forgettable"  # finished, without bytes
-READABLE = "readable"  # metrics with bytes, uploaded since `now`
+READABLE = "readable"  # stored metrics files uploaded since `now`
 SELECTIONS = (DUE, UNTOLD, MISSING, OVERDUE, UNSENT, SPENT, FORGETTABLE, READABLE)
 
 
@@ -42,7 +42,7 @@ class ContainerFileMoved(SpoolUnavailable):
 
 
 class TooManyFiles(SpoolUnavailable):
-    """Other processes reached the limit, so nothing was written."""
+    """Other processes used up the limit of files, so nothing was written."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -67,14 +67,14 @@ class ContainerRows(Protocol):
         identity: ClusterIdentity | None = None,
         key: str = "",
     ) -> Sequence[ContainerFile]:
-        """Return the oldest first."""
+        """Return the files that meet a condition, the oldest first."""
         ...
 
     async def wait_until_durable(self) -> None:
         """
-        Wait until everything read is durable, before sending.
+        Wait until everything that was read is durable, before it is sent.
 
-        Raises SpoolUnavailable if it may not become so.
+        Raises SpoolUnavailable if it may not become durable.
         """
         ...
 
@@ -90,17 +90,18 @@ class ContainerRows(Protocol):
         """
         Delete, replace and count rows in one transaction.
 
-        Pairs are rows before (None for new) and after. On shared rows, raises ContainerFileMoved if one
-        differs from before, KeyEnded if `expects` fail, TooManyFiles beyond `most`.
+        A pair is a row before the change (None if it is new) and after it. On shared rows, raises
+        ContainerFileMoved if a row is not as it was before, KeyEnded if `expects` fail, TooManyFiles beyond
+        `most`.
         """
         ...
 
     async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        """Return the total and the part of deleted rows, by (kind, term)."""
+        """Return two counts by (kind, term): all files, and those with deleted rows."""
         ...
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        """Count the files by (kind, state)."""
+        """Return the number of files by (kind, state)."""
         ...
 
     async def cluster_files(self) -> Sequence[ClusterFiles]: ...
@@ -122,11 +123,11 @@ class ContentDraft(Protocol):
     async def write(self, data: bytes) -> None: ...
 
     async def flush(self) -> None:
-        """Keep it a draft."""
+        """Flush the bytes. The upload stays a draft."""
         ...
 
     async def store_draft(self) -> None:
-        """Store it under its id, to survive a power cut."""
+        """Store the upload under its id, so that it survives a power cut."""
         ...
 
     async def delete_draft(self) -> None: ...
@@ -142,13 +143,13 @@ class ContainerContents(Protocol):
     async def begin(self, id: str, head: bytes) -> ContentDraft: ...
 
     def read(self, id: str) -> AsyncIterator[bytes]:
-        """Read in pieces, without the head. Raises FileNotFoundError if the file is deleted."""
+        """Yield the bytes in pieces, without the head. Raises FileNotFoundError if the file is deleted."""
         ...
 
     async def remove(self, ids: Sequence[str]) -> None: ...
 
     async def stored_heads(self) -> Mapping[str, bytes]:
-        """Return the heads by file id."""
+        """Return the first lines (heads) of the stored files by file id."""
         ...
 
 
@@ -156,12 +157,12 @@ class ContainerContents(Protocol):
 # --------------------------------
 
 
-OPEN = -1  # day of an unfinished sum
+OPEN = -1  # day number of a sum that is not finished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageDay:
-    """Start in epoch seconds, with the last change."""
+    """A day of one cluster's usage: its start in epoch seconds, and its last change."""
 
     account: str
     region: str
@@ -183,11 +184,11 @@ class ContainerUsage(Protocol):
     async def document(self, identity: ClusterIdentity, day: int) -> UsageDocument | None: ...
 
     async def days_since(self, since: int) -> Sequence[UsageDay]:
-        """Return the days by cluster."""
+        """Return the stored days, grouped by cluster."""
         ...
 
     async def store_documents(self, documents: Sequence[UsageDocument]) -> None:
-        """Store all or none. Replace the same clusters' days."""
+        """Store all documents or none. They replace stored days of the same clusters."""
         ...
 
     async def delete_old_days(self, before: int) -> None:

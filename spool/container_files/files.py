@@ -83,7 +83,7 @@ class RepeatedUpload:
         self._sum.update(data)
 
     async def finish(self) -> bool:
-        """Raises Invalid if the bytes differ from the stored ones."""
+        """Compare the upload with the stored file. Raises Invalid if the bytes differ."""
         check_same(self._file, self._sum.hexdigest())
         return False
 
@@ -92,7 +92,10 @@ class RepeatedUpload:
 
 
 class ContainerUpload:
-    """Call `write` until it is complete, then `finish`; otherwise `discard_upload`."""
+    """
+    An upload in progress. Call `write` for each piece, then `finish`. Call `discard_upload` instead if it
+    fails.
+    """
 
     def __init__(
         self,
@@ -108,12 +111,12 @@ class ContainerUpload:
         self.size = 0
         self.sha256 = ""
         self._room = room
-        self._place = (file.identity, file.key)  # cluster and key with reserved space
+        self._place = (file.identity, file.key)  # the cluster and key for which space is reserved
         self._take = take
         self._sum = hashlib.sha256()
 
     async def write(self, data: bytes) -> None:
-        """Raises FileTooLarge or SpoolFull; then call `discard_upload`."""
+        """Add a piece of the file. If this raises FileTooLarge or SpoolFull, call `discard_upload`."""
         max_bytes = self._room.settings.max_file_bytes
         if self.size + len(data) > max_bytes:
             raise FileTooLarge(f"the file is larger than {max_bytes} bytes (container.max_file_bytes)")
@@ -124,7 +127,8 @@ class ContainerUpload:
 
     async def finish(self) -> bool:
         """
-        Return False if the bytes were stored before. Raises Invalid if they differ from the announcement.
+        Complete the upload. Return False if the bytes were stored before. Raises Invalid if they differ from
+        the announcement.
         """
         self.sha256 = self._sum.hexdigest()
         file = self.file
@@ -143,7 +147,7 @@ class ContainerUpload:
 
 
 def check_same(file: ContainerFile, sha256: str) -> None:
-    """Raise Invalid for another checksum."""
+    """Raise Invalid if the file was announced or stored with another checksum."""
     if file.sha256 != sha256:
         raise Invalid(
             "another file was already stored under this reference_id. Announce this file under its "
@@ -175,7 +179,7 @@ async def take_up(kept: KeptFiles, clock: Clock) -> None:
             continue
         try:
             size, sum = await _measure_pieces(kept.contents.read(id))
-        except FileNotFoundError:  # another process deleted it
+        except FileNotFoundError:  # another process deleted the file
             continue
         name = sum if restored.kind == REMOTE_WRITE else restored.reference
         same = row or (await kept.rows.files_by_reference(restored.kind, restored.identity, [name])).get(name)
@@ -217,7 +221,7 @@ class ContainerFiles:
     async def open(
         cls, rows: ContainerRows, contents: ContainerContents, settings: ContainerSettings, clock: Clock
     ) -> ContainerFiles:
-        """Repair files without a row after a crash or a salvage."""
+        """Open the table. After a crash or a salvage, queue files that have no row."""
         kept_files = KeptFiles(rows, contents, settings, clock, await ContainerSums.read(rows, settings))
         await take_up(kept_files, clock)
         return cls(kept_files, clock)
@@ -230,7 +234,7 @@ class ContainerFiles:
         *,
         expires_at: float,
     ) -> Sequence[ContainerFile]:
-        """Return rows in order. Raises SpoolFull."""
+        """Store rows for announced files. Return the rows in the order of `announced`. Raises SpoolFull."""
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(
                 FILE, identity, [file.reference for file in announced]
@@ -270,7 +274,8 @@ class ContainerFiles:
         """
         Raises NotThere if the file was not announced.
 
-        It is stored only if `expects` hold at the end. If it is already stored, the upload stores nothing.
+        The file is stored only if `expects` hold at the end. If the file is already stored, the upload stores
+        nothing.
         """
         file = await self.rows.find(id)
         if file is None or file.state == ABANDONED:
@@ -283,7 +288,7 @@ class ContainerFiles:
     async def begin_remote_write(
         self, identity: ClusterIdentity, by: ContainerSender, *, request: str
     ) -> ContainerUpload:
-        """Its checksum identifies it."""
+        """Begin to store a remote-write body. Its checksum serves as its id."""
         file = replace(self._new_file(REMOTE_WRITE, identity, "", by), request=request)
         draft = await self.contents.begin(file.id, encode_head(file))
         return ContainerUpload(self._kept, self.store_upload, file, draft, by.expects)
@@ -349,8 +354,8 @@ class ContainerFiles:
         self, identity: ClusterIdentity, reasons: Mapping[str, str], by: ContainerSender
     ) -> int:
         """
-        The sender no longer has the files. Uploaded and unknown ones do not change. Return the number of
-        marked files.
+        Mark files as abandoned because the sender no longer has them. Uploaded and unknown files do not
+        change. Return the number of marked files.
         """
         async with self._kept.lock:
             known_files = await self.rows.files_by_reference(FILE, identity, list(reasons))
@@ -367,13 +372,16 @@ class ContainerFiles:
     async def missing_files(
         self, identity: ClusterIdentity, *, key: str, limit: int
     ) -> Sequence[ContainerFile]:
-        """Return a key's files that are requested again and not stored."""
+        """Return the files of a key that were requested again and are not stored."""
         return await self.rows.select_files(container_rows.MISSING, identity=identity, key=key, limit=limit)
 
     async def request_again(
         self, identity: ClusterIdentity, references: Iterable[str], by: ContainerSender
     ) -> None:
-        """The cost service requests files again. Unknown or deleted ones will be reported as abandoned."""
+        """
+        Mark files that the cost service requests again. Unknown or deleted files will be reported as
+        abandoned.
+        """
         names = list(dict.fromkeys(references))
         now = self._clock.now()
         async with self._kept.lock:
@@ -393,7 +401,9 @@ class ContainerFiles:
             await self._kept.write(changed, is_bounded=True)
 
     async def due_files(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
-        """Raises SpoolUnavailable if the states are not durable yet."""
+        """
+        Return files that are ready to be sent. Raises SpoolUnavailable if their states are not durable yet.
+        """
         return await self._wait_until_files_durable(
             await self.rows.select_files(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
         )
@@ -413,14 +423,15 @@ class ContainerFiles:
         return files
 
     async def mark_reported(self, files: Sequence[ContainerFile]) -> None:
-        """The cost service knows that they are abandoned."""
+        """Note that the cost service knows that these files are abandoned."""
         await self._kept.change(files, lambda file: replace(file, untold=False))
 
     async def settle(self, files: Sequence[ContainerFile]) -> None:
         """
-        The cost service has the files.
+        Note that the cost service has received the files.
 
-        Bytes of files stay for a replay, those of remote-write bodies only if usage is read from them.
+        The bytes of files stay for a replay. Those of remote-write bodies stay only if usage is read from
+        them.
         """
         async with self._kept.lock:
             current = [await self.rows.find(file.id) for file in files]
@@ -445,7 +456,7 @@ class ContainerFiles:
         return replace(file, state=DELIVERED, kept=is_kept, **delivered_fields)
 
     async def postpone(self, file: ContainerFile, problem: str, *, not_before: float) -> None:
-        """Try again at `not_before`."""
+        """Note why the file was not sent, and try again at `not_before`."""
         await self._kept.change(
             [file], lambda stored: replace(stored, problem=problem, not_before=not_before)
         )
@@ -476,7 +487,7 @@ class ContainerFiles:
         return file
 
     async def discard(self, id: str) -> ContainerFile:
-        """Raises NotThere, or NotAllowed if it does not wait for delivery."""
+        """Give up a file that waits for delivery. Raises NotThere, or NotAllowed if it does not wait."""
         async with self._kept.lock:
             file = await self.find(id)
             if file.state != UPLOADED:
@@ -493,7 +504,7 @@ class ContainerFiles:
         await self._kept.delete_expired(has_upstream=has_upstream)
 
     async def catch_up(self) -> None:
-        """Add what other processes wrote to the sums in memory."""
+        """Update the sums in memory with the rows that other processes wrote."""
         await self._kept.catch_up()
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:
@@ -503,7 +514,7 @@ class ContainerFiles:
         return await self.rows.waiting_files()
 
     async def verify(self) -> ContainerBooks:
-        """Recount from the rows, and compare."""
+        """Count the rows again, and compare the result with the running counts."""
         async with self._kept.lock:
             books = await self.rows.counts_by_term()
             return recount_books(books, await self.rows.count())
@@ -512,7 +523,7 @@ class ContainerFiles:
         return await self.rows.page(query)
 
     async def wait_for_changes(self) -> None:
-        """Only one reader may call it."""
+        """Wait until another process changes rows. Only one reader may call this."""
         await self._kept.wait_for_changes()
 
     def _new_file(

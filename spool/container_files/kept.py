@@ -40,7 +40,7 @@ from spool.shares import may_add
 # -- accounting: files ever named, by state ------------------------------------------------------------------
 
 
-ROW_TERMS = frozenset(STATES)  # they count stored rows
+ROW_TERMS = frozenset(STATES)  # terms that count stored rows
 
 Kept = Mapping[tuple[str, str], tuple[int, int]]
 
@@ -48,7 +48,7 @@ Kept = Mapping[tuple[str, str], tuple[int, int]]
 def book_changes(
     pairs: Sequence[tuple[ContainerFile | None, ContainerFile]], gone: Sequence[ContainerFile]
 ) -> list[BookChange]:
-    """A deleted row stays counted under its last state."""
+    """Return the changes of the running counts. A deleted row stays counted under its last state."""
     changes = []
     for before, after in pairs:
         if before is None:
@@ -75,7 +75,7 @@ def terms_by_kind(kept: Kept) -> Mapping[str, Mapping[str, int]]:
 
 
 def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerBooks:
-    """Count stored and deleted rows, and describe each running count that differs."""
+    """Count stored and deleted rows again. Describe each running count that differs from the result."""
     terms: defaultdict[str, dict[str, int]] = defaultdict(dict)
     imbalances = []
     for kind in KINDS:
@@ -103,16 +103,16 @@ def recount_books(kept: Kept, rows: Mapping[tuple[str, str], int]) -> ContainerB
 
 MAX_BYTES, MAX_CLUSTER_BYTES = "container.max_bytes", "container.max_cluster_bytes"
 
-Place = tuple[ClusterIdentity, str]  # a cluster, and the key of its files
+Place = tuple[ClusterIdentity, str]  # a cluster and the key that sent its files
 
 
 class ContainerSums:
     def __init__(self, settings: ContainerSettings) -> None:
         self._settings = settings
         self._books: dict[tuple[str, str], tuple[int, int]] = {}
-        self._bytes: Counter[Place] = Counter()  # stored, by cluster and key
-        self._waiting: Counter[str] = Counter()  # bytes that wait, by key
-        self.open: Counter[str] = Counter()  # rows that wait, by key
+        self._bytes: Counter[Place] = Counter()  # stored bytes by cluster and key
+        self._waiting: Counter[str] = Counter()  # bytes that wait for delivery, by key
+        self.open: Counter[str] = Counter()  # rows that wait for delivery, by key
         self.arriving: Counter[Place] = Counter()
 
     @classmethod
@@ -130,7 +130,7 @@ class ContainerSums:
             self._waiting[held_files.key] += held_files.waiting_bytes
 
     async def read_again(self, rows: ContainerRows) -> bool:
-        """Return False if the accounting has not changed."""
+        """Read the sums from the rows again. Return False if nothing has changed since."""
         if self._books == await rows.counts_by_term():
             return False
         await self._read(rows)
@@ -138,7 +138,7 @@ class ContainerSums:
 
     @property
     def size(self) -> int:
-        """Count stored and arriving bytes."""
+        """Return the bytes that are stored or arriving."""
         return self._bytes.total() + self.arriving.total()
 
     @property
@@ -146,7 +146,7 @@ class ContainerSums:
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
     def sum_term(self, term: str, *kinds: str) -> int:
-        """Sum over some kinds."""
+        """Return the sum of a term over some kinds."""
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:
@@ -154,25 +154,28 @@ class ContainerSums:
 
     @property
     def waiting_bytes(self) -> Mapping[str, int]:
-        """Bytes that wait or arrive, by key."""
+        """Return the bytes that wait for delivery or are arriving, by key."""
         waiting_by_key = Counter(self._waiting)
         for (_, key), n in self.arriving.items():
             waiting_by_key[key] += n
         return waiting_by_key
 
     def exceeded_limit(self, place: Place) -> str:
-        """Return the exceeded setting or ""."""
+        """Return the name of the setting that the stored bytes exceed, or ""."""
         if self._bytes[place] + self.arriving[place] > self._settings.max_cluster_bytes:
             return MAX_CLUSTER_BYTES
         return MAX_BYTES if self.size > self._settings.max_bytes else ""
 
     def may_arrive(self, key: str, n: int) -> bool:
-        """A key's waiting bytes get at most half of what other keys leave free."""
+        """
+        Return whether `n` more bytes of a key may arrive. A key may use at most half of the space that other
+        keys leave free.
+        """
         waiting = self.waiting_bytes
         return may_add(waiting[key] - n, sum(waiting.values()) - n, n, self._settings.max_bytes)
 
     def fullest_spent(self) -> str:
-        """Return the key with the most stored bytes of those with delivered files, or ""."""
+        """Return the key with the most stored bytes among the keys that have delivered files, or ""."""
         held: Counter[str] = Counter()
         for (_, key), n in self._bytes.items():
             held[key] += n
@@ -180,7 +183,10 @@ class ContainerSums:
         return max(spent, key=lambda key: held[key], default="")
 
     def may_wait(self, key: str, n: int) -> bool:
-        """A key's waiting rows get at most half of what other keys leave free."""
+        """
+        Return whether `n` more rows of a key may wait. A key may use at most half of the rows that other keys
+        leave free.
+        """
         return may_add(self.open[key], self.open.total() + n, n, self._settings.max_files)
 
     def apply_write(
@@ -199,7 +205,7 @@ class ContainerSums:
                     self._bytes[file.identity, file.key] += size
                     self._waiting[file.key] += size * file.is_due
                     self.open[file.key] += sign * (file.state in OPEN_STATES)
-        # unary plus drops zeros
+        # the unary plus removes counts of 0
         self._bytes, self._waiting, self.open = +self._bytes, +self._waiting, +self.open
 
 
@@ -273,8 +279,8 @@ class KeptFiles:
 
     async def _remove_spent(self, place: Place) -> None:
         """
-        Delete delivered files until there is space, oldest first, and beyond the total limit those of the key
-        with the most bytes.
+        Delete delivered files until there is space, the oldest first. If the total limit is exceeded, delete
+        those of the key with the most bytes.
         """
         async with self.lock:
             while over := self.sums.exceeded_limit(place):
@@ -282,7 +288,7 @@ class KeptFiles:
                 spent = await self.rows.select_files(
                     container_rows.SPENT, now=inf, identity=identity, key=key, limit=1
                 )
-                # another process deleted files that still count here
+                # another process deleted files that are still counted here
                 if not spent and identity is None:
                     spent = await self.rows.select_files(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
@@ -296,7 +302,10 @@ class KeptFiles:
                 await self._remove([file for file in current if file is not None], state)
 
     async def _remove(self, files: Sequence[ContainerFile], state: str) -> None:
-        """Update rows before deleting bytes. After a crash in between, the next start deletes the rest."""
+        """
+        Delete the bytes of files. The rows are updated first, so after a crash in between, the next start
+        deletes the remaining bytes.
+        """
         now = self._clock.now()
         facts: dict[str, Any] = {"state": state, "kept": False, "body": b""}
         await self.write([(file, replace(file, **facts, done_at=file.done_at or now)) for file in files])
@@ -319,7 +328,8 @@ class KeptFiles:
         is_bounded: bool = False,
     ) -> None:
         """
-        Write rows with their accounting, as pairs of before (None for new) and after.
+        Write rows with their accounting, as pairs of the row before the change (None if it is new) and after
+        it.
 
         Raises KeyEnded for the sender's key, and TooManyFiles.
         """
@@ -348,6 +358,6 @@ class KeptFiles:
             await self._remove_all(container_rows.UNSENT, before, EXPIRED)
 
     async def wait_for_changes(self) -> None:
-        """Only one reader may call it."""
+        """Wait until another process writes rows. Only one reader may call this."""
         await self._news.wait()
         self._news.clear()

@@ -14,20 +14,20 @@ KINDS = (FILE, REMOTE_WRITE, STATUS)
 # States of a file.
 ANNOUNCED = "announced"  # an upload address was issued
 UNUSED = "unused"  # the address expired without an upload
-UPLOADED = "uploaded"  # stored, waits for delivery
+UPLOADED = "uploaded"  # stored, and waits for delivery
 DELIVERED = "delivered"
-# the sender no longer has it, or the cost service requested an unknown one
+# the sender no longer has the file, or the cost service requested an unknown file
 ABANDONED = "abandoned"
 DAMAGED = "damaged"  # the bytes are lost, so the sender is asked again
-EXPIRED = "expired"  # after the retention, without a cost service
-DISCARDED = "discarded"  # by an operator, not delivered
+EXPIRED = "expired"  # deleted after the retention because no cost service received it
+DISCARDED = "discarded"  # given up by an operator before delivery
 STATES = (ANNOUNCED, UNUSED, UPLOADED, DELIVERED, ABANDONED, DAMAGED, EXPIRED, DISCARDED)
 OPEN_STATES = (ANNOUNCED, UPLOADED)
 
 # Further accounting terms.
-REFERENCES = "references"  # files ever named: the states and `superseded`
-SUPERSEDED = "superseded"  # statuses replaced before delivery
-REPLAYED = "replayed"  # delivered again on request; not in the sum
+REFERENCES = "references"  # all files ever named: those in each state, and `superseded`
+SUPERSEDED = "superseded"  # statuses that a newer one replaced before delivery
+REPLAYED = "replayed"  # delivered again on request; not part of REFERENCES
 SUMMED = (*STATES, SUPERSEDED)
 
 
@@ -48,7 +48,7 @@ class AnnouncedFile:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSender:
     """
-    Name of the key, and what the agent reports.
+    The name of the sender's key, and what the agent reports about itself.
 
     `expects` fail if another process has ended the key.
     """
@@ -89,7 +89,7 @@ class ContainerFile:
     uploaded_at: float | None = None
     done_at: float | None = None
     not_before: float = 0.0
-    problem: str | None = None  # why not sent yet, or abandoned
+    problem: str | None = None  # why the file was not sent yet, or why it is abandoned
     body: bytes = field(default=b"", repr=False)  # of a status
 
     @property
@@ -102,13 +102,13 @@ class ContainerFile:
 
     @property
     def is_missing(self) -> bool:
-        """The bytes must be uploaded."""
+        """Return whether the bytes must still be uploaded."""
         return self.state in (ANNOUNCED, UNUSED) or (self.asked and not self.kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BookChange:
-    """`carried` is the part of deleted rows."""
+    """A change of one running count. `carried` is the part that belongs to deleted rows."""
 
     kind: str
     term: str
@@ -118,7 +118,10 @@ class BookChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerBooks:
-    """The books by kind. `imbalances` has a sentence for each difference."""
+    """
+    The running counts of files by kind. `imbalances` has a sentence for each count that differs from the
+    rows.
+    """
 
     terms: Mapping[str, Mapping[str, int]]
     imbalances: tuple[str, ...] = ()
@@ -126,7 +129,7 @@ class ContainerBooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingFiles:
-    """`oldest` is the earliest upload, or None."""
+    """`oldest` is when the earliest waiting file was uploaded, or None."""
 
     files: int
     bytes: int
@@ -136,9 +139,9 @@ class WaitingFiles:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldFiles:
     """
-    Sums of a key's files for a cluster.
+    Sums of the files of one key and cluster.
 
-    `open`: rows that wait. `waiting_bytes` are part of `bytes`.
+    `open`: rows that wait for delivery. `waiting_bytes` are part of `bytes`.
     """
 
     identity: ClusterIdentity
@@ -177,13 +180,16 @@ MAX_HEAD_BYTES = 64 * 1024
 
 
 def encode_head(file: ContainerFile) -> bytes:
-    """Write one line of JSON."""
+    """Encode the row of a file as one line of JSON."""
     known = asdict(file)
     return json.dumps({name: known[name] for name in _NAMES}, separators=(",", ":")).encode() + b"\n"
 
 
 def decode_head(head: bytes) -> ContainerFile | None:
-    """Return a file without size and checksum of its bytes, or None if the head is invalid."""
+    """
+    Return the file that the line describes, or None if the line is invalid. Size and checksum of the bytes
+    are not part of the line.
+    """
     try:
         facts = json.loads(head)
         at = float(facts.pop("announced_at"))

@@ -29,22 +29,23 @@ from spool.statements import Statements
 
 class Deliveries(Protocol):
     """
-    Deliveries of all routes.
+    The deliveries of all routes.
 
-    `take_due` and `take_probe` increase the fence of their delivery. Results with an older fence change
-    nothing, and are counted in `fenced`.
+    `take_due` and `take_probe` increase the fence (a counter) of the delivery that they return. A result with
+    an older fence changes nothing, and is counted in `fenced`.
     """
 
-    version: int  # of routes and deliveries
+    version: int  # of the tables of routes and deliveries
     dead_version: int  # of rejected records
-    fenced: int  # ignored results: another worker had taken the delivery
+    fenced: int  # results that were ignored because another worker had taken the delivery
 
     async def set_routes(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
-        Set the configured routes. New ones begin where `start` says, missing ones become orphaned.
+        Set the configured routes. A new route begins where its `start` says. A stored route that is not
+        configured becomes orphaned.
 
-        `at_start`: this process has just started, so all waiting deliveries are due. One that was being sent
-        becomes ambiguous, unless it has a mark.
+        `at_start`: this process has just started, so all waiting deliveries are due. A delivery that was
+        being sent becomes ambiguous (perhaps accepted), unless it has a mark.
         """
         ...
 
@@ -54,17 +55,17 @@ class Deliveries(Protocol):
         """
         Return the next delivery, marked as being sent.
 
-        The oldest waiting one comes first. If none is due, a new one is made of closed records, `below` a
-        number.
+        The oldest waiting one comes first. If none is due, a new delivery is made of closed records with
+        numbers below `below`.
         """
         ...
 
     async def take_probe(self, route: str, *, now: float, max_suspects: int) -> Delivery | None:
         """
-        Return a single record to try where the destination rejects everything, or None.
+        Return a single record as a test while the destination rejects everything, or None.
 
-        Below `max_suspects` records rejected alone, it is one never rejected alone, split off if needed.
-        Otherwise it is the oldest rejected one that is due.
+        While fewer than `max_suspects` records were rejected alone, the test is a record that was never
+        rejected alone, split off if needed. Otherwise it is the oldest rejected record that is due.
         """
         ...
 
@@ -76,7 +77,8 @@ class Deliveries(Protocol):
         """
         Store what a file destination needs to undo a half-written delivery, before writing.
 
-        Raises TakenOver if another worker has the delivery or settled it. Then it must not be sent.
+        Raises TakenOver if another worker has taken or settled the delivery. Then this worker must not send
+        it.
         """
         ...
 
@@ -90,14 +92,14 @@ class Deliveries(Protocol):
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         """
-        Replace a delivery by halves with new keys, at the middle or at `at`.
+        Split a delivery into two with new keys, in the middle or at `at`.
 
         `refused`: each of its records was rejected for the first time.
         """
         ...
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        """Set the delivery's single record aside as rejected, and settle it."""
+        """Set the single record of a delivery aside as rejected, and settle the delivery."""
         ...
 
     async def retry(
@@ -115,9 +117,9 @@ class Deliveries(Protocol):
         """
         Make a delivery due again. `transitions.retry` decides whether it keeps its key.
 
-        `answer`: the response. `ambiguous`: it may have been accepted despite the failure. `definite`: the
-        response proves that no attempt was accepted. `refused_at`: when its single record was rejected.
-        `server_error`: a 5xx.
+        `answer`: the response. `ambiguous`: the delivery may have been accepted despite the failure.
+        `definite`: the response proves that no attempt was accepted. `refused_at`: when its single record was
+        rejected. `server_error`: a 5xx.
         """
         ...
 
@@ -134,16 +136,16 @@ class Deliveries(Protocol):
         Reopen the deliveries of a restored backup, which may have been sent after it.
 
         They become ambiguous, unless they have a mark, and keep their keys. With `hold_back`, a reason, every
-        waiting record gets an unknown outcome for an operator. Only while routes do not run.
+        waiting record gets an unknown outcome for an operator. Call this only while no route runs.
         """
         ...
 
     async def mark_unknown(self, delivery: Delivery, *, reason: str) -> None:
-        """The outcome is unknown and it must not be sent twice: an operator settles it."""
+        """Mark a delivery that may have been accepted and must not be sent twice. An operator settles it."""
         ...
 
     async def unknown_deliveries(self) -> Sequence[UnknownDelivery]:
-        """Return the deliveries for an operator, oldest first. Their entries are retained."""
+        """Return the deliveries that wait for an operator, oldest first. Their records are retained."""
         ...
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
@@ -154,11 +156,11 @@ class Deliveries(Protocol):
         ...
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
-        """Return the deliveries by id, with replays and unknown outcomes."""
+        """Return the deliveries by id, including replays and those with unknown outcome."""
         ...
 
     async def set_state(self, route: str, state: str, reason: str | None) -> None:
-        """Set one of ROUTE_STATES except ORPHANED, for operators and the next start."""
+        """Set a route's state to one of ROUTE_STATES except ORPHANED, for operators and the next start."""
         ...
 
     async def routes(self) -> Sequence[RouteState]:
@@ -172,18 +174,20 @@ class Deliveries(Protocol):
         ...
 
     async def dead_letters(self, *, route: str | None = None) -> Sequence[DeadLetter]:
-        """Return the oldest first, including those of deleted routes."""
+        """Return the rejected records (dead letters), oldest first, including those of deleted routes."""
         ...
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """
-        Return items rejected while others were accepted, newest first. A route stores only KEPT_REFUSALS.
+        Return the items that were rejected while others of their delivery were accepted, newest first. A
+        route keeps only KEPT_REFUSALS of them.
         """
         ...
 
     async def dead_retry(self, ids: Sequence[int]) -> int:
         """
-        Make deliveries of rejected records. Return how many existed. Raises NotAllowed if a route is deleted.
+        Send rejected records again in new deliveries. Return how many of the ids existed. Raises NotAllowed
+        if a route is deleted.
         """
         ...
 
@@ -196,7 +200,7 @@ class Deliveries(Protocol):
         ...
 
     async def dead_discard(self, ids: Sequence[int]) -> int:
-        """Return how many existed."""
+        """Give up rejected records. Return how many of the ids existed."""
         ...
 
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
@@ -205,11 +209,12 @@ class Deliveries(Protocol):
 
 
 class Landings(Protocol):
-    """Files in data lakes. `Deliveries.settle` adds a row."""
+    """The files that were written to data lakes. `Deliveries.settle` adds a row for each."""
 
     async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
         """
-        Return editions, from that of the delivery at `first` back.
+        Return the editions of a route (spans of numbers that one log assigned), from the edition of the
+        delivery at `first` back.
 
         The first call for a route assigns the newest edition of the log.
         """
@@ -217,18 +222,18 @@ class Landings(Protocol):
 
     async def begin_edition(self) -> str:
         """
-        Begin an edition for all numbers in no delivery.
+        Begin a new edition for all numbers that are in no delivery.
 
-        For a copy whose routes do not run, because the original may have sent these numbers.
+        A copy whose routes do not run needs this, because the original may have sent these numbers.
         """
         ...
 
     async def landing_before(self, route: str, first: int) -> Landing | None:
-        """Return the landed delivery directly before a number."""
+        """Return the landed delivery directly before the number `first`."""
         ...
 
     async def landings_after(self, route: str, *, after: int, most: int) -> Sequence[Landing]:
-        """Return landed deliveries of a route that begin after a number, in order."""
+        """Return the landed deliveries of a route that begin after a number, in order."""
         ...
 
     async def routes_with_counts(self) -> Sequence[tuple[str, int]]:
@@ -250,7 +255,10 @@ class PastRecord(NamedTuple):
 
 
 class PastDates(NamedTuple):
-    """UTC days such as 2026-11-20, both included. The totals decide a record's day."""
+    """
+    UTC days such as 2026-11-20, both included. The day of a record is the day under which the totals count
+    it.
+    """
 
     first: str
     last: str
@@ -258,22 +266,22 @@ class PastDates(NamedTuple):
 
 class PastRecords(Protocol):
     def has_unstored(self, dimensions: Collection[str]) -> bool:
-        """Whether values of a dimension are not in the lake, so that all appear unknown."""
+        """Return whether the lake lacks the values of a dimension, so that all of them appear as unknown."""
         ...
 
     def read(
         self, dates: PastDates, *, below: int, most: int | None = None, oldest_first: bool = False
     ) -> AsyncGenerator[Sequence[PastRecord], None]:
         """
-        Yield calls and counters below `below`, one batch per delivery, newest first.
+        Yield calls and counters with numbers below `below`, one batch per delivery, the newest first.
 
-        Within a delivery, in number order. Beyond `most`, the oldest are left out. Raises SpoolUnavailable if
-        the lake does not respond in time.
+        Within a delivery, in number order. Beyond `most` records, the oldest are left out. Raises
+        SpoolUnavailable if the lake does not respond in time.
         """
         ...
 
     async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
-        """Raises what `read` raises."""
+        """Find a record by its id. Raises what `read` raises."""
         ...
 
 
@@ -281,13 +289,13 @@ class PastRecords(Protocol):
 # ------------------------------------------
 
 
-_KEPT_AS: Final = "lake of "  # its space keeps it apart from names of pulls
+_KEPT_AS: Final = "lake of "  # the space keeps the name apart from the names of pulls
 _LANDED_AS: Final = "landed of "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeVerdict:
-    """`differences` are counts by kind, `words` describes the first."""
+    """The result of the last verification. `differences` are counts by kind, `words` describes the first."""
 
     route: str
     at: float
@@ -298,7 +306,7 @@ class LakeVerdict:
 
 
 async def kept_verdict(table: Statements, route: str) -> LakeVerdict | None:
-    """Return None if the lake was never verified."""
+    """Return the last result, or None if the lake was never verified."""
     stored = await table.pull_state(_KEPT_AS + route)
     return None if stored is None else LakeVerdict(route=route, **stored)
 
@@ -310,7 +318,7 @@ async def keep_verdict(table: Statements, verdict: LakeVerdict) -> None:
 
 
 async def stored_landing_time(table: Statements, route: str) -> float | None:
-    """Return the time to the minute."""
+    """Return when a file was last written, to the minute."""
     stored = await table.pull_state(_LANDED_AS + route)
     return None if stored is None else float(stored["at"])
 
@@ -321,7 +329,7 @@ async def keep_landed(table: Statements, route: str, at: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRepairs:
-    """Files uploaded again, and reasons of failed uploads."""
+    """The files that were uploaded again, and the reasons of failed uploads."""
 
     put: Sequence[str]
     lost: Mapping[str, str]
@@ -330,10 +338,10 @@ class LakeRepairs:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRecount:
     """
-    Differing deliveries, by manifest.
+    The deliveries that differ, by manifest.
 
-    `compared`: deliveries with records in the log. `after`: where the next call continues, None at the end.
-    `editions` are all of the route.
+    `compared`: number of deliveries whose records are in the log. `after`: where the next call continues,
+    None at the end. `editions` are all editions of the route.
     """
 
     differs: Mapping[str, str]
@@ -344,7 +352,7 @@ class LakeRecount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """The state of a data lake. A field is None if nothing landed, or if it was never verified."""
+    """The state of a data lake. A field is None if nothing was written, or if the lake was never verified."""
 
     route: str
     landed_at: float | None

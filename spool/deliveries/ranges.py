@@ -12,14 +12,14 @@ def count(span: Range) -> int:
 
 
 def clip_ranges(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
-    """Leave out ranges outside."""
+    """Yield the ranges, cut to the range `to`."""
     for first, last in ranges:
         if first <= to[1] and last >= to[0]:
             yield max(first, to[0]), min(last, to[1])
 
 
 def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
-    """Return the remaining ranges in order."""
+    """Return the ranges without the holes, in order."""
     remaining = sorted(holes)
     for first, last in sorted(ranges):
         for hole_first, hole_last in remaining:
@@ -33,7 +33,7 @@ def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator
 
 
 def merge_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
-    """The input must be sorted."""
+    """Join ranges that touch or overlap. The input must be sorted."""
     current: Range | None = None
     for first, last in ranges:
         if current is not None and first == current[1] + 1:

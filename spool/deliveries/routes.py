@@ -15,20 +15,20 @@ from spool.errors import NotAllowed, NotThere
 
 class Backlog(NamedTuple):
     """
-    Deliveries of a route, open ones except for `unknown`.
+    The open deliveries of a route, except those of `unknown`.
 
     Replays count only in `stuck` and `unknown`.
     """
 
     records: int
-    oldest: int | None  # lowest record whose entry is needed
-    kept_at: float | None  # commit of the oldest rejected record that is retried
-    stuck: int  # single records, with replays
+    oldest: int | None  # lowest record that is still needed
+    kept_at: float | None  # when the oldest rejected record that is retried was committed
+    stuck: int  # single records that are stuck, including replays
     unknown: int  # with replays
 
 
 def new_route(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
-    """`accepted`: last assigned number of the topic. `oldest`: lowest stored one."""
+    """`accepted`: the last number that was assigned for the topic. `oldest`: the lowest stored number."""
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)
@@ -62,7 +62,7 @@ def sum_backlog(deliveries: Iterable[StoredDelivery]) -> Backlog:
 
 
 def queued_count(route: StoredRoute, backlog: Backlog, *, accepted: int) -> int:
-    """Include records in no delivery yet."""
+    """Return the number of waiting records, including those in no delivery yet."""
     return backlog.records + accepted + 1 - route.next
 
 
@@ -83,7 +83,7 @@ def route_state(
     committed_at: float | None,
     now: float,
 ) -> RouteState:
-    """`committed_at`: commit of the record at its progress."""
+    """`committed_at`: when the record was committed up to which the route has progressed."""
     waiting = queued_count(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]
     return RouteState(

@@ -4,23 +4,23 @@ import secrets
 
 from spool.log.books import ROUTE_TERMS
 
-# Open deliveries of a route that cannot deliver. The rest stays in the log.
+# Limit of open deliveries for a route that cannot deliver. Further records stay in the log.
 MAX_WAITING = 16
-# 5xx responses of a stuck record, while others were accepted
+# a record counts as stuck after this number of 5xx responses while other records were accepted
 STUCK_AFTER = 8
-# 5xx responses until a batch is halved, if nothing else was accepted
+# a batch is halved after this number of 5xx responses if nothing else was accepted
 SUSPECT_AFTER = 3
-# A destination that repeats a response this often under one key probably remembers it.
+# A destination that repeats a response this number of times under one key probably remembers the response.
 SAME_ANSWERS = 3
-REPLAY_RECORDS = 1000  # per delivery of a replay
-KEPT_REFUSALS = 1000  # partial rejections per route
+REPLAY_RECORDS = 1000  # records per delivery of a replay
+KEPT_REFUSALS = 1000  # partial rejections that are kept per route
 
 LAKE_MARK = "lake1;"  # mark of a delivery that may already be in a data lake
 
-# `queued` is computed, without a column.
+# The term `queued` is computed, so it has no column.
 TERMS = tuple(term for term in ROUTE_TERMS if term != "queued")
 
-NOBODY_NEEDS = 2**63 - 1  # "lowest needed number" with only optional routes
+NOBODY_NEEDS = 2**63 - 1  # the "lowest needed number" if all routes are optional
 
 
 def new_key() -> str:

@@ -1,4 +1,6 @@
-"""Operations that end with one transition of a sent delivery, shared by engines with `_finish`."""
+"""
+The operations that end with one transition of a sent delivery. Engines share them and implement `_finish`.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ class SentDeliveries(ABC):
     @abstractmethod
     async def _finish(self, delivery: Delivery, transition: Transition) -> None:
         """
-        Apply a transition if the delivery is open, not if it was skipped or deleted meanwhile.
+        Apply a transition if the delivery is still open. It may have been skipped or deleted meanwhile.
 
-        If another worker has it, nothing changes, and `_taken_over` reports it. Even after a failure, it no
-        longer counts as being sent, so an open one becomes due.
+        If another worker has taken the delivery, nothing changes, and `_taken_over` reports this. Even after
+        a failure, the delivery no longer counts as being sent, so an open one becomes due.
         """
 
     def _taken_over(self, delivery: Delivery) -> TakenOver:

@@ -1,4 +1,4 @@
-"""What engines store, and the change of a transition."""
+"""The rows that engines store for deliveries, and the change that a transition makes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spool.deliveries.values import OPEN, RUNNING, DeadLetter, Delivery, Landing
 
 NOT_STORED = 0  # until the engine assigns an id
 
-# Counters that only increase: first number in no delivery, accepted deliveries (which order responses without
-# the clock), replayed and ambiguous records, and the terms.
+# Counters that only increase: the first number in no delivery, accepted deliveries (which order responses
+# without a clock), replayed and ambiguous records, and the terms.
 COUNTS = ("next", "acceptances", "replayed", "ambiguous", *TERMS)
 
 
 class StoredDelivery(Delivery, frozen=True, kw_only=True):
-    """A delivery with what only the rules use."""
+    """A delivery with the fields that only the rules use."""
 
     id: int = NOT_STORED
     attempts: int = 0
@@ -27,12 +27,12 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
     not_before: float = 0.0
     # being sent: if the process crashes now, the destination may still have accepted it
     sending: bool = False
-    answer: str | None = None  # last response under the present key
-    same_answers: int = 0  # times in a row
-    # accepted deliveries of the route at the last 5xx, or when this was made
+    answer: str | None = None  # last response under the current idempotency key
+    same_answers: int = 0  # how many times in a row `answer` was received
+    # the route's count of accepted deliveries at the last 5xx, or when this delivery was made
     passed: int
-    proof: int | None = None  # the same when the record was first rejected
-    # the same when this row was read; not a column
+    proof: int | None = None  # the same count when the record was first rejected
+    # the same count when this row was read; not a column
     acceptances: int = 0
 
     @property
@@ -41,18 +41,18 @@ class StoredDelivery(Delivery, frozen=True, kw_only=True):
 
     @property
     def waits_apart(self) -> bool:
-        """A rejected or stuck single record does not hold up the backlog."""
+        """Return whether this is a single rejected or stuck record, which does not hold up the backlog."""
         return self.count == 1 and (self.refusals > 0 or self.server_errors >= STUCK_AFTER)
 
 
 def is_proven(proof: int | None, acceptances: int) -> bool:
-    """Whether the destination accepted another delivery since the first rejection."""
+    """Return whether the destination accepted another delivery since the first rejection."""
     return proof is not None and acceptances > proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDeadLetter(DeadLetter):
-    """A dead letter with what a retry needs."""
+    """A rejected record (dead letter) with the fields that a retry needs."""
 
     id: int = NOT_STORED
     committed_at: float
@@ -60,7 +60,7 @@ class StoredDeadLetter(DeadLetter):
 
 
 class StoredRoute(Struct, frozen=True, kw_only=True):
-    """A route without its deliveries. `counts` has all of COUNTS."""
+    """A route without its deliveries. `counts` has all names of COUNTS."""
 
     name: str
     topic: str
@@ -73,7 +73,7 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
     @property
     def next(self) -> int:
-        """Return the lowest number in no delivery."""
+        """Return the lowest number that is in no delivery."""
         return self.counts["next"]
 
     @property
@@ -83,10 +83,10 @@ class StoredRoute(Struct, frozen=True, kw_only=True):
 
 class RouteChange(Struct, frozen=True, kw_only=True):
     """
-    A transition's changes of one route, in one transaction.
+    The changes that a transition makes to one route, in one transaction.
 
-    An engine without a lock must check at the write that the deliveries, and the route's accepted deliveries,
-    are as it read them.
+    An engine without a lock must check while writing that the deliveries, and the route's count of accepted
+    deliveries, are as they were read.
     """
 
     route: str
@@ -95,6 +95,6 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     added: Sequence[StoredDelivery] = ()
     counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add
     refusal: PartialRefusal | None = None
-    dead: StoredDeadLetter | None = None  # to store as rejected
-    landing: Landing | None = None  # of a delivery in a data lake
+    dead: StoredDeadLetter | None = None  # a rejected record to store
+    landing: Landing | None = None  # a delivery that was written to a data lake
     no_longer_dead: int | None = None  # id of a rejected record to delete

@@ -1,8 +1,8 @@
 """
 Transitions of a delivery, which return a `RouteChange`. Pure.
 
-While a delivery is being sent, it may be skipped, or its route deleted. It is counted then, and no later
-transition changes it.
+While a delivery is being sent, the delivery may be skipped, or its route deleted. The delivery is counted at
+that time, and no later transition changes it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def cut_delivery(
     route: StoredRoute, *, waiting: int, closed_below: int, max_records: int
 ) -> RouteChange | None:
     """
-    Deliver the lowest numbers in no delivery, marked as being sent.
+    Make a delivery of the lowest numbers that are in no delivery, marked as being sent.
 
-    None without such numbers, or if too many deliveries wait. `waiting`: open ones that are not being sent,
-    without replays and `waits_apart`.
+    Return None if there are no such numbers, or if too many deliveries wait. `waiting`: open deliveries that
+    are not being sent, without replays and those for which `waits_apart` is true.
     """
     first = route.next
     end = min(route.next + max_records, closed_below)
@@ -44,9 +44,9 @@ def replay(
     route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
 ) -> RouteChange:
     """
-    Deliver what the route has settled of `committed` again.
+    Make deliveries that send again what the route has settled of `committed`.
 
-    Raises NotAllowed if the route `lands` records in a data lake.
+    Raises NotAllowed if the route writes to a data lake (`lands`).
     """
     if lands:
         raise NotAllowed(
@@ -92,7 +92,10 @@ def _new_delivery(
 
 
 def mark_sending(delivery: StoredDelivery) -> RouteChange:
-    """If it is marked already, an attempt ended without an outcome, so it may have been accepted."""
+    """
+    Mark a delivery as being sent. If it is marked already, an attempt ended without an outcome, so the
+    delivery may have been accepted.
+    """
     change = (
         reopen_interrupted(delivery)
         if delivery.sending
@@ -141,7 +144,7 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ro
 
 
 def place_split(delivery: Delivery, at: int | None) -> int:
-    """Return the second half's first number. Raises ValueError for an empty half."""
+    """Return the first number of the second half. Raises ValueError if a half is empty."""
     second = delivery.first + delivery.count // 2 if at is None else at
     if not delivery.first < second <= delivery.last:
         raise ValueError(f"records {delivery.first} to {delivery.last} cannot be split at {second}")
@@ -218,7 +221,7 @@ def retry(
 
 
 def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> RouteChange:
-    """Nothing changes if the outcome was stored."""
+    """Make a delivery due again. Nothing changes if its outcome is stored."""
     if not delivery.sending:
         return RouteChange(route=delivery.route)
     return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
@@ -226,9 +229,9 @@ def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> Ro
 
 def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
     """
-    It was being sent when the process ended, so it becomes ambiguous.
+    Make a delivery due that was being sent when the process ended. It becomes ambiguous.
 
-    Not with a mark: the next attempt undoes the first.
+    A delivery with a mark does not, because the next attempt undoes the first.
     """
     became_ambiguous = delivery.mark is None and not delivery.ambiguous
     changed = replace(delivery, sending=False, ambiguous=delivery.ambiguous or became_ambiguous)
@@ -238,15 +241,15 @@ def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
 
 def reopen_restored(delivery: StoredDelivery, *, hold_back: str | None) -> RouteChange:
     """
-    A backup's delivery may have been accepted since.
+    Reopen a delivery of a backup. The destination may have accepted it since the backup was made.
 
-    With `hold_back`, it waits for an operator, otherwise it is sent under its key.
+    With `hold_back`, the delivery waits for an operator. Otherwise it is sent under its key.
     """
     return reopen_interrupted(delivery) if hold_back is None else become_unknown(delivery, reason=hold_back)
 
 
 def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
-    """Put records in no delivery into ones with unknown outcome."""
+    """Make deliveries with unknown outcome of the records that are in no delivery."""
     rest = (route.next, accepted)
     held = [
         replace(
@@ -267,7 +270,7 @@ def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
 
 
 def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
-    """Settle an arrived delivery, or make it due as if the attempt had not happened."""
+    """Settle a delivery that arrived, or make it due as if the attempt had not happened."""
     if not sent:
         changed = replace(
             delivery,
@@ -329,8 +332,8 @@ def set_aside(
 
 def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChange:
     """
-    The delivery carries the record, which the log may have deleted. Raises NotAllowed if the route is
-    deleted.
+    Make a delivery that carries the rejected record, because the log may have deleted it. Raises NotAllowed
+    if the route is deleted.
     """
     if route is None:
         raise NotAllowed(
@@ -346,14 +349,14 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
 
 
 def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDeadLetter:
-    """Return the first with another record. Raises NotThere."""
+    """Return the first letter with another record. Raises NotThere without letters."""
     if not letters:
         raise NotThere("there is no rejected record with this id")
     return dataclasses.replace(letters[0], record=record)
 
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:
-    """A deleted route has no count to change."""
+    """Give up a rejected record. A deleted route has no count to change."""
     counts = _terms(letter, dead=-1, discarded=1)
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
@@ -363,10 +366,10 @@ def discard_dead(letter: StoredDeadLetter) -> RouteChange:
 
 def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
-    Give up an optional route's records below a number, `counts["skipped"]`.
+    Give up the records of an optional route below a number, and count them as skipped.
 
-    `below`: open deliveries that begin below it and carry no record. What such a delivery has from the number
-    on becomes a new one.
+    `below`: the open deliveries that begin below the number and carry no record. If such a delivery extends
+    beyond the number, the rest becomes a new delivery.
     """
     uncut = max(0, number - route.next)
     spans = [(delivery.first, min(delivery.last, number - 1)) for delivery in below if not delivery.replay]
@@ -385,5 +388,5 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ro
 
 
 def _terms(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
-    """Replays change no term of their route."""
+    """Return changes of the route's terms. A replay changes no term."""
     return {} if of.replay else terms

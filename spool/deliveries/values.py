@@ -1,4 +1,4 @@
-"""Routes, numbered requests and outcomes."""
+"""The values that describe routes, numbered requests and outcomes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from spool.log.values import Entry
 from spool.record import Record
 
 RUNNING = "running"
-PARKED = "parked"  # paused: the destination refuses key or address
-REFUSING = "refusing"  # it rejects every record, so one is sent at a time
-ORPHANED = "orphaned"  # the destination is not configured
+PARKED = "parked"  # paused, because the destination refuses the key or the address
+REFUSING = "refusing"  # the destination rejects every record, so one record is sent at a time
+ORPHANED = "orphaned"  # the destination is no longer configured
 ROUTE_STATES = (RUNNING, PARKED, REFUSING, ORPHANED)
 
 
@@ -29,13 +29,13 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     attempts: int
     idempotency_key: str
-    # times taken for sending; results with an older one are ignored
+    # how often the delivery was taken for sending; results with an older number are ignored
     fence: int = 0
-    server_errors: int = 0  # 5xx responses while others were accepted
-    refusals: int = 0  # rejections of this single record alone
-    refused_at: float | None = None  # the first of them
-    proven: bool = False  # another record was accepted since
-    # an attempt may have been accepted under the key
+    server_errors: int = 0  # 5xx responses while other deliveries were accepted
+    refusals: int = 0  # how often this record was rejected when it was sent alone
+    refused_at: float | None = None  # time of the first such rejection
+    proven: bool = False  # another record was accepted since the rejection
+    # an earlier attempt may have been accepted under the same key
     ambiguous: bool = False
     last_error: str | None = None
     mark: str | None = None
@@ -50,7 +50,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """`body` is the manifest as stored in the lake."""
+    """A delivery that was written to a data lake. `body` is its manifest, as stored in the lake."""
 
     route: str
     first: int
@@ -61,16 +61,16 @@ class Landing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settlement:
-    """The five counts add up to the delivery's."""
+    """The outcome of a delivery. The five counts add up to its number of records."""
 
     delivered: int
-    refused: int = 0  # rejected while others were accepted
+    refused: int = 0  # records rejected while others of the delivery were accepted
     shadow: int = 0
-    # not sent because of a setting, such as usage events without a stream
+    # records not sent because of a setting, such as usage events without a stream
     unmapped: int = 0
     damaged: int = 0
-    words: str | None = None  # the reason of rejections
-    landing: Landing | None = None  # data lake row to store
+    words: str | None = None  # the receiver's reason for rejections
+    landing: Landing | None = None  # the row to store about a file in a data lake
 
     @property
     def count(self) -> int:
@@ -104,18 +104,18 @@ class RouteState:
     dead: int
     stuck: int
     unknown: int = 0  # with replays
-    # sent without a clear response, then again under the same key
+    # records sent without a clear response, then again under the same key
     ambiguous: int = 0
-    since: float | None = None  # None if running or unknown
-    # Rejected within a day while others were accepted, and the newest reason. Only spool.deliveries.routes
-    # sets them.
+    since: float | None = None  # when the state began; None if the route runs or the time is unknown
+    # Records rejected within a day while others were accepted, and the newest reason. Only
+    # spool.deliveries.routes sets them.
     refused_recently: int = 0
     refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A record (dead letter) rejected twice while others were accepted."""
+    """A rejected record (dead letter): it was rejected twice while other records were accepted."""
 
     id: int
     route: str
@@ -127,7 +127,7 @@ class DeadLetter:
     at: float
 
 
-# Of a delivery that is not settled.
+# States of a delivery that is not settled.
 OPEN = "open"
 UNKNOWN = "unknown"  # an operator must settle it
 DELIVERY_STATES = (OPEN, UNKNOWN)
@@ -135,7 +135,7 @@ DELIVERY_STATES = (OPEN, UNKNOWN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsettledDelivery:
-    """A delivery as operators see it. `not_before` is 0 for at once."""
+    """A delivery as operators see it. `not_before` is 0 if it may be sent at once."""
 
     id: int
     route: str
@@ -150,7 +150,7 @@ class UnsettledDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownDelivery:
-    """A delivery as operators see it. `kept` is as in Delivery."""
+    """A delivery with unknown outcome, as operators see it. `kept` means the same as in Delivery."""
 
     id: int
     route: str

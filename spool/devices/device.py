@@ -1,4 +1,4 @@
-"""Devices, names that could not be enrolled, and their storage protocol."""
+"""Devices, names that telemetry showed and that could not be enrolled, and the storage protocol of both."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ def is_device_id(text: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """
-    A change creates a new row. `version` grows with what is sent upstream.
+    A device (a laptop or server) that reports. A change creates a new row. `version` grows with each change
+    that is sent upstream.
 
-    `facts_version`: last change of an enrolment field. `sent_version`: what the upstream has.
+    `facts_version`: the version of the last change of an enrolment field. `sent_version`: the version that
+    the upstream has.
     """
 
     id: str
@@ -37,41 +39,41 @@ class Device:
     user: str = ""
     fingerprint: str = field(default="", repr=False)
     labels: Mapping[str, str] = field(default_factory=dict)  # as reported
-    # set by operators, override those
+    # labels that operators set; they override `labels`
     operator_labels: Mapping[str, str] = field(default_factory=dict)
-    generation: int = 1  # of the key; a reset or revocation ends earlier ones
+    generation: int = 1  # generation of the device's key; a reset or a revocation ends earlier keys
     has_key: bool = False
     key_used: bool = False
     enrolled_at: float
     enrolled_by: str
-    # last report; 0 if only an operator admitted it
+    # time of the last report; 0 if only an operator admitted the device
     last_seen: float
     last_heartbeat: float | None = None
     last_telemetry: float | None = None
-    # by coding assistant: end of the newest call; "" for other programs
+    # end of the newest call by coding assistant; "" for other programs
     newest_calls: Mapping[str, float] = field(default_factory=dict)
-    # by coding assistant, see gateway.devices.fleet.assistant_states
+    # by coding assistant; see gateway.devices.fleet.assistant_states
     uses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    heartbeat: bytes = b""  # newest one's device-specific part, as JSON
+    heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
     clock_offset_s: float | None = None  # device minus server
-    flagged_at: float | None = None  # another fingerprint tried this id
+    flagged_at: float | None = None  # when another machine's fingerprint tried to use this id
     version: int = 1
     facts_version: int = 1
     sent_version: int = 0
     upstream_id: str | None = None
-    held: str | None = None  # why the upstream rejected it
-    reset_version: int = 0  # last reset, for the upstream
+    held: str | None = None  # why the upstream rejected the device
+    reset_version: int = 0  # version of the last reset, for the upstream
     # key of the gateway that reported the revocation; "" for an operator here
     revoked_by: str = ""
-    token: str = ""  # enrolment token, or that of the first key
-    serial: str = ""  # for which the token was made
-    hardware_id: str = ""  # hash of the claimed hardware id
-    cause: str = ""  # why it is pending; "" if devices.policy wants an approval
-    replaced_by: str = ""  # what the machine became; then REVOKED
-    words: str = ""  # words of heartbeats, see gateway.devices.words
-    copied_at: float | None = None  # a heartbeat returned an older word
-    left_at: float | None = None  # its agent was removed; a later heartbeat ends this
-    state_changes: str = ""  # last words of its state, see gateway.devices.states
+    token: str = ""  # enrolment token; after it, the token of the first key
+    serial: str = ""  # serial number for which the token was made
+    hardware_id: str = ""  # hash of the hardware id that the agent claims
+    cause: str = ""  # why the device is pending; "" if devices.policy wants an approval
+    replaced_by: str = ""  # id of the device that the machine became; this one is then REVOKED
+    words: str = ""  # words that the last heartbeats carried; see gateway.devices.words
+    copied_at: float | None = None  # when a heartbeat returned an older word, which a copied machine does
+    left_at: float | None = None  # when its agent was removed; a later heartbeat clears this
+    state_changes: str = ""  # last words about its state; see gateway.devices.states
 
     @property
     def all_labels(self) -> Mapping[str, str]:
@@ -84,7 +86,7 @@ class Device:
 
     def with_changes(self, *, facts: bool = False, **changes: Any) -> Device:
         """
-        Return a device to send upstream. `facts`: the enrolment changes.
+        Return a device to send upstream. `facts`: enrolment fields change.
 
         The upstream gets the heartbeat after the enrolment, so it has its own version.
         """
@@ -97,20 +99,20 @@ class Device:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unenrolled:
-    """Seen in telemetry under a key that may not enrol devices."""
+    """A device name that was seen in telemetry under a key that may not enrol devices."""
 
     name: str
     first_seen: float
     last_seen: float
     count: int
-    key: str  # which last sent it
+    key: str  # the key that last sent the name
 
 
 DeviceChange = Callable[[Device | None], Device]
 
 
 def require_known(change: Callable[[Device], Device]) -> DeviceChange:
-    """Raise NotThere for a deleted row."""
+    """Wrap a change, so that it raises NotThere for a deleted row."""
 
     def changed(known: Device | None) -> Device:
         if known is None:
@@ -142,8 +144,8 @@ class WriteConditions:
     """
     Conditions on rows that other processes write.
 
-    `expects` hold while the keys are valid. New rows in `bounded` need fewer than `most` devices. `tokens`:
-    devices allowed per enrolment token.
+    `expects` hold while the keys are valid. New rows in `bounded` are written only while there are fewer than
+    `most` devices. `tokens`: how many devices each enrolment token allows.
     """
 
     expects: Expectations = NO_EXPECTATIONS
@@ -157,7 +159,7 @@ class DeviceWrite:
     """
     Rows and names of one transaction, replaced by id and name, or deleted (`gone`, `deleted`).
 
-    `is_answered`: a caller waits.
+    `is_answered`: a caller waits for the result.
     """
 
     devices: Sequence[Device]
@@ -172,7 +174,7 @@ class DevicesRefused(SpoolUnavailable):
     """
     Nothing was written: expectations failed, too many devices, or a used up token.
 
-    `over`: ids above the limit. `unpaid`: ids without a use of their token.
+    `over`: ids above the limit. `unpaid`: ids whose enrolment token is used up.
     """
 
     def __init__(
@@ -198,8 +200,8 @@ class DeviceRows(Protocol):
 
     async def write(self, wanted: DeviceWrite) -> Mapping[str, Device | None]:
         """
-        Return devices that another process wrote since the last access here, which stay: rows by id, None if
-        deleted.
+        Write rows. Return the devices that another process wrote since this process last read: rows by id,
+        None if deleted. Those rows stay as they are.
 
         On shared rows, raises DevicesRefused.
         """
@@ -211,16 +213,19 @@ class DeviceRows(Protocol):
 
     async def failed_expectations(self, wanted: DeviceWrite) -> Expectations:
         """
-        Return those that fail, before changes are audited.
+        Return the expectations that fail, before changes are audited.
 
         Empty if rows are not shared. Raises SpoolUnavailable.
         """
         ...
 
     async def rows_of_others(self, ids: Collection[str] | None) -> Mapping[str, Device | None]:
-        """Return rows that others wrote, None if deleted. `ids` have changed, or any."""
+        """
+        Return the rows that other processes wrote, None if deleted. `ids` are the changed rows; None means
+        that any row may have changed.
+        """
         ...
 
     async def unenrolled_names(self) -> Sequence[Unenrolled]:
-        """Return the names that any process has seen."""
+        """Return the device names that any process has seen in telemetry without enrolment."""
         ...

@@ -38,19 +38,19 @@ from spool.turns.fair_turns import current_work
 
 @dataclass(eq=False, kw_only=True)
 class DeviceUpdate:
-    """Not durable yet. `device` is the row after it."""
+    """A change that is not durable yet. `device` is the row after the change."""
 
     change: DeviceChange
     device: Device
     expects: Expectations
-    most: int | None  # devices, if the change may add one
+    most: int | None  # limit of devices, if the change may add a device
     # enrolment token and its maximum, if any
     token: tuple[str, int] | None
     audited: AuditedChange | None
     error: Exception | None = None
 
     def is_refused(self, id: str, refused: DevicesRefused) -> bool:
-        """Set `error` for every caller that waits."""
+        """Set `error` if the change was refused, so that every caller that waits gets it."""
         if refused.ended & self.expects:
             self.error = KeyEnded("the key of this request has ended, so nothing was stored")
         elif self.most is not None and id in refused.over:
@@ -62,7 +62,7 @@ class DeviceUpdate:
         return True
 
     def apply_change(self, known: Device | None) -> Device | None:
-        """Keep the row if the change raises."""
+        """Return the changed row. If the change raises, the row stays as it is."""
         try:
             self.device = self.change(known)
         except Exception as error:  # noqa: BLE001 - whatever the change says, who asked for it must hear it
@@ -73,13 +73,13 @@ class DeviceUpdate:
 
 
 class DeviceBatch:
-    """Changes of one transaction."""
+    """The changes that one transaction writes."""
 
     def __init__(self) -> None:
         self.updates: dict[str, list[DeviceUpdate]] = {}
         self.names: dict[str, Expectations] = {}
         self.gone: set[str] = set()
-        # number of updates before the deletion, by id
+        # by id, the number of updates that preceded the deletion
         self.deleted: dict[str, int] = {}
         self.deletions: list[AuditedChange] = []
         self.waiting = False
@@ -109,7 +109,7 @@ class DeviceBatch:
         self.names[name] = self.names.get(name, NO_EXPECTATIONS) | expects
 
     def refuse(self, refused: DevicesRefused) -> tuple[Collection[str], Collection[str]]:
-        """Report the reason to waiting callers. Return removed ids and names."""
+        """Report the reason to callers that wait. Return the removed ids and names."""
         ids = []
         for id, updates in list(self.updates.items()):
             may_stay = [not update.is_refused(id, refused) for update in updates]
@@ -158,7 +158,8 @@ FLUSH_EVERY_S = 5.0
 # If a sender with far less use waits to commit, pause for REST durations of a batch, up to MOST_REST_S.
 # Changes meanwhile join the next batch.
 REST, MOST_REST_S = 4.0, 0.03
-# unwritten touches per row; older ones are lost if another process writes it
+# changes of a row's last contact that are not written yet; older ones are lost if another process writes the
+# row
 TOUCHES = 16
 
 _log = logging.getLogger(__name__)
@@ -176,13 +177,15 @@ class DeviceTable:
         self._durable: dict[str, Device] = {}
         self._unenrolled: dict[str, Unenrolled] = {}
         self._batch = DeviceBatch()
-        self._writing: DeviceBatch | None = None  # until all its rows are written
+        self._writing: DeviceBatch | None = (
+            None  # the batch that is being written, until all its rows are written
+        )
         self._task: asyncio.Task[None] | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
-        self._turn = asyncio.Lock()  # held while writing, and reading others' rows
+        self._turn = asyncio.Lock()  # held while rows are written or other processes' rows are read
         self._closing = False
-        self.version = 0  # grows with every write
+        self.version = 0  # a number that grows with every write
         self.auditor: Auditor | None = None
         self.watcher: Callable[[str], None] | None = None
 
@@ -236,12 +239,13 @@ class DeviceTable:
         token: tuple[str, int] | None = None,
     ) -> Device:
         """
-        The change is visible at once, durable at the return, and undone with SpoolUnavailable.
+        Change a device. The change is visible at once and durable at the return. If SpoolUnavailable is
+        raised, it is undone.
 
         `change` gets the newest row or None, and again if another process has written it. It must not wait,
-        so that two first contacts create one device. What it raises is raised, without a change. Raises
-        KeyEnded if `expects` fail, TooManyDevices for a new row beyond `most`, with others' additions, and
-        TokenUsedUp beyond the maximum in `token`.
+        so that two first contacts create one device. If it raises, nothing changes, and this raises the same
+        error. Raises KeyEnded if `expects` fail, TooManyDevices for a new row beyond `most` devices of all
+        processes, and TokenUsedUp beyond the maximum in `token`.
         """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
@@ -257,11 +261,14 @@ class DeviceTable:
         return update.device
 
     async def replace_row(self, device: Device, change: AuditedChange | None = None) -> None:
-        """Whatever its state. See `update`."""
+        """Replace a device's row, whatever its state. See `update`."""
         await self.update(device.id, lambda known: device, change)
 
     async def delete(self, ids: Collection[str], changes: Sequence[AuditedChange]) -> None:
-        """The rows are invisible at once, deleted durably at the return, and back after SpoolUnavailable."""
+        """
+        Delete devices. They are invisible at once, and durably deleted at the return. If SpoolUnavailable is
+        raised, they are back.
+        """
         if self._closing:
             raise SpoolUnavailable("the storage is closing: try again")
         for id in ids:
@@ -308,7 +315,10 @@ class DeviceTable:
     def note_unenrolled(
         self, name: str, *, key: str, now: float, expects: Collection[Expectation] = ()
     ) -> None:
-        """Above MAX_UNENROLLED, delete the oldest name of the key with the most."""
+        """
+        Store a name that could not be enrolled. Above MAX_UNENROLLED, the oldest name of the key with the
+        most names is deleted.
+        """
         known = self._unenrolled.pop(name, None)
         first, count = (known.first_seen, known.count) if known else (now, 0)
         self._unenrolled[name] = Unenrolled(
@@ -329,7 +339,9 @@ class DeviceTable:
         self._flush_soon()
 
     async def catch_up(self, ids: Collection[str] | None) -> None:
-        """Read what others wrote. `ids` have changed, or any."""
+        """
+        Read what other processes wrote. `ids` are the changed rows; None means that any row may have changed.
+        """
         async with self._turn:
             changed_rows = await self._rows.rows_of_others(ids)
             names = await self._rows.unenrolled_names() if ids is None else None
@@ -346,12 +358,12 @@ class DeviceTable:
             self._news.set()
 
     async def wait_for_changes(self) -> None:
-        """Only one reader may call it."""
+        """Wait until another process writes rows. Only one reader may call this."""
         await self._news.wait()
         self._news.clear()
 
     async def flush(self) -> None:
-        """Failures are written later."""
+        """Write the waiting changes. If this fails, they are written later."""
         if self._batch:
             self._begin_writing()
         if self._task is not None:
@@ -386,7 +398,7 @@ class DeviceTable:
 
     async def _write_all(self) -> None:
         await asyncio.sleep(0)  # other changes of this turn join the batch
-        work = current_work()  # which requested the first change
+        work = current_work()  # the request that made the first change
         while self._batch:
             began = time.monotonic()
             batch, self._batch = self._batch, DeviceBatch()
@@ -414,7 +426,7 @@ class DeviceTable:
             # rejected changes must not be audited
             await self._leave_out_ended(batch)
             await self.auditor(batch.changes)
-        # others were enrolled again
+        # the other deleted devices were enrolled again
         deleted = [id for id in batch.deleted if id not in self._devices]
         async with self._turn:
             overwritten = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
@@ -424,8 +436,8 @@ class DeviceTable:
                 for id, newest in overwritten.items():
                     self._remember_stored(id, newest)
                 overwritten = await self._put(batch, overwritten.keys())
-            self._writing = None  # rows read from now on have them
-        # outside the lock, so that others' rows can be read
+            self._writing = None  # rows that are read from now on contain this batch
+        # outside the lock, so that other processes' rows can be read
         await self._rows.outlast_commits()
 
     async def _leave_out_ended(self, batch: DeviceBatch) -> None:
@@ -465,7 +477,7 @@ class DeviceTable:
         gone: Collection[str] = (),
         deleted: Collection[str] = (),
     ) -> Mapping[str, Device | None]:
-        """Drop changes that must not be written."""
+        """Write the rows. Drop the changes that must not be written."""
         while True:
             # Rows in memory have the next batch's changes, so its conditions apply.
             device_write = self._rows_to_write([batch, self._batch], ids, names, gone, deleted)
@@ -484,11 +496,11 @@ class DeviceTable:
             ids, names = changed_batch.refuse(refused)
             for id in ids:
                 self._remember_stored(id, self._durable.get(id))
-            for name in names:  # stored by others, so read again
+            for name in names:  # other processes stored these names, so they are read again
                 self._unenrolled.pop(name, None)
 
     def _remember_stored(self, id: str, stored: Device | None) -> None:
-        """Apply unwritten changes on top."""
+        """Put a stored row into memory, and apply the unwritten changes to it."""
         device = stored
         for batch in (self._writing, self._batch):
             if batch is not None:

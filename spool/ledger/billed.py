@@ -29,7 +29,7 @@ RESTATED, DIFFERENCE, TAX, ROUNDING = "restated", "difference", "tax", "rounding
 # In the column `provider`, each separates the name from a suffix for amounts that belong to no day of a bill.
 # No provider name contains these characters.
 CORRECTS, INVOICE, CONNECTION = "\x1f", "\x1e", "\x1d"
-CALLS, BILLING, CONTAINERS = ORIGINS  # source of an amount
+CALLS, BILLING, CONTAINERS = ORIGINS  # the sources of an amount
 USAGE, EXACT, SHARED, UNALLOCATED = "usage", "exact", "shared", "unallocated"
 COUNTED = "counted"  # basis of counted costs that replace a missing bill
 
@@ -102,7 +102,7 @@ class BilledDay:
 
 
 def with_own_dimensions(query: CostQuery) -> CostQuery:
-    """Return the query for counted sums, where every call has the charge `usage` and the basis `exact`."""
+    """Return the query for counted sums, in which every call has the charge `usage` and the basis `exact`."""
     counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})
 
@@ -119,7 +119,7 @@ def with_running_day(query: CostQuery, now: float) -> CostQuery:
 
 
 def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
-    """Raise NotKept if an instant (epoch seconds) splits a day that has billed costs."""
+    """Raise NotKept if a time (epoch seconds) lies inside a day that has billed costs."""
     known = set(days)
     for instant in instants:
         start = int(instant // DAY_S) * DAY_S
@@ -131,7 +131,10 @@ def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
 
 
 def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the whole days of a period. `check_days` has checked that days which it splits have no sums."""
+    """
+    Yield the whole days of a period. `check_days` has checked that days at the ends that lie only partly in
+    the period have no sums.
+    """
     low, high = -(-start // DAY_S) * DAY_S, -(-end // DAY_S) * DAY_S
     if low < high:
         yield DAY_S, low, high, 0

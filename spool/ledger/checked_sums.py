@@ -2,7 +2,7 @@
 The sums that a comparison reads: those of the stored rows, and those of records.
 
 Stored sums are read a day at a time, so that no read takes long. Counting continues between the reads, so
-each day has its own reach.
+each day has its own reach (the number below which records are counted).
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class SumDifference:
 def sum_differences(
     rows: LedgerRows, view: ComparedParts, kept: Iterable[CheckedSum], counted: Iterable[CheckedSum]
 ) -> Sequence[SumDifference]:
-    """Return at most MOST_SUMS_TOLD sums that differ from those of records, or of hours."""
+    """Return at most MOST_SUMS_TOLD sums that differ from the sums of the records, or of the hours."""
     of_kept, of_counted = _add_up_amounts(view, kept), _add_up_amounts(view, counted)
     places = sorted(of_kept.keys() | of_counted.keys(), key=repr)
     found = (

@@ -44,10 +44,10 @@ class CheckedSum(NamedTuple):
 
 class ComparedParts(NamedTuple):
     """
-    The parts of a period's sums that each recount gives again.
+    The parts of a period's sums that every recount reproduces.
 
-    `level` is 1 if calls lost their owners because the period is full, and 2 if calls also lost their models. Without
-    `has_sets`, the sums of units are compared as one set.
+    `level` is 1 if calls lost their owners because the period is full, and 2 if calls also lost their models.
+    Without `has_sets`, the sums of units are compared as one set.
     """
 
     level: int = 0

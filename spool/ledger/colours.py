@@ -21,11 +21,13 @@ MAX_NAMES = 1_000
 
 class Colours(Protocol):
     async def known_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        """Names without a stored colour are missing."""
+        """Return the stored colours by name. Names without a stored colour are missing."""
         ...
 
     async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        """New names get, in their order, the colour that the fewest names of the dimension have."""
+        """
+        Return the colours by name. A new name gets the colour that the fewest names of the dimension have.
+        """
         ...
 
 
@@ -37,5 +39,5 @@ def hash_name(dimension: str, name: str) -> str:
 
 
 def overflow_colour(hashed_name: str) -> int:
-    """The dimension already has MAX_NAMES stored names."""
+    """Return the colour for a name of a dimension that already has MAX_NAMES stored names."""
     return 1 + int(hashed_name, 16) % COLOURS

@@ -53,14 +53,14 @@ from spool.log.values import Entry
 from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
-STEP = 512  # record numbers per read
-AT_ONCE = 100  # records to add up without a pause
-AT_ONCE_BESIDE = 25  # the same while other requests are running
+STEP = 512  # record numbers that one read covers
+AT_ONCE = 100  # records that are added up without a pause
+AT_ONCE_BESIDE = 25  # the same limit while other requests are running
 # if not urgent, a pause lasts this many times as long as the slice of work before
 REST = 4
 TRIES = 3  # attempts, if the totals change at the same time
-NAMES_AT_ONCE = 5000  # names and sets per read
-MOST_TOLD = 10  # periods in a message
+NAMES_AT_ONCE = 5000  # names and sets that one read covers
+MOST_TOLD = 10  # periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
@@ -144,7 +144,6 @@ class LedgerComparison:
         ]
 
     def _is_certain(self, place: Place) -> bool:
-        """Return True if no damaged record, which may be a correction, can explain different sums."""
         lowest, _ = self.numbers.get(place, (0, 0))
         return lowest >= self.damaged_below
 

@@ -41,7 +41,10 @@ def counted_source(call: Inference) -> str:
 
 
 def counted_cost_source(status: str, cost_source: str, *, is_empty: bool) -> str:
-    """`is_empty`: the calls have neither usage nor a cost above 0."""
+    """
+    Return the cost source under which the totals count calls. `is_empty`: the calls have neither usage nor a
+    cost above 0.
+    """
     if status == "cached":
         return FREE
     if not is_empty:

@@ -52,7 +52,7 @@ _FINE = 10**6  # parts of a billionth of a dollar, so that approximate costs add
 _NO_LATENCY = (0,) * (len(LATENCY) - 1)
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _DAY = timedelta(days=1)
-# positions of money in measures
+# positions of money among the measures
 _REPORTED, _ESTIMATED = (len(COUNTS) + index for index in range(len(MONEY)))
 _MONEY = ("cost", "reported", "estimated", "saved", "converted")
 _ADDED_UP = (
@@ -76,9 +76,9 @@ _COUNTED = ("_charges", "_unconverted", "_meters")
 
 # if more groups cost about as much as the smallest of the largest, all groups are read
 ALIKE = 1000
-# groups to request: at least MANY, at most MANY_OF_TOP times the number
+# number of groups to read: at least MANY, at most MANY_OF_TOP times the number of groups that are shown
 MANY, MANY_OF_TOP = 100, 5
-MOST_SPANS = 100  # per statement; SQLite allows 500
+MOST_SPANS = 100  # spans that one statement contains; SQLite allows 500
 
 
 def costs(
@@ -96,7 +96,7 @@ def costs(
     ask = partial(_totals, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
     totals = _fold_groups(rows, query, limit, ask) if is_folded else ask(query)
-    if is_folded and query.aggregated:  # some ways to fold keep a group of others
+    if is_folded and query.aggregated:  # some ways to fold keep a group of all others
         for groups in totals.values():
             groups.pop((OTHER,) * len(query.group_by), None)
     return [
@@ -117,7 +117,9 @@ def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
             check_dimension(name)
     if query.unit is None and _is_filtered(query) and rows.passes_all(query):
         return replace(query, include={}, exclude={})
-    if query.unit is not None and SLICE not in query.derived:  # others must not learn which units existed
+    if (
+        query.unit is not None and SLICE not in query.derived
+    ):  # other people must not learn which units existed
         for filters in (query.include, query.exclude):
             for unit in filters.keys() & work.UNITS.keys():
                 _check_listed(rows, unit, filters[unit])
@@ -137,12 +139,10 @@ def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
 
 
 def _has_row(query: CostQuery, group: Group, total: _Total) -> bool:
-    """Return False for a group without calls, but True for billed costs of 0 except those of all others."""
     return not total.is_nothing or (query.arranged > 0 and OTHER not in group)
 
 
 def _is_filtered(query: CostQuery) -> bool:
-    """Whether a query of more than a day filters by dimensions of calls."""
     filtered = {*query.include, *query.exclude}
     if not filtered or query.arranged or query.until - query.since <= _DAY:
         return False
@@ -228,7 +228,7 @@ def _read_totals(
 def _group_sums(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, *, by_start: bool, by_day: bool
 ) -> Iterable[GroupSum]:
-    """Group the sums; with `aggregated`, the spans of a unit are one."""
+    """Return the sums of the groups. With `aggregated`, the spans of a unit form one group."""
     if not query.aggregated or query.unit is None:
         return rows.totals(spans, query, by_start=by_start)
     from spool.ledger.run_trees import aggregate_sums, query_by_place
@@ -279,7 +279,7 @@ def _fold_groups(
 
 
 def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
-    """The query may cover only a part of the first and last."""
+    """Yield the periods of a query. It may cover only a part of the first and last period."""
     start = query.since.astimezone(query.zone)
     until = query.until.astimezone(query.zone)
     while start.astimezone(UTC) < until.astimezone(UTC):
@@ -341,7 +341,7 @@ class _Total:
     _cached_input = _cached_output = _metered = 0
     _is_multiplied = False
     _converted = 0
-    # by start of the period, until they are converted
+    # limbs by start of the period, until they are converted
     _limbs: dict[int, Counter[str]] | None = None
     _charges: Counter[str] | None = None
     _unconverted: Counter[str] | None = None
@@ -392,7 +392,7 @@ class _Total:
         return not any(amounts) and not any(map(_has_some, counted))
 
     def size(self, name: str) -> int:
-        """Return a measure by its name in CostRow, money in units."""
+        """Return a measure by its name in CostRow. Money is in units."""
         if name == "cost":
             return self._rounded_units(self._cost)
         value = getattr(self.row(_EPOCH, ()), name)
@@ -534,7 +534,7 @@ def largest_groups(
     find = partial(_largest_of_trees, rows) if query.aggregated else rows.largest_groups
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
-        if query.unit is None:  # there may be more units of work than rows of an answer
+        if query.unit is None:  # there may be more units of work than an answer may have rows
             limit.check_rows(count)
         limit.check_time()
     # calls without a unit and unlisted units would take a unit's place
@@ -551,7 +551,7 @@ def largest_groups(
 def _largest_of_trees(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
-    """Do what `LedgerRows.largest_groups` does, with the costs of the runs below."""
+    """Return the same as `LedgerRows.largest_groups`, with the costs of the runs below included."""
     from spool.ledger.run_trees import aggregate_sums, query_by_place
 
     [(_, since, until, _)] = spans
@@ -564,7 +564,6 @@ def _largest_of_trees(
 
 
 def _is_ordered(query: CostQuery) -> bool:
-    """Whether stored dollars decide the order of groups."""
     return (
         has_many_groups(query) and is_plain(query) and query.top_by == "cost" and query.currency == CURRENCY
     )
@@ -576,10 +575,10 @@ def is_plain(query: CostQuery) -> bool:
 
 def has_many_groups(query: CostQuery) -> bool:
     """
-    Whether finding a few groups is faster than reading all.
+    Return whether finding a few groups is faster than reading all.
 
-    Not for a derived dimension: it has few groups, and finding one computes the value of every stored set of
-    dimensions.
+    A derived dimension never has many groups, and finding one of them computes the value of every stored set
+    of dimensions.
     """
     return bool(query.group_by) and not query.derived.keys() >= {*query.group_by}
 
@@ -587,7 +586,7 @@ def has_many_groups(query: CostQuery) -> bool:
 # -- the kept or the largest groups, and all others as one ---------------------------------------------------
 
 
-MOST = 2000  # groups that are read by their values
+MOST = 2000  # largest number of groups that are read by their values
 _KEPT = "(kept)"  # internal derived dimension that no query can use
 
 
@@ -661,7 +660,6 @@ def _fold_by_function(query: CostQuery) -> CostQuery:
 
 
 def _is_divided(query: CostQuery) -> bool:
-    """Whether the group of others is the total minus the kept groups."""
     if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
         return False
     return len(query.kept) <= MOST
@@ -719,8 +717,8 @@ def _and_unknown(query: CostQuery, largest: Collection[Group]) -> frozenset[Grou
 
 
 def _choose_largest(groups: Mapping[Group, GroupTotal], query: CostQuery) -> set[Group]:
-    # These would take a unit's place: calls without a unit, unlisted units, and a unit whose calls were all
-    # corrected.
+    # These groups would take the place of a unit: calls without a unit, unlisted units, and a unit whose
+    # calls were all corrected.
     place = query.unit_place
     named = {
         group: total

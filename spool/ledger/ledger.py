@@ -250,7 +250,6 @@ class Ledger:
                 await asyncio.sleep(PAUSE_S)
 
     async def _refresh_reach(self, log: ReadableLog) -> bool:
-        """Return whether there are records that no process has counted yet."""
         async with self._turn:
             self._reach = (await self._read_state())["reach"]
             is_behind = self._reach < log.closed_below(AI_TELEMETRY)
@@ -1060,7 +1059,6 @@ def _unlist(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
 
 
 def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
-    """Return False if the day's mark is already stored."""
     before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
     if before is not None and before.mark == day.mark:
         return False

@@ -255,7 +255,6 @@ def _add_measures(sums: Sums, key: Key, measures: Measures) -> None:
 
 
 def _add_between(sessions: defaultdict[int, Sums], session: int, end: int | None, sums: Sums) -> None:
-    """Add sums of a session, subtracted again at `end` above it."""
     for key, measures in sums.items():
         _add_measures(sessions[session], key, measures)
         if end is not None:

@@ -206,9 +206,6 @@ class SlicedLedger:
         return is_contained
 
     def _derived_values(self, include: Wanted) -> Wanted:
-        """
-        Return derived values that the included sources give, without dimensions of too many combinations.
-        """
         derived_values = {}
         for name in set(self._slice.dimensions) & set(self._derived):
             derived = self._derived[name]
@@ -256,7 +253,6 @@ class SlicedLedger:
                 yield SECOND_NAME
 
     def _leaves_joint_out(self, include: Wanted) -> bool:
-        """Return True if no joint sum that passes would have to be split for a part of the slice."""
         asks_owner = any(part.asks_owner for part in self._parts)
         for name, values in include.items():
             divides = _is_owner(name) or (name in WORK and not asks_owner)

@@ -444,7 +444,6 @@ class HourlySums:
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
-        """Return False and add nothing if an amount is implausibly large."""
         from spool.currencies import MAX_CHARGE, split_charges  # only if a record has such an amount
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):

@@ -200,7 +200,6 @@ def is_digest(unit: str, text: str) -> bool:
 
 
 def _run_name(session: str | None, run: str) -> str:
-    """Return a name that is unique among runs."""
     return run if is_unique(run) else f"{session or ''}\0{run}"
 
 

@@ -119,7 +119,6 @@ def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
 
 
 def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
-    """Add cached tokens to a report that excludes them."""
     if cached := _cached_input(first, later):
         return replace_fields(first, cached), later
     cached = _cached_input(later, first)
@@ -211,14 +210,12 @@ def _has_contradiction(first: Inference, later: Inference, names: Iterable[str])
 
 
 def _is_hidden(first: Inference, later: Inference, name: str) -> bool:
-    """Whether one report states 0 and the other a count."""
     first_value = getattr(first, name)
     later_value = getattr(later, name)
     return first_value is not None and later_value is not None and bool(first_value) != bool(later_value)
 
 
 def _is_within_total(first: Inference, later: Inference, total: str, parts: Iterable[str]) -> bool:
-    """Whether the parts of either report fit into the total."""
     whole = _stated_count(first, later, total)
     counts = [_stated_count(first, later, part) or 0 for part in parts]
     return whole is None or sum(counts) <= whole

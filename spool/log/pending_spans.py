@@ -197,7 +197,6 @@ class _Sender:
         self._last = b"", _Index()  # what `index` read last, and the index
 
     def _number_for(self, given: GivenValues | None) -> int:
-        """0 for none."""
         if given is None or given == NOTHING_GIVEN:
             return 0
         number = self._numbers.get(given)
@@ -519,7 +518,6 @@ def _is_run(place: int) -> bool:
 
 
 def _given_number(place: int) -> int:
-    """0 for none."""
     return -place // 2 if place < 0 else 0
 
 

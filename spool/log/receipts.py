@@ -150,7 +150,6 @@ def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) 
 
 
 def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
-    """Return `known` without new records, else `open`, `kept` or `removed`."""
     if not terms.accepted:
         return "known"
     if terms.last_number < oldest:

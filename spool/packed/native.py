@@ -267,7 +267,6 @@ def _make_table(module: ModuleType) -> Any:
 
 @cache
 def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
-    """Return the kinds, and the number of leading fields that every record has."""
     fields = msgspec.structs.fields(Inference)
     kinds = tuple((_TAGS, False) if field.name == _TEXTS else _value_kind(field.type) for field in fields)
     return kinds, 1 + max(number for number, field in enumerate(fields) if not _may_lack(field))

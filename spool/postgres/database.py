@@ -197,7 +197,6 @@ class PostgresTransactions:
 
 @cache
 def _case_letters() -> Mapping[str, object]:
-    """Return the capitals that lower() leaves unchanged in collation C, with their small letters."""
     letters = {letter: small for letter, small in small_letters().items() if not letter.isascii()}
     capitals = "".join(letters)
     return {"any_capital": f"[{capitals}]", "capitals": capitals, "small": "".join(letters.values())}

@@ -336,7 +336,6 @@ class PostgresLeases:
         )
 
     def _read_holders(self, connection: Connection) -> tuple[dict[str, UUID | None], dict[str, int]]:
-        """Return the session that holds or last held each lease, and the number of its wake-ups."""
         rows = self._execute(connection, LEASES).fetchall()
         return {name: node for name, node, _ in rows}, {name: woken for name, _, woken in rows}
 

@@ -576,7 +576,6 @@ class PostgresLedgerRows(SqlLedgerRows):
             yield found
 
     def _read_combinations(self, dimensions: Sequence[str], condition: str = "") -> list[tuple[str, ...]]:
-        """Return combinations that are stored."""
         if not dimensions:
             return [()]
         parameters = StatementParameters()

@@ -270,7 +270,6 @@ class DocumentTable(Generic[Row]):
         return await self._changes.change(edit_row, self._remember_row)
 
     def _changed_draft(self, before: Row, changes: Mapping[str, Any]) -> Any:
-        """Return an unchecked draft."""
         return self.draft(**{**draft_fields(before, self.draft), **changes})
 
     async def _remove(
@@ -301,7 +300,6 @@ class DocumentTable(Generic[Row]):
         return row
 
     def _audited_fields(self, row: Row, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Return draft fields as stored, for the audit list."""
         others = set(field_names(type(row))) - set(field_names(self.draft))
         members = {name: value for name, value in stored_body(row).items() if name not in others}
         return members if names is None else {name: members[name] for name in names}

@@ -522,7 +522,6 @@ class SqlLedgerRows(SqlWorkRows):
         return self._table(TABLES[width])
 
     def _rollup_source(self, width: int, rollup: int) -> str:
-        """Return the source and the beginning of a condition."""
         if not rollup:
             return f"{self._sums_table(width)} WHERE"
         return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"

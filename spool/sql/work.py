@@ -321,7 +321,6 @@ class SqlWorkRows(ABC):
         return RunTree(parents=cut_circles(parents), sessions=sessions, forks=forks, hidden=hidden)
 
     def _linked_parents(self, unit: str) -> Mapping[int, int]:
-        """Return the parents with their starters."""
         if not work_links.has_parents(self._link_pairs(), unit):
             return {}
         links = f"SELECT id, linked FROM {self._table(work_links.LINKS)} WHERE target = {UNITS[unit].number}"
@@ -524,7 +523,6 @@ class SqlWorkRows(ABC):
         return ", ".join(f"CAST(sum({of}{name}) AS {self.cast.get(name, 'bigint')})" for name in self.columns)
 
     def _add_selected(self, selected: str, **values: object) -> None:
-        """Add sums by start, set and dimensions."""
         added = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in self.columns)
         self._tables.run(
             f"INSERT INTO {self._table(WORK)} AS old (start, units, key, {', '.join(self.columns)})"
@@ -610,7 +608,6 @@ class SqlWorkRows(ABC):
 
 
 def _days_around(query: CostQuery) -> tuple[int, int]:
-    """Add a day before and after."""
     return int(query.since.timestamp()) - DAY_S, int(query.until.timestamp()) + DAY_S
 
 
@@ -622,7 +619,6 @@ def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
 
 
 def _sets_with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:
-    """Write the condition in the form of the index."""
     column = _COLUMNS[unit]
     is_listed = "" if unit == SESSION else f" AND {column} > {REST}"
     return f"SELECT id FROM {sets} WHERE {column} IN ({_number_list(numbers)}){is_listed}"

@@ -452,7 +452,6 @@ class SqliteTransactions:
 
 @cache
 def _translate_statement(statement: str) -> tuple[str, Sequence[str]]:
-    """Return also the names of list parameters."""
     plain = statement.replace("{schema}.", "").replace("{for_update}", "")
     return _LIST.sub(r"IN (SELECT value FROM json_each(:\1))", plain), _LIST.findall(plain)
 

@@ -655,7 +655,6 @@ class SqliteLedger:
             raise LedgerLost(f"{LEDGER}: {type(error).__name__}") from error
 
     async def _begin_anew(self, damaged: Database) -> bool:
-        """Return False if another caller has already replaced the file."""
         async with self._repair:
             if self._database is not damaged:
                 return False

@@ -152,7 +152,6 @@ def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _delete_some_old(connection: sqlite3.Connection, before: float) -> int:
-    """Return their number."""
     oldest = connection.execute(_OLDEST_HEARD, (STEP,)).fetchall()
     old = [(id,) for id, at in oldest if at < before]
     connection.executemany(_REMOVE_HEARD, old)
@@ -160,7 +159,6 @@ def _delete_some_old(connection: sqlite3.Connection, before: float) -> int:
 
 
 def _forget_of_key(connection: sqlite3.Connection, key: str, count: int) -> int:
-    """Return the number of senders in deleted rows, which may exceed `count`."""
     removed = 0
     for id, senders in connection.execute(_OLDEST_OF_KEY, (key, STEP)).fetchall():
         if removed >= count:

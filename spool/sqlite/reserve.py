@@ -108,7 +108,6 @@ class Reserve:
 
 
 def _take_disk_space(descriptor: int, size: int) -> None:
-    """Make a file take `size` bytes on the disk."""
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, size)
     else:  # only written bytes are sure to take space

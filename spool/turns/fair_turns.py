@@ -313,7 +313,6 @@ class FairTurns:
         return remaining_s
 
     def _find_lighter(self, party: Party) -> Party | None:
-        """Find a far lighter party whose request worked a moment ago."""
         if party.is_little:
             return None
         now, used_limit = self._now(), party.used / FAR_LESS

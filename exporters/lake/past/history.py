@@ -88,7 +88,6 @@ class LakeHistory:
         return None
 
     async def _find_files(self, dates: PastDates, below: int) -> list[LakeFile]:
-        """Return the files in the order of their deliveries."""
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, files = await self._find_landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):

@@ -94,7 +94,6 @@ class EmailChannel:
         """Do nothing, because each message has its own connection."""
 
     def _secrets(self) -> list[str]:
-        """Return the password, plain and as a sign-in encodes it."""
         password = self._password.value() if self._password else ""
         if not password:
             return []

@@ -85,7 +85,6 @@ async def billed_beside(
 
 
 def _days(query: CostQuery, now: float) -> range:
-    """Return the days of a query up to today."""
     first = int(query.since.timestamp()) // DAY_S * DAY_S
     return range(first, int(min(query.until.timestamp(), now)), DAY_S)
 

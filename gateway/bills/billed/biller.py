@@ -177,7 +177,6 @@ class Biller:
         return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
 
     def _rates_of(self, month: CalendarMonth) -> Sequence[int | None]:
-        """Return the exchange rates that convert the month's bills to dollars."""
         rates, currencies = self._sources.ledger.rates, sorted(self._currencies[month.name])
         if rates is None:
             return ()
@@ -397,7 +396,6 @@ class Biller:
         return {**bases}
 
     async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
-        """Return the calls of a day by seller."""
         sums = await self._sources.ledger.whole_sums_of_day(day)
         return await asyncio.to_thread(_by_seller, sums, read.prices)
 

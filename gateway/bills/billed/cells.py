@@ -225,7 +225,6 @@ def parts_of(
 
 
 def _includes(cell: BilledCell, finer: BilledCell) -> bool:
-    """Return whether a token cell falls under a money cell."""
     return (
         cell.meter in (WHOLE, finer.meter)
         and cell.model in ("", finer.model)

@@ -216,7 +216,6 @@ def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
 
 
 def _days(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the UTC days that a row covers, and its seconds in each."""
     start = _seconds(row["time/usage_start"])
     end = _seconds(row["time/usage_end"]) if row.get("time/usage_end") else start
     first = start // DAY_S * DAY_S
@@ -275,7 +274,6 @@ def columns_of(dimensions: Dimensions) -> Mapping[str, str]:
 
 
 def _is_of_node(own: Mapping[str, str], nodes: Collection[str]) -> bool:
-    """Return whether a row is about a node or a cluster with known usage."""
     return own.get("cluster") in nodes or node_id(own.get("resource", "")) in nodes
 
 

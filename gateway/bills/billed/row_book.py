@@ -128,12 +128,10 @@ class RowBook:
         return True
 
     def _used_in(self, month_key: tuple[str, str]) -> object:
-        """Return the usage inputs on the days that a connection's month covers."""
         days = [*CalendarMonth.of(month_key[1]).days, *self._beyond.get(month_key, ())]
         return tuple(self._used.get(day) for day in days)
 
     async def _names(self, month: CalendarMonth) -> frozenset[str]:
-        """Return the names of clusters and nodes with known usage in a month."""
         all_names: set[str] = set()
         for day in month.days:
             for cluster in await self._clusters_of(day):

@@ -369,6 +369,5 @@ def _date(day: int) -> str:
 
 
 def _hours(term: Capacity, now: float) -> set[int]:
-    """Return the hours of the term that have begun."""
     hours = (hour for day in term.by_day for hour in range(day, day + DAY_S, HOUR_S))
     return {hour for hour in hours if hour <= now}

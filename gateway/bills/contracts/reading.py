@@ -200,7 +200,6 @@ def prepaid_charges(terms: Iterable[Capacity], uses: Iterable[CapacityUse]) -> I
 
 
 def _months(contract: Contract, asked: Iterable[CalendarMonth]) -> list[CalendarMonth]:
-    """Return the months on which amounts of months depend: all earlier ones if a term is about the whole contract."""
     months = [*asked]
     first, _ = span_of(contract)
     if any(term.kind in SUMS and term.per == TERM for term in contract.terms):
@@ -257,7 +256,6 @@ def _called(row: CostRow) -> CalledSum:
 
 
 def _by_kind(amounts: Mapping[str, int]) -> Mapping[str, int]:
-    """Return tokens or values by the kinds that terms name."""
     by_kind = Counter[str]()
     for meter, amount in amounts.items():
         by_kind["cache_write" if meter in (WRITE_5M, WRITE_1H) else meter] += amount

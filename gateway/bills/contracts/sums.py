@@ -159,7 +159,6 @@ class ContractSums:
                 yield self._charge(ALLOWANCE, day, -part, by_day)
 
     def _fee(self, term: Term, lines: Mapping[int, int]) -> Mapping[int, int]:
-        """Return a fee by day: an amount, and a share of the other costs."""
         amounts = Counter[int]()
         share = Fraction(term.percent or 0) / 100
         for month in self.months if term.amount else ():
@@ -176,7 +175,6 @@ class ContractSums:
                 yield DayCharge(self.contract, MINIMUM, last, lacking, _merged(self.uses, set(days)))
 
     def _credit(self, days: Sequence[int], granted: int, by_day: UsesByDay) -> Iterator[DayCharge]:
-        """Yield what a credit pays, day by day until it is used up."""
         owed = used = 0
         for day in days:
             owed += self._paid[day]
@@ -195,7 +193,6 @@ def _by_day(uses: Iterable[ModelUse]) -> UsesByDay:
 
 
 def _merged(uses: Iterable[ModelUse], days: Collection[int]) -> Mapping[str, TeamUse]:
-    """Return the uses of some days by team."""
     return _by_day(use._replace(day=0) for use in uses if use.day in days).get(0, {})
 
 

@@ -314,7 +314,6 @@ class _EnforcerAudit:
         return JudgedReading(at=at, spent=spent, band=await self._band(limit, value, at))
 
     async def _band(self, limit: EnforcerLimit, value: str, at: float, by: str = "", group: str = "") -> Band:
-        """Return the bounds of our spend at a time, in the whole window or of one group of its calls."""
         assert limit.starts_at is not None
         low_until = _hour(at - self._sums.delay_s - MARGIN_S)
         # a counter may lack the calls before its reset, which an enforcer may do some minutes late
@@ -353,7 +352,6 @@ class _EnforcerAudit:
     async def _explains_reset(
         self, reset: faults.Reset, series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> bool:
-        """Return whether our spend since the suspected reset explains every later counter."""
         for at, limit in series:
             if at >= reset.after and limit.spent is not None:
                 high = await self._sum(limit.dimension, value, _hour(reset.before), _next_hour(at), "", "")

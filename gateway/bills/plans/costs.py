@@ -273,7 +273,6 @@ def _value_of(month: SeatMonth, inputs: _Asked, name: str) -> str:
 
 
 def _use(month: SeatMonth, shown: Uses) -> SeatUse:
-    """Return the part of a seat's usage that the person sees."""
     return shown.of(month.mark, month.start, month.end)
 
 

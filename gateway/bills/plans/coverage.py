@@ -135,7 +135,6 @@ class Coverage:
         return Derived(name=NAME, label="", sources=self._sources, value=value)
 
     def _held(self, day: str) -> Mapping[str, Sequence[_Held]]:
-        """Return the seats of a day by user, in order of precedence."""
         held: dict[str, list[_Held]] = defaultdict(list)
         for place, (plan, view) in enumerate(self._plans):
             for seat_index, seat in enumerate(plan.seats):
@@ -152,7 +151,6 @@ class Coverage:
         return derived.value(tuple(sources))
 
     def _own(self, name: str) -> Sequence[str]:
-        """Return the stored dimensions from which a dimension is derived."""
         derived = self._derived.get(name)
         return (name,) if derived is None else derived.sources
 

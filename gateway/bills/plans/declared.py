@@ -136,7 +136,6 @@ def _seat(seat: Seat) -> Seat:
 
 
 def _provider(text: str) -> str:
-    """Return the provider's name in the form that bills use."""
     stated = optional_text("billed_by", text, MAX_NAME)
     return providers.canonical_name(stated) if stated else ""
 

@@ -90,7 +90,6 @@ class SeatFees:
         return await asyncio.to_thread(self._rows, query, days, uses, users)
 
     def _days(self, query: CostQuery) -> range:
-        """Return the days (UTC) with charges in the time of the query."""
         firsts = [parse_day(seat.since) for plan, _ in self.plans for seat in plan.seats]
         return days_of(query, min(firsts), self.now) if firsts else range(0)
 
@@ -193,7 +192,6 @@ def _add(
     currency: str,
     count: int,
 ) -> None:
-    """Add the amounts of `days`, which are indexes, to the sums of their periods, `count` times."""
     for run in runs:
         first, end = max(run.first, days.start), min(run.end, days.stop)
         if first < end:
@@ -210,7 +208,6 @@ def _converted(amounts: Mapping[int, int], plan: AssistantPlan, asked_days: Aske
 
 
 def _held(seat: Seat, days: Sequence[str]) -> range:
-    """Return the indexes of the days on which a seat is held."""
     return range(bisect_left(days, seat.since), bisect_left(days, seat.until) if seat.until else len(days))
 
 

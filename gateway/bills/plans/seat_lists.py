@@ -202,7 +202,6 @@ def _of_cursor(row: Mapping[str, Any]) -> ListedSeat | None:
 
 
 def _of_claude(row: Mapping[str, Any]) -> ListedSeat | None:
-    """Return the seat of a member or of an open invitation."""
     if row["type"] == "invite":
         is_open = row["status"] == "pending"
         return ListedSeat(user=str(row["email"]), since=_day(row.get("invited_at"))) if is_open else None

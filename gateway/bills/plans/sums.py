@@ -265,10 +265,6 @@ def used_of(plan: AssistantPlan, use: SeatUse) -> int:
 
 
 def _sharing(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]]:
-    """
-    Yield the groups of seats that share their included usage in a cycle: all seats of a pool, or the seats
-    of one user.
-    """
     first, last = day_text(cycle.start), day_text(cycle.end - DAY_S)
     groups: dict[str, list[MarkedSeat]] = defaultdict(list)
     for seat_index, seat in enumerate(plan.seats):
@@ -312,7 +308,6 @@ def _add_beyond(
 
 
 def _price_of(plan: AssistantPlan, beyond: int) -> int:
-    """Return the price of the overage, in units of the plan's currency."""
     return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
 
 

@@ -58,7 +58,6 @@ class UseReader:
         ]
 
     def _edges(self) -> list[int]:
-        """Return the starts of the month and of its billing cycles, and the end of the month, sorted."""
         edges = {self.month.start, self.month.end}
         for day in {plan.cycle_day for plan in self.plans}:
             edges.update(cycle.start for cycle in cycles(day, self.month.start, self.month.end))
@@ -91,7 +90,6 @@ def _list_value(row: CostRow) -> int:
 
 
 def _add_money(uses: Uses, row: CostRow) -> None:
-    """Add the cost of calls that no plan covers, and amounts without an exchange rate."""
     mark = row.group[0]
     if not mark:
         uses.metered += money.units(row.cost)

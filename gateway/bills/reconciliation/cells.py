@@ -313,7 +313,6 @@ def _beside(kind: str, kinds: Collection[str]) -> str:
 
 
 def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
-    """Return prices to use if no other is known."""
     tokens: dict[tuple[str, str], int] = defaultdict(int)
     for cell, sums in split_sides.billed.items():
         for meter, quantity in sums.tokens.items():
@@ -325,7 +324,6 @@ def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
 
 
 def _billed_tokens_of(split_sides: Split, cell: Cell) -> dict[str, int]:
-    """Return the counted tokens if no bill states tokens for the day."""
     ours = split_sides.counted.get(cell, CountedSums()).tokens
     return (
         _metered(split_sides.billed.get(cell, BilledSums()).tokens, ours)

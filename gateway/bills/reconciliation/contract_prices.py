@@ -218,7 +218,6 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
 
 
 def _stated(of_contracts: Split, without: Split) -> set[tuple[int, Group]]:
-    """Return the days, models and tiers whose counted value or list price is another one without the contracts."""
     return {
         (place[0].day, _group(place[0]))
         for place, price in of_contracts.listed.items()
@@ -227,7 +226,6 @@ def _stated(of_contracts: Split, without: Split) -> set[tuple[int, Group]]:
 
 
 def _listed_days(places: Iterable[_Priced]) -> set[int]:
-    """Return the days on which most places have the prices without the contract, and fewer those of the contract."""
     number, listed, stated = Counter[int](), Counter[int](), Counter[int]()
     for each in places:
         number[each.day] += 1
@@ -237,10 +235,6 @@ def _listed_days(places: Iterable[_Priced]) -> set[int]:
 
 
 def _is_in_part(places: Iterable[_Priced], ignored: Collection[int]) -> bool:
-    """
-    Return whether prices between those with and without the contract are of days on which the bill ignores the contract
-    elsewhere, or of all days before the bill follows it.
-    """
     between, stated = set[int](), set[int]()
     for each in places:
         if each.is_between:
@@ -252,7 +246,6 @@ def _is_in_part(places: Iterable[_Priced], ignored: Collection[int]) -> bool:
 
 
 def _is_rounding(places: Sequence[_Priced]) -> bool:
-    """Return whether amounts differ from the prices without the contract by rounding, which goes both ways."""
     paid, listed = _sums(places, "paid", "listed")
     chance = isqrt(sum(each.digit**2 for each in places))
     return abs(paid - listed) <= max(Fraction(chance), listed * Fraction(NOTHING))
@@ -284,7 +277,6 @@ def _sums(places: Iterable[_Priced], *names: str) -> Iterator[Fraction]:
 
 
 def _is_round(amount: Fraction, whole: Fraction) -> bool:
-    """Return whether an amount is a multiple of half a percent of another one."""
     if not whole:
         return False
     steps = 200 * amount / whole

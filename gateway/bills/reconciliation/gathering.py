@@ -234,7 +234,6 @@ async def _sides(
 
 
 def _without_contracts(inputs: Inputs, provider: str, prices: TokenPrices) -> Prices | None:
-    """Return the prices without contracts, if there is one with a provider."""
     if all(contract.provider != provider for contract in inputs.contracts):
         return None
     listed = prices.without_contracts().listed

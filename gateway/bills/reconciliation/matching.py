@@ -170,9 +170,6 @@ def _line_of(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
 
 
 def _beyond(row: StatementRow) -> int:
-    """
-    Return the difference between the effective cost (with fees moved to the usage that they cover) and the amount.
-    """
     if row.amount_effective is None:
         return 0
     return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
@@ -409,7 +406,6 @@ def _of_one_price(
 
 
 def _is_snapshot(name: str, other: str, family_name: str) -> bool:
-    """Return whether two names of a family have the same date, of which a bill may omit the year."""
     dates = ["".join(filter(str.isdigit, name.lower().removeprefix(family_name))) for name in (name, other)]
     return all(dates) and (dates[0].endswith(dates[1]) or dates[1].endswith(dates[0]))
 

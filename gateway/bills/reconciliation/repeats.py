@@ -78,7 +78,6 @@ def _sums(tokens: BilledByCell) -> _Sums:
 
 
 def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
-    """Return the owners whose key and model both sides know."""
     keys = {key for key, _ in theirs} & {key for key, _ in ours}
     models = {model for _, model in theirs} & {model for _, model in ours}
     owners = theirs.keys() | ours.keys()
@@ -99,9 +98,6 @@ def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, 
 
 
 def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
-    """
-    Return whether twice as many tokens were counted as billed on every day, except days with repeated rows.
-    """
     days = ours.keys() | theirs.keys()
     times = [_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
     half = times.count(Fraction(1, 2))
@@ -141,7 +137,6 @@ def _times(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]
 
 
 def _are_rows(billed: BilledByCell, counted: Mapping[Cell, CountedSums], days: Mapping[int, int]) -> bool:
-    """Return whether the billed tokens of each tier and kind are the same multiple of the counted ones."""
     return all(
         count == days[cell.day] * (counted[cell].tokens.get(meter, 0) if cell in counted else 0)
         for cell, by_meter in billed.items()

@@ -376,7 +376,6 @@ class _Paid:
 
 
 def _places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
-    """Yield the places at which both sides have the same tokens."""
     differing = {split.levels.coarse(cell) for cell, _ in split.extra}
     for (cell, meter), amount in split.paid.items():
         worth = split.worth.get((cell, meter), 0)

@@ -158,7 +158,6 @@ def _chosen(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] 
 
 
 def _unanimous(known: Mapping[_Failed, bool]) -> dict[_Failed, bool]:
-    """Return the decisions, and those of coarser places whose finer ones agree with each other."""
     all_decisions: dict[_Failed, set[bool]] = defaultdict(set)
     for name, decision in known.items():
         for coarse in name.coarser():

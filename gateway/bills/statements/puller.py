@@ -185,9 +185,6 @@ class StatementPuller:
         await self._table.keep_pull_state(pull.name, failed)
 
     async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
-        """
-        Return the stored progress of a pull, or nothing if the pull's report, account or address has changed since.
-        """
         progress = dict(await self._table.pull_state(pull.name) or {})
         return progress if progress.get("asks") == _asks(pull) else {}
 
@@ -368,7 +365,6 @@ def _asks(pull: StatementPullSettings) -> str:
 
 
 def _goes_on(progress: Mapping[str, Any], today: int) -> bool:
-    """Return whether an unfinished pull has progress to continue from."""
     if progress.get("state") not in (RUNNING, FAILED) or "damaged" not in progress:
         return False
     if progress["end"] > today:  # the system clock was ahead when this progress was stored

@@ -175,7 +175,6 @@ def _verify_lake(
 
 
 def _has_ledger(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
-    """Return True if the check reads all rows, and the totals contain the sums of these rows."""
     from exporters.lake.destination import is_focus
     from spool.record import AI_TELEMETRY
 

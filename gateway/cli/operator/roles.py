@@ -199,7 +199,6 @@ def _parse_filters(terms: Iterable[str]) -> list[JsonObject]:
 
 
 def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
-    """Write filters in the notation of --where."""
     return [
         f"{condition['dimension']}{'!' * (condition['mode'] == EXCEPT)}={value or ''}"
         for condition in filters

@@ -82,7 +82,6 @@ def _of_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSerie
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the length-delimited fields of a message with their numbers."""
     message, at = memoryview(body), 0
     while at < len(body):
         tag, start, at = field_at(message, at)
@@ -118,7 +117,6 @@ def _named(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
 
 
 def _of_json(name: str, content: bytes) -> Iterator[MetricSeries]:
-    """Yield the metrics of a JSON array, or of lines with one metric each."""
     try:
         for row in _json_rows(name, content):
             metric = msgspec.json.decode(row)
@@ -250,7 +248,6 @@ def unpacked(block: bytes, most: int) -> bytes:
 
 
 def _size(block: bytes) -> tuple[int, int]:
-    """Return the unpacked size, and where the packed data begins."""
     size = 0
     for index in range(5):
         byte = block[index]

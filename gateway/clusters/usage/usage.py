@@ -394,7 +394,6 @@ class UsageMeter:
         at: int,
         value: int,
     ) -> tuple[int, int] | None:
-        """Store the last sample of a series, and return the previous sample."""
         samples = self.usage.series
         last_sample = samples.get(key)
         if last_sample is None and len(samples) >= self._rules.most:
@@ -498,6 +497,5 @@ def _workload(labels: Mapping[str, str]) -> str:
 
 
 def _of_pod(pod: str) -> str:
-    """Return the workload that a pod's name contains: the name without the parts that Kubernetes appends."""
     name = _OF_DEPLOYMENT.sub("", pod)
     return name if name != pod else _OF_SET.sub("", pod)

@@ -40,9 +40,6 @@ class Assistant:
 
 
 def _under(variable: str, folder: str, name: str) -> Callable[[], Path]:
-    """
-    Return a function for a file in the folder that the environment variable names, or else in the home directory.
-    """
     return lambda: Path(os.environ.get(variable) or Path.home() / folder) / name
 
 

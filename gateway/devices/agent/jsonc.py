@@ -158,7 +158,6 @@ def _dumped(value: Any, indent: str, unit: str, newline: str) -> str:
 
 
 def _unit(text: str, root: _Node) -> str:
-    """Return the indentation of the file, or two spaces if it has none."""
     for member in root.members or ():
         if indent := _indent_at(text, member.start):
             return indent
@@ -166,13 +165,11 @@ def _unit(text: str, root: _Node) -> str:
 
 
 def _indent_at(text: str, at: int) -> str:
-    """Return the white space at the beginning of the line at this position."""
     line = text.rfind("\n", 0, at) + 1
     return text[line:at][: len(text[line:at]) - len(text[line:at].lstrip(" \t"))]
 
 
 def _rest_of_line(text: str, at: int) -> int:
-    """Return the end of the line at this position, before its line break."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end

@@ -46,7 +46,6 @@ async def cost_of(session: str, ledger: Ledger, log: Log, now: float) -> int | N
 
 
 def _spend(record: Record, session: str) -> int:
-    """Return what an open record adds to the cost of a session."""
     if isinstance(record, Correction):
         if record.before.session != session:  # the later report named the session
             return _spend(record.after, session)

@@ -157,7 +157,6 @@ def _statements(text: str) -> Iterator[_Statement]:
 
 
 def _path(key: str) -> tuple[str, ...]:
-    """Return the names in a dotted key; its parts may be quoted."""
     node: Any = tomllib.loads(f"{key.strip()} = 0")
     names = []
     while isinstance(node, dict):
@@ -174,7 +173,6 @@ def _find(text: str, at: int, mark: str) -> int:
 
 
 def _uncommented(text: str, at: int, end: int) -> str:
-    """Return a header without a comment and the white space after it."""
     start = at
     while at < end and text[at] != "#":
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
@@ -213,7 +211,6 @@ def _after_quotes(text: str, at: int) -> int:
 
 
 def _line_end(text: str, at: int) -> int:
-    """Return the end of the line at this position, before its line break."""
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end

@@ -97,7 +97,6 @@ def health_of(health: Any) -> dict[str, object]:
 
 
 def _components(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yield the components of a health, and then those of the next level."""
     entries = [(word, entry.value) for entry in health.component_health_map if (word := _word(entry.key))]
     for word, component in entries:
         yield f"{prefix}{word}", _state(component)

@@ -208,7 +208,6 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
 
 
 def _is_storage(key: str, seller: str) -> bool:
-    """Return True for Gemini, whose price of cache writes is that of an hour of storage."""
     return seller == "google" and "gemini" in key
 
 

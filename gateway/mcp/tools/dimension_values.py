@@ -118,7 +118,6 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
 
 
 def _found(rows: Sequence[CostRow], name_forms: Sequence[str]) -> Sequence[CostRow]:
-    """Return the rows whose value contains one of the texts, most expensive first."""
     texts = [value.casefold() for value in name_forms]
     values = [(row, clean(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]

@@ -533,7 +533,6 @@ def _job(documents: _Kept, id: str) -> PublishJob:
 
 
 def _of(documents: _Kept, namespace: str) -> list[DefinitionVersion]:
-    """Return the versions of a namespace, the oldest first."""
     matching = (version for version in documents.versions.values() if version.namespace == namespace)
     return sorted(matching, key=lambda version: version.number)
 

@@ -186,15 +186,10 @@ def _matched(condition: Condition, people: People) -> Any:
 
 
 def _with_second_name(source: Source) -> Source:
-    """Return a source that reads the second name of a person as well."""
     return source if source.first else replace(source, names=(*source.names, SECOND_NAME))
 
 
 def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:
-    """
-    Return the earlier dimensions on which the dimension depends, directly or indirectly, and then
-    the dimension itself.
-    """
     needed = {dimension.id}
     for candidate in (dimension, *reversed(earlier.values())):
         if candidate.id in needed:

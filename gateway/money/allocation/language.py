@@ -401,7 +401,6 @@ class _Parser:
     def _one_or_more(
         self, fields: Mapping[str, Node], field: str, path: Path, *, most: int = 0
     ) -> Sequence[tuple[Node, Path]]:
-        """Return a single value, or each value of a list, with its path."""
         node = fields[field]
         if not isinstance(node, list) or most == 1:
             return [(node, (*path, field))]

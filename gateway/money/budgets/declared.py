@@ -432,7 +432,6 @@ def _zone(name: str, granularity: str, now: float) -> str:
 
 @lru_cache(maxsize=16)  # an apply checks many budgets with few time zones
 def _offsets(zone: ZoneInfo, today: date) -> frozenset[timedelta]:
-    """Return the offsets from UTC that a time zone has from a day on."""
     start = datetime.combine(today, time(), UTC)
     times = (start + timedelta(days=day) for day in range(_ZONE_DAYS))
     return frozenset(at.astimezone(zone).utcoffset() or timedelta(0) for at in times)

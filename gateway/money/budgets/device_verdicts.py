@@ -78,7 +78,6 @@ class DeviceVerdicts:
         return {name: self._same(name, value) for name, value in known.items() if value}
 
     def _rows_of(self, known: Mapping[str, str]) -> Sequence[BudgetVerdict]:
-        """Return the rows that every call of a device matches, those that are over first."""
         named = {id(row): row for own in _OWN & known.keys() for row in self._rows.get((own, known[own]), ())}
         rows = [row for row in named.values() if self._matches(row, known)]
         return sorted(rows, key=lambda row: (row.state != OVER, row.budget))
@@ -93,7 +92,6 @@ class DeviceVerdicts:
         return all(has(*each) for each in include.items()) and not any(has(*each) for each in exclude.items())
 
     def _same(self, dimension: str, value: str) -> str:
-        """Return a text that is the same for every name of a person."""
         return self._people.person_identity(value) if dimension == USER and value else value
 
 

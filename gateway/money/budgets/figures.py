@@ -357,7 +357,6 @@ def _in_utc(budget: SpendBudget) -> SpendBudget:
 def _by_budget(
     group: JoinedBudgets, measure: str, rows: Sequence[CostRow]
 ) -> Mapping[str, Mapping[tuple[datetime, str], Spent]]:
-    """Return the sums of each budget from rows whose first group is the value of its view."""
     by_value: dict[str, dict[tuple[datetime, str], Spent]] = {value: {} for value in group.by_value}
     for row in rows:
         value, *owner = row.group

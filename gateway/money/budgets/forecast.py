@@ -139,7 +139,6 @@ def _methods(
 
 @lru_cache(maxsize=64)  # cached, because all owners of a budget use the same arguments
 def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
-    """Return how much of each weekday remains between two times, in parts of a day's spend."""
     at, end = now.astimezone(UTC), end.astimezone(UTC)
     remaining_parts = dict.fromkeys(range(7), 0)
     while at < end:
@@ -151,7 +150,6 @@ def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[
 
 
 def _share(hours: tuple[int, ...], when: datetime) -> int:
-    """Return the share of a day's spend that has usually arrived by this time of day, in parts."""
     total = sum(hours)
     if not total:
         hours = (1,) * 24

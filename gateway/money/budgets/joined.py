@@ -80,7 +80,6 @@ def _keys(budget: SpendBudget, view: View, plain: Collection[str]) -> dict[str, 
 
 
 def _is_one_group(name: str, value: str) -> bool:
-    """Return whether the calls that a filter by this value finds are exactly one group of the dimension."""
     if name in UNITS or name in _OF_PEOPLE or value in ("", OTHER):
         return False
     return not (is_hash(value.strip().lower()) or "@" in value)

@@ -35,7 +35,6 @@ async def most_in_a_span(
 
 
 def _most(sums: Mapping[tuple[datetime, str], Spent], hours: int) -> Mapping[str, int]:
-    """Return by owner the highest sum of so many neighbouring hours."""
     by_owner: dict[str, dict[int, int]] = defaultdict(dict)
     for (start, owner), spent in sums.items():
         by_owner[owner][int(start.timestamp()) // HOUR_S] = spent.actual

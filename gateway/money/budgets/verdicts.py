@@ -432,7 +432,6 @@ def delays_of(entries: Iterable[Entry]) -> dict[str, SourceDelay]:
 
 
 def _delay_of(delays: Sequence[float]) -> SourceDelay:
-    """Return the measures of delays in ascending order."""
     count = len(delays)
     return SourceDelay(
         calls=count,

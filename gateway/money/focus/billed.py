@@ -88,7 +88,6 @@ class BilledFocus:
         return _CLOSED if provider in self.final.get(day, ()) else ""
 
     async def _metered(self, start: datetime, by: Sequence[str]) -> Rows:
-        """Return the day's hours with price lines, or [] if they have expired or are too many."""
         try:
             return await self.reports.rows(start, start + DAY, by, per="hourly", has_lines=True)
         except (NotKept, AskedTooMuch):

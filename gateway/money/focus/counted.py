@@ -111,7 +111,6 @@ class CountedFocus:
     async def _of_plans(
         self, month: CalendarMonth, seats: Sequence[Mapping[str, Any]]
     ) -> AsyncIterator[Iterator[dict[str, str]]]:
-        """Yield the rows of covered calls and of seats in a month."""
         since, until = (datetime.fromtimestamp(edge, UTC) for edge in (month.start, month.end))
         values = await self.reports.rows(since, until, ("user",), cost_type=COVERED_COST)
         shares = await asyncio.to_thread(rows.FeeShares.from_seats, seats, values)

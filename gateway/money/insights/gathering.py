@@ -304,7 +304,6 @@ class SpendReader:
 
 
 def _spikes(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
-    """Return the teams with a recent spike, by start of day."""
     spikes: dict[float, set[str | None]] = defaultdict(set)
     for team, streak in newest_streaks(spends, now):
         for spike in streak:
@@ -313,7 +312,6 @@ def _spikes(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | Non
 
 
 def _other_rows(spends: Sequence[Spend], start: float, teams: Collection[str | None]) -> list[Spend]:
-    """Return all rows except the rows of these teams on the given day."""
     is_all = EVERYBODY in teams
     return [spend for spend in spends if spend.start != start or not (is_all or spend.team in teams)]
 

@@ -127,7 +127,6 @@ def judge(sender: SenderHours, running: SenderHours, *, now: float) -> tuple[Rhy
 
 
 def _aligned(hours: SenderHours, end: int) -> int:
-    """Return the bits of `hours` with bit 0 for the hour `end`."""
     shift = hours.end - end
     return hours.hours >> shift if shift >= 0 else hours.hours << -shift
 

@@ -85,7 +85,6 @@ async def gather(
 
 
 async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
-    """Return the unused seats and the cost of all seats in the last month."""
     if sources.registry is None or not sources.registry.table(PlanTable).all():
         return (), 0
     # imported here, because only installations with plans need this module

@@ -71,13 +71,11 @@ async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: 
 
 
 def _held(costs: PlanCosts, today: str) -> set[_Key]:
-    """Return the seats of the running month that are assigned today."""
     rows = (row for row in costs.rows if row.since <= today)
     return {_key(row) for row in rows if row.until is None or today < row.until}
 
 
 def _busy(costs: PlanCosts) -> set[_Key]:
-    """Return the seats with calls in a month."""
     return {_key(row) for row in costs.rows if row.calls or row.unpriced_calls}
 
 

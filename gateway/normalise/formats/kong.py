@@ -128,7 +128,6 @@ def read_calls(event: KongEvent) -> Iterable[Call | BadValue]:
 
 
 def _call_blocks(ai: Members) -> dict[str, KongBlock]:
-    """Return the blocks that have both `meta` and `usage`, by plugin."""
     if "meta" in ai and "usage" in ai:  # Kong 3.6 reports only one plugin, without its name
         only = KongBlock(
             meta=object_or_none(ai["meta"], KongMeta), usage=object_or_none(ai["usage"], KongUsage)

@@ -360,7 +360,6 @@ def _add_response_facts(tokens: Tokens, event: LiteLLMEvent) -> Tokens:
 
 
 def _is_image_without_data(event: LiteLLMEvent, tokens: Tokens) -> bool:
-    """Return True for an image call without usage whose response was left out of the log."""
     if event.status == "failure" or tokens.meters or tokens.input or tokens.output:
         return False
     return operation_of_function(text(event.call_type) or "") == IMAGE

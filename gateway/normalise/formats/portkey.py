@@ -275,7 +275,6 @@ def _dollars_from_cents(written: Any) -> str | None:
 
 
 def _add_facts(metadata: Metadata, facts: Any) -> None:
-    """Add facts from a map, or from two parallel lists named `key` and `value`."""
     pairs = dict(_fact_pairs(mapping(facts)))
     metadata.add_tag("environment", text(pairs.pop("_environment", None)))
     metadata.add_facts(pairs)

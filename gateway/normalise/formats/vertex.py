@@ -112,7 +112,6 @@ def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
 
 
 def _text_with_all_digits(raw: msgspec.Raw) -> str | None:
-    """Return a number with all its digits, which a float would lose."""
     written = bytes(raw).strip()
     if written[:1] == b'"':
         parsed = object_or_none(b'{"value":' + written + b"}", _Text)

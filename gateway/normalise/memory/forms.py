@@ -207,7 +207,6 @@ def derive_form(reads: Sequence[ReadSpan], varying: Sequence[Varying]) -> SpanFo
 
 
 def _count_paths(leaves: Mapping[Path, Any]) -> frozenset[Path]:
-    """Return the paths of a record that `set_counts` fills."""
     if not leaves["has", "call"]:
         return frozenset()
     record = Inference(id=b"", source="")

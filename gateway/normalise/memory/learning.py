@@ -76,7 +76,6 @@ def variations(
 
 
 def _replace_texts(resource: Resource, texts: tuple[str, ...], new_texts: tuple[str, ...]) -> Resource:
-    """Return a resource with other texts in place of those that vary."""
     attributes = dict(resource.attributes)
     changed = dict(zip(texts, new_texts, strict=True))
     for name in OF_RESOURCE:
@@ -116,7 +115,6 @@ def _vary_attributes(
 
 
 def _random_value(value: Any, chance: random.Random) -> Any:
-    """Return an arbitrary value of the same type."""
     if type(value) is str:
         return "".join(chance.choices(_LETTERS, k=chance.randrange(0, 40)))
     if type(value) is bool:

@@ -577,7 +577,6 @@ def finished_in_error(attributes: Attributes, names: Iterable[str], outputs: Ite
 
 
 def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
-    """Return True if the attributes state output tokens or a provider's response id."""
     try:
         return bool(first_count(attributes, outputs)) or first_value(attributes, RESPONSE_ID) is not None
     except BadValue:

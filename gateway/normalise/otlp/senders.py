@@ -305,9 +305,6 @@ def _caller_of_resource(attributes: Attributes, shape: AttributeShape) -> Caller
 
 
 def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
-    """
-    Return the value of the tag `end_user`: the end user of a call that was authenticated for another user.
-    """
     stated = values.text(attributes.get(semconv.END_USER))
     if stated is None and semconv.PRINCIPAL in attributes:
         stated = values.text(attributes.get("llm.user"))

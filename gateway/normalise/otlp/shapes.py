@@ -91,7 +91,6 @@ class NameFacts:
 
 
 def _name_form(name: str) -> tuple[int | None, bool, bool]:
-    """Return the facts that any name shows: the place of the product, `is_metadata` and `is_ai`."""
     product = None
     if name.startswith(_MARK_BEGINNINGS):
         product = next(

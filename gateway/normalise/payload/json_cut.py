@@ -195,7 +195,6 @@ class JsonCut:
             border = self.body[end - 1 : at + _HEAD]
 
     def _next_place(self, end: int, bracket: bytes) -> tuple[int, bool]:
-        """Return also whether the element or member was the last."""
         at = self._skip_matching(_BLANK, end)
         sign = self._sign(at)
         if sign == bracket:

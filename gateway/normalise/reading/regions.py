@@ -116,6 +116,5 @@ def _region_of_address(written: str) -> str | None:
 
 @cache_by_text(1024)
 def _is_global(model: str) -> bool:
-    """Return True for a Bedrock model id, or an inference profile in an ARN, that any region may serve."""
     name = model.rpartition("/")[2]
     return name.startswith(f"{GLOBAL}.") and BEDROCK_ID.match(name) is not None

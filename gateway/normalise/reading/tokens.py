@@ -384,7 +384,6 @@ def _anthropic_tokens(usage: Usage) -> Tokens:
 
 
 def _other_meters(usage: Usage) -> meters.Meters:
-    """Return Anthropic's searches, or the seconds of a transcription that is charged by duration."""
     if usage.server_tool_use is None and usage.seconds is None:
         return None
     audio_seconds = usage.seconds if usage.type == "duration" else None

@@ -379,7 +379,6 @@ async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> s
 
 
 def _fields(body: Any) -> dict[str, Any]:
-    """Return the given fields under the names of a draft."""
     values = stated(body, s3_bucket_info=_bucket)
     values.pop("connection_id", None)
     values.pop("in_costs", None)

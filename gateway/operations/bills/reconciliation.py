@@ -273,7 +273,6 @@ def _hint(claim: Claim) -> dict[str, object]:
 
 
 def _lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
-    """Yield the rows of every provider, each followed by a row `total`."""
     for provider in providers:
         for row in (*provider["rows"], {**provider["total"], "name": "total"}):
             yield _cells(provider["provider"], row)

@@ -234,7 +234,6 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
 
 
 def _amounts(statement: Statement) -> dict[str, str]:
-    """Return the billed amount by currency."""
     by_currency: dict[str, list[Decimal]] = defaultdict(list)
     for row in statement.rows:
         if row.currency is not None and row.unit != ACCRUED:

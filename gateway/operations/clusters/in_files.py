@@ -81,7 +81,6 @@ class ClusterKind(FileKind):
 
 
 def _stated(given: ClusterInFile, row: ConfiguredCluster | None) -> ClusterChange:
-    """Return the change that makes the settings of a cluster equal to those of a file."""
     check_config(given.config)
     removed = dict.fromkeys(row.labels if row is not None else ())
     return ClusterChange(

@@ -135,7 +135,6 @@ def _named_uid(request: web.Request) -> bytes | None:
 
 
 def _url(request: web.Request, scheme: str) -> str:
-    """Return the address that the client used, for the scheme `http` or `ws`."""
     return f"{scheme}{'s' if request.scheme == 'https' else ''}://{request.host}{request.path}"
 
 

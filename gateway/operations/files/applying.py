@@ -110,7 +110,6 @@ async def applied(
 
 
 def _asking(services: OperatorServices, draft: Registry, actor: Actor, known: Collection[str]) -> Asking:
-    """Return a caller that sees and changes a draft, and may see everything."""
     money, shared = copy(services.money), copy(services.installation)
     money.registry = shared.registry = draft
     money.billing_connections = money.billing_connections.of(draft)
@@ -122,7 +121,6 @@ def _asking(services: OperatorServices, draft: Registry, actor: Actor, known: Co
 
 
 def _dimensions(registry: Registry) -> list[str]:
-    """Return the dimensions of the definitions in force."""
     versions = registry.table(AllocationTable).in_force().values()
     return [id for version in versions for id in version.dimensions]
 
@@ -349,13 +347,11 @@ def _conflict(kind: FileKind, key: Key, made: str) -> FileDifference:
 
 
 def _field_of(one: Stated, message: str) -> Path:
-    """Return the path of the field that a message begins with, or ()."""
     words = message.replace(":", " ").replace(".", " ").split()
     return (words[0],) if words and (words[0],) in one.places else ()
 
 
 def _names_at(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the texts at a path of an object, each with its place."""
     value = fields
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None

@@ -90,7 +90,6 @@ def read_set(files: Mapping[str, str]) -> FileSet:
 
 
 def _whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[Stated]:
-    """Yield the object whose file has its name, and whose last field is the text of the file."""
     places: Places = {(): (1, 1)}
     with suppress(InvalidDefinition):  # the kind checks the text, and only needs the places of its faults
         read(text.encode(), Faults(), places)

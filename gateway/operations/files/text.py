@@ -54,7 +54,6 @@ def write_fields(fields: Mapping[str, Any]) -> str:
 
 
 def _item(value: Any) -> Iterator[str]:
-    """Yield the lines of a list item."""
     lines = _block(value)
     yield f"- {next(lines)}"
     yield from (f"  {line}" for line in lines)

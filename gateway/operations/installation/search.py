@@ -166,7 +166,6 @@ async def _in_list(
 
 
 def _best(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
-    """Return the best results with their rank: 0 for an equal name, 1 if a name begins with the text, or 2."""
     low = text.casefold()
     ranked = []
     for named in candidates:

@@ -185,7 +185,6 @@ def _beside(
 async def _reasons(
     request: OperatorRequest[OperatorServices, None], month: CostQuery, before: CostQuery, past: Past
 ) -> str:
-    """Return the sentence of `GET /comparison` about the month by model."""
     now, earlier = (replace(query, group_by=(MODEL_FAMILY,)) for query in (month, before))
     prices = await list_prices(request.services.money.prices)
     comparison = (
@@ -223,7 +222,6 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
 
 
 async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
-    """Return the most urgent open insights, and the number of all open insights."""
     try:
         insights = await seen_insights(request, OPEN)
     except Refusal:

@@ -258,7 +258,6 @@ def _sum(rows: Iterable[CostRow]) -> CostRow:
 async def _agents(
     ledger: SlicedLedger, query: CostQuery, runs: Sequence[RunNode]
 ) -> Mapping[str, Sequence[str]]:
-    """Return the names of the agents of each run."""
     names = tuple(node.run for node in runs)
     rows = await ledger.costs(replace(query, group_by=(RUN, _AGENT), include={RUN: names})) if names else ()
     agents = defaultdict[str, list[str]](list)

@@ -84,7 +84,6 @@ def _named(row: AuditRow, name: str | None) -> NamedRow:
 
 
 def _stated(row: AuditRow) -> str | None:
-    """Return the target's name from a row about its creation or deletion."""
     stated = {**(row.before or {}), **(row.after or {})}
     names = (stated.get(field) for field in _STATED)
     return next((name for name in names if isinstance(name, str) and name), None)

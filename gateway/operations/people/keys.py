@@ -340,7 +340,6 @@ def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable
 
 
 def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
-    """Return the key name in the path, if this person may change the key in the console."""
     name = request.word("name")
     _check_reach(request, request.services.access.key(name).current_scopes)
     return name

@@ -378,7 +378,6 @@ async def _outside(
 
 
 async def _has_waiting(storage: Storage, person: KnownPerson) -> bool:
-    """Return whether a waiting report has a name of the person."""
     words = [word.encode() for word in person.forms]
     return any(word in report.body for report in await storage.partial_reports.load() for word in words)
 
@@ -403,7 +402,6 @@ def _texts_in(value: object) -> Iterator[str]:
 
 
 async def _backups(request: OperatorRequest[OperatorServices, Any]) -> Sequence[str]:
-    """Return the backups that the audit list knows, newest first."""
     query = ListQuery(
         sort=SortField("id"), order="desc", identity="id", limit=MAX_LISTED, filters={"action": ("backup",)}
     )
@@ -425,7 +423,6 @@ def _query(
 async def _months(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> Sequence[tuple[str, int, str]]:
-    """Return the months with calls of the person: month, calls, cost in dollars."""
     await request.whole_ledger.catch_up(request.services.money.log)
     rows = await request.whole_ledger.costs(_query(request, person, "monthly"))
     return [(f"{row.start:%Y-%m}", row.calls, row.cost) for row in rows if row.calls]
@@ -514,7 +511,6 @@ async def _write_calls(
 async def _own_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> AsyncIterator[list[bytes]]:
-    """Yield the stored calls and usage events of a person as lines of JSON."""
     log, forms = request.services.money.log, frozenset(person.forms)
     for topic in (AI_TELEMETRY, USAGE_EVENTS):
         for first in range(1, log.next_number(topic), STEP):

@@ -86,9 +86,6 @@ def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
 
 
 def _with_own(accepted_schema: Schema) -> Mapping[int, Content]:
-    """
-    Return the responses to an accepted payload by status: Tollhouse's own responses and the formats' responses.
-    """
     by_status: dict[int, list[Schema]] = {200: [accepted_schema]}
     for format in FORMATS:
         for status, schema in format.answer_schemas.items():

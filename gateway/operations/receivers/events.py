@@ -117,7 +117,6 @@ def _hint(unmapped: Sequence[str]) -> Mapping[str, str]:
 
 
 def _header_attributes(headers: Mapping[str, str]) -> Iterator[bytes]:
-    """Yield the attributes of an event in binary form, sorted by name."""
     if is_binary(headers):
         for name, value in sorted((name.lower(), value) for name, value in headers.items()):
             if name.startswith(BINARY):

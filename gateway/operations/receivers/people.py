@@ -121,7 +121,6 @@ def _below(bearer: Bearer) -> str:
 
 
 def _is_erased(people: People, address: str, at: int) -> bool:
-    """Return whether the person was erased after the newest call."""
     return any(people.pseudonym(form, at) != form for form in people.recorded_forms(address))
 
 

@@ -270,7 +270,6 @@ def _text(name: str, value: Any) -> str | None:
 
 
 def _region(name: str, value: Any) -> str | None:
-    """Return a region in the spelling that totals use."""
     region = regions.normal_region_name(value) if isinstance(value, str) else None
     if value is not None and region is None:
         raise Invalid(f"{name} must be a region as the provider names it, such as us-east-1 or eu, or null")
@@ -347,7 +346,6 @@ def _body(name: str, value: Any) -> bytes:
 
 
 def _drop(body: bytes) -> dict[str, Any]:
-    """Return the month, operation and number of rows of the hourly file in a record."""
     drop = billing.read_billing_file(body)
     return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
 

@@ -153,7 +153,6 @@ def _corrected(corrections: Sequence[Correction]) -> dict[str, object]:
 
 
 async def _known(log: Log, id: bytes) -> KeptRecord | None:
-    """Return the record with a recent id, from its record number or from the records of its time."""
     known = log.whereabouts(id)
     if known is None:
         return None

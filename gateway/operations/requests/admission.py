@@ -207,7 +207,6 @@ def _admit_on_socket(request: web.Request, services: OperatorServices) -> Operat
 
 
 def _rights_on_socket(services: OperatorServices, name: str) -> Rights:
-    """Return the rights of an Admin, and the permission sets that roles grant to the named person."""
     registry = services.installation.registry
     if registry is None:
         return EVERYTHING
@@ -300,9 +299,6 @@ def _needs_more_calls(row: OperatorAddress, rights: Rights) -> bool:
 
 
 def _hides_calls(row: OperatorAddress, rights: Rights) -> bool:
-    """
-    Return whether the row needs every kind of counted cost, but the roles show all these kinds for no call.
-    """
     return row.shows == SLICED and not row.asks_cost_type and rights.hides_calls
 
 

@@ -599,7 +599,6 @@ class Access:
             raise Refusal(403, "address_not_allowed", message)
 
     def _places_of(self, name: str) -> Sequence[tuple[Sequence[str], Networks]]:
-        """Return nothing if the key may be used from everywhere."""
         if name in self._key_addresses:
             return (self._key_addresses[name],)
         return [places for pattern, places in self._key_addresses.items() if fnmatchcase(name, pattern)]

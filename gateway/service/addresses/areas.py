@@ -390,7 +390,6 @@ def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
 
 
 def _iter_rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
-    """Yield the rows of the handlers and resources that each module defines, in order."""
     for module in map(import_module, area.modules):
         yield from collect(
             module, lambda value: of_resource(value) if isinstance(value, ManagedResource) else ()

@@ -168,7 +168,6 @@ class Bills:
                 yield _statement_row(source, use, unit, kind, Decimal(amount), key=use.key, tier=use.tier)
 
     def _cost_rows(self, source: str, provider: str) -> Iterator[StatementRow]:
-        """Yield the costs by model and tier, and the cost of web searches by day."""
         of_day: dict[int, Decimal] = defaultdict(Decimal)
         for use, dollars in self._dollars.items():
             if use.provider == provider and dollars:

@@ -213,9 +213,6 @@ def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
 
 
 def _sum_of_shares(plant_names: Collection[str]) -> float:
-    """
-    Add up the shares of the usual workloads and of the added ones, which together divide the month's calls.
-    """
     return sum(workload.share for workload in (*WORKLOADS, *_added_workloads(plant_names)))
 
 

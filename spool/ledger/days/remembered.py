@@ -84,7 +84,6 @@ class RememberedCosts:
 
 
 def _is_over(query: CostQuery, now: float) -> bool:
-    """Whether a query in dollars ended before the running month, in any time zone."""
     if query.currency != CURRENCY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

@@ -89,7 +89,6 @@ def _sum_tokens(
 
 
 def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
-    """Return the `most` most expensive, and others with the same cost as the last."""
     if len(places) <= most:
         return places
     last, _ = sort_in_steps(places, key=itemgetter(0))[most - 1]

@@ -311,7 +311,6 @@ def _from_differences(steps: Sequence[int]) -> list[int]:
 
 
 def _to_bytes(numbers: array[int]) -> bytes:
-    """Write little endian on every machine."""
     if sys.byteorder == "big":
         numbers = numbers[:]
         numbers.byteswap()

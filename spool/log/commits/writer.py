@@ -240,7 +240,6 @@ class GroupWriter:
             self._least = 0.0
 
     def _is_heavy(self, group: Sequence[_WaitingSubmission]) -> bool:
-        """Whether an active party, which may submit any moment, used far less than all of the group."""
         first = group[0].party
         if first is None or not first.turns.commits_are_shared:
             return False

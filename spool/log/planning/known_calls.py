@@ -144,11 +144,9 @@ class KnownCalls:
         )
 
     def _is_guessed(self, known: Inference, hours: Iterable[int]) -> bool:
-        """Whether a report joined the record by a rounded time."""
         return self.find_place(derived_id(known.id, _GUESSED), hours) is not None
 
     def _has_form(self, known: Inference, form: str, hours: Iterable[int]) -> bool:
-        """Whether a report of the record has an id of this form."""
         return id_prefix(known) == form or self.find_place(derived_id(known.id, form), hours) is not None
 
     def find_nested(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
@@ -273,7 +271,6 @@ class KnownCalls:
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
     def _current_record(self, place: int) -> tuple[Record | None, int]:
-        """Return the record by its newest correction, and their number."""
         known = self._record_at(place)
         is_closed = place != IN_A_RUN and not self.can_amend(*duplicates.decode_place(place))
         if is_closed and isinstance(known, Inference) and self._is_at_hand(known):
@@ -362,7 +359,6 @@ class KnownCalls:
                 self._count_observation(books.BRIDGED, record)
 
     def _is_known(self, correction: Correction) -> bool:
-        """Whether the correction exists, maybe unreadable: a second one would count the change twice."""
         _, near = filing_hours(correction, int(self._plan.at * NS))
         return self.find_place(correction.id, near) is not None
 
@@ -457,12 +453,10 @@ class KnownCalls:
     # -- two records of one call -----------------------------------------------------------------------------
 
     def _counting_place(self, place: int) -> int:
-        """Return the record that counts the call of a shadow or a taken back record, or itself."""
         *_, counting = self._counted_by(place)
         return counting
 
     def _counted_by(self, place: int) -> Iterator[int]:
-        """Yield a place, the place that counts its call, and so on."""
         yield place
         while isinstance(known := self._current_record(place)[0], Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
@@ -473,7 +467,6 @@ class KnownCalls:
             yield place
 
     def _records_of_call(self, place: int) -> list[Inference]:
-        """Return records of `_counted_by` with their names, by their newest correction."""
         records = []
         for each in self._counted_by(place):
             known, (current, _) = self._record_at(each), self._current_record(each)
@@ -619,7 +612,6 @@ class KnownCalls:
                 yield place, pair_names
 
     def _has_another_id(self, place: int, record: Inference, hours: Iterable[int]) -> bool:
-        """Whether a call has another id of the same form."""
         form = id_prefix(record)
         return form is not None and any(
             known.request_id != record.request_id and self._has_form(known, form, hours)
@@ -707,7 +699,6 @@ class KnownCalls:
         return True
 
     def _is_unread(self, topic: str, number: int) -> bool:
-        """Whether no reader has seen a record: it is open, or of this submission."""
         return self.can_amend(topic, number) or number >= self._terms.first
 
     def _correct_both(
@@ -779,7 +770,6 @@ class KnownCalls:
         return fields
 
     def _server_changes(self, known: Inference, report: Inference, *, is_open: bool) -> dict[str, Any]:
-        """Return the changes when a server's report replaces those of devices."""
         kept = kept_after_server(known)
         fields = missing_fields(report, kept)
         if fields:
@@ -810,7 +800,6 @@ def _are_alike(one: Inference, other: Inference) -> bool:
 
 
 def _with_cost_of(known: Inference, later: Inference) -> Inference:
-    """Return the record unchanged if the amounts are equal."""
     if not (has_cost(known) and has_cost(later)):
         return known
     if known.charges == later.charges and _cost_amount(known) == _cost_amount(later):
@@ -828,5 +817,4 @@ def _cost_amount(record: Inference) -> Decimal | None:
 
 
 def _is_step(own: bytes, links: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a name is linked to several names of the other side."""
     return sum(name == own for name, _ in links) > 1

@@ -157,7 +157,6 @@ class NestedReports:
         return fitting
 
     def _is_free(self, records: Sequence[Inference], *, is_inner: bool) -> bool:
-        """Whether a call, given by its record and those that count it, has no report of this kind."""
         if any(self._place_of(pair_name(record)) is not None for record in records):
             return False
         return not any(nested_times(further_names(record), is_inner=is_inner) for record in records)
@@ -169,7 +168,6 @@ class NestedReports:
         return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
 
     def _filing_names(self, nesting: Nesting) -> Iterator[bytes]:
-        """Yield each key's first unused name."""
         for key in nesting.keys:
             step = nesting.end // STEP_NS
             count = _count_filed(key, step, self._place_of, is_inner=nesting.is_inner)

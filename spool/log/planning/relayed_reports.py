@@ -60,7 +60,6 @@ class RelayedReports:
     def _fitting_calls(
         self, record: Inference, relay: Relay
     ) -> Iterator[tuple[int, tuple[Sequence[Inference], Distance]]]:
-        """Yield calls without a report of this side, with records and distance."""
         for place in other_reports(relay, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow or self._are_paired(records):
@@ -73,7 +72,6 @@ class RelayedReports:
         return any(self._place_of(pair_name(each)) is not None for each in records)
 
     def _has_filed(self, records: Sequence[Inference], relay: Relay) -> bool:
-        """Whether a report of this side is filed for these records' call."""
         ids = {each.id for each in records}
         for names_request in (False, True):
             for place in _filed_places(relay, relay.side, self._place_of, names_request=names_request):
@@ -82,7 +80,6 @@ class RelayedReports:
         return False
 
     def _filing_names(self, relay: Relay) -> Iterator[bytes]:
-        """Yield each key's first unused name."""
         for key in relay.keys:
             name = _name_by_ordinal(relay.side, key, relay.end // STEP_NS, names_request=relay.names_request)
             yield name(count_filed(name, self._place_of))

@@ -125,7 +125,6 @@ def read_committed_at(database: Database, connection: Connection, topic: str, nu
 def _read_rows_and_fields(
     database: Database, connection: Connection, topic: str, first: int, last: int, around: tuple[int, int]
 ) -> tuple[list[EntryRow], Mapping[int, dict[str, object]]]:
-    """Read entries and added fields in one round trip."""
     with connection.pipeline():
         where = {"topic": topic_code(topic), "first": first, "last": last}
         rows = connection.execute(database.fill_in_names(queries.ENTRIES_BETWEEN), where, binary=True)

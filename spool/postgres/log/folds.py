@@ -57,7 +57,6 @@ class Folds:
                     return
 
     async def _run_fold(self, plan: Callable[[], Fold]) -> int:
-        """Return the number of ids that were moved into runs."""
         fold = await asyncio.to_thread(plan)
         await self._store_fold(fold)
         return fold.taken

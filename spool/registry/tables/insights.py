@@ -306,7 +306,6 @@ def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Acto
 
 
 def _draft_id(draft: Draft) -> str:
-    """Return the same for the same texts."""
     texts = msgspec.json.encode([draft.title, draft.category, draft.description])
     return blake2b(texts, digest_size=16, person=b"logged insight").hexdigest()
 
@@ -351,7 +350,6 @@ def _detector_name(insight: Insight) -> str:
 
 
 def _may_be_left_out(insight: Insight, cut: Collection[str], now: float) -> bool:
-    """Whether the detector found too many things to report this one, for at most a day."""
     return _detector_name(insight) in cut and not _is_over(insight, now)
 
 
@@ -366,7 +364,6 @@ def _close_if_gone(insight: Insight, now: float) -> Insight:
 
 
 def _is_worse(before: Insight, after: Insight) -> bool:
-    """Whether an insight that nobody put off became more severe."""
     if not after.severity or after.status not in (NEW, IN_PROGRESS):
         return False
     earlier, now = (SEVERITIES.index(insight_severity(insight)) for insight in (before, after))

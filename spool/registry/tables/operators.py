@@ -107,7 +107,6 @@ def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, is
 
 
 def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
-    """Store it as long as a token may live, and delete expired ones."""
     for old, document in rows.documents(TOKEN_END_KIND).items():
         if document["until"] <= now:
             rows.delete_document(TOKEN_END_KIND, old)

@@ -71,7 +71,6 @@ class PersonTable:
         persons.change(*change)
 
     def _read(self, rows: RegistryRows, ids: Collection[str] | None) -> tuple[LinkedNames, PeopleChange]:
-        """Read all linked names, or the changes of the people with these ids."""
         links, identity = self._people.persons.links, self._people.identity_of_name
         if ids is None:
             several = (person.names for person in read_people(rows) if len(person.names) > 1)
@@ -382,12 +381,10 @@ def read_people(rows: RegistryRows) -> Iterator[LinkedPerson]:
 
 
 def _size(rows: RegistryRows) -> int:
-    """Return the number of names."""
     return int((rows.document(SIZE, SIZE) or {"count": 0})["count"])
 
 
 def _names(rows: RegistryRows) -> Iterator[str]:
-    """Yield a name of each person."""
     return (person.names[0] for person in read_people(rows))
 
 

@@ -176,7 +176,6 @@ def _short_id(record: Record) -> int:
 
 
 def _settled_below(connection: sqlite3.Connection, topic: str) -> int:
-    """Return 0 if the log had no routes."""
     needed = lowest_needed(connection, topic)
     return 0 if needed is None or needed == rules.NOBODY_NEEDS else needed - 1
 

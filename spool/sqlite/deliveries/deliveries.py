@@ -368,6 +368,5 @@ def _fresh_single(
 
 
 def _dead_letters(connection: sqlite3.Connection, ids: Sequence[int]) -> list[StoredDeadLetter]:
-    """Read each once, if it exists."""
     rows = [connection.execute(queries.DEAD_LETTER, (id,)).fetchone() for id in dict.fromkeys(ids)]
     return [delivery_rows.dead_letter(row) for row in rows if row is not None]

@@ -294,7 +294,6 @@ class SqliteLog:
         self._unfolded.note_fold(fold.taken)
 
     def _first_kept(self, taken: int = 0) -> dict[str, int]:
-        """Return the lowest number that is open or whose id is in no run, if `taken` more ids are moved."""
         closed = self._horizon.closed_watermarks()
         first_unfolded = self._unfolded.first_left(taken)
         return {

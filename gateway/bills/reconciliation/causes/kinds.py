@@ -138,7 +138,6 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
 
 
 def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> bool:
-    """Return whether tiers in `gains` have more of each kind of token, and others as many fewer."""
     net: dict[str, int] = defaultdict(int)
     for cell, meter in places:
         extra = case.remainder.extra[cell, meter]
@@ -195,7 +194,6 @@ def _claims_of_tiers(
 
 
 def _of_unlisted(case: Case, exchanges: Mapping[Cell, _Exchange]) -> dict[Entry, Portion]:
-    """Return nothing if an exchange is inexact."""
     if not all(exchange.is_exact for exchange in exchanges.values()):
         return {}
     pairs = {(group.model, tier) for group, exchange in exchanges.items() for tier in exchange.gains}

@@ -82,7 +82,6 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
 
 
 def _models_under_other_names(claims: Iterable[Claim], case: Case) -> set[str]:
-    """Return models whose tokens have, or may have, another name on the other side."""
     snapshots = {
         model_family(cell.model) for cell, _ in case.split.extra if cell.model in _counted_models(case)
     }
@@ -91,7 +90,6 @@ def _models_under_other_names(claims: Iterable[Claim], case: Case) -> set[str]:
 
 
 def _models_without_usual_price(claims: Iterable[Claim], case: Case) -> set[str]:
-    """Return the models with prices of days on most days, as if the price changed every day."""
     days: dict[str, set[int]] = defaultdict(set)
     for claim in claims:
         for model in claim.models if claim.cause == "price_on_days" else ():

@@ -378,7 +378,6 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
 
 
 def _before(steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int) -> tuple[str, ...]:
-    """Return ("fee",) if every kind of token has one other factor before the price changes."""
     first = [meter_steps[0][1] for meter_steps in steps.values() if meter_steps]
     is_one = len(first) > 1 and all(is_near(ratio, first[0]) for ratio in first)
     return ("fee",) if since and is_one and abs(first[0] - _ONE) > SAME else ()
@@ -396,7 +395,6 @@ def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collect
 
 
 def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> bool:
-    """Return whether the cells have other kinds of tokens, and claims have taken all their prices."""
     paid = [
         case.remainder.paid(*cell_meter)
         for cell_meter in case.split.worth
@@ -453,7 +451,6 @@ def _on_days(
 
 
 def _stays(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
-    """Return whether a price applies to most days until the end, without our price in between."""
     later = {day for day in every if day >= days[0]}
     is_to_the_end = days[-1] >= every[-2] and later - set(differing_days) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end

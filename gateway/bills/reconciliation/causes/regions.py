@@ -175,7 +175,6 @@ def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
 
 
 def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
-    """Return nothing if all days have a known region."""
     days = {rate.cell.day for rate in rates if any(rate.regional.values())}
     known_rates = [rate for rate in rates if rate.cell.day in days]
     return known_rates if len(known_rates) < len(rates) else []

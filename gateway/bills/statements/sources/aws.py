@@ -234,7 +234,6 @@ def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cell
 
 
 def _of_model(bucket: Bucket) -> Bucket:
-    """Return the bucket of a discount, which applies to all usage of a model, whichever line carries it."""
     return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
 
 

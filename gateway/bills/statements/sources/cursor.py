@@ -79,7 +79,6 @@ def _is_charged(event: Row) -> bool:
 
 
 def _day(event: Row) -> int:
-    """Return the UTC day of a time in milliseconds, which may be text."""
     milliseconds = number(event, "timestamp")
     if milliseconds is None:
         raise Damaged("timestamp is missing")

@@ -26,7 +26,6 @@ from spool import providers
 
 
 def _rows(document: Document) -> Iterator[Row]:
-    """Yield rows of a list, or of API pages."""
     for page in document.pages():
         inside = page.get("data")
         if isinstance(inside, list):

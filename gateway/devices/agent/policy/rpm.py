@@ -127,7 +127,6 @@ def _encoded(kind: int, value: Value) -> tuple[bytes, int]:
 
 
 def _archive(paths: Sequence[str], files: Mapping[str, bytes]) -> bytes:
-    """Return a cpio archive of the kind "newc"."""
     members = [(f".{path}", files[path], number) for number, path in enumerate(paths, 1)]
     archive = b""
     for name, content, number in (*members, ("TRAILER!!!", b"", 0)):

@@ -422,7 +422,6 @@ class _Look:
             yield Layer(SettingsSource.ENVIRONMENT, reader.environment(variables))
 
     def _policy_files(self) -> Iterator[str]:
-        """Yield the files of policies, strongest first."""
         system = self._machine.system
         if folder := self._places.more_managed.get(system):
             below = f"{folder}/managed-settings.d"
@@ -449,7 +448,6 @@ class _Look:
             yield Layer(SettingsSource.MDM, self._reader.managed(of_preferences(editor, values)))
 
     def _without_hidden(self, layers: Sequence[Layer]) -> tuple[list[Layer], SettingsSource | None]:
-        """Return the layers that apply, and the source that hides a file with our endpoint."""
         strongest = next((layer.source for layer in layers if layer.source.is_policy), None)
         if not self._reader.has_one_policy or strongest in (None, SettingsSource.FILE):
             return list(layers), None
@@ -506,7 +504,6 @@ def _variables(place: GuardedFolder, files: Sequence[str], folder: str) -> dict[
 
 
 def _is_proxied(variables: Variables) -> bool:
-    """Return whether requests to the agent would be sent to a proxy."""
     if not any(variables.get(name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")):
         return False
     exceptions = (

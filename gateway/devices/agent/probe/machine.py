@@ -182,13 +182,11 @@ def _number(value: object) -> float | None:
 
 
 def _calls(data_dir: Path) -> dict[str, float]:
-    """Return the end of the newest call of each assistant."""
     times = {name: _number(ended) for name, ended in _agent_file(data_dir, CALLS_FILE).items()}
     return {name: at for name, at in times.items() if at is not None}
 
 
 def _memories(data_dir: Path) -> dict[str, UseMemory]:
-    """Return what the look before remembered, or nothing if the file is missing or damaged."""
     try:
         return msgspec.convert(_agent_file(data_dir, USES_FILE), dict[str, UseMemory])
     except msgspec.ValidationError:

@@ -69,7 +69,6 @@ def effective(layers: Iterable[Layer]) -> Effective:
 
 
 def _strongest(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, str | None]:
-    """Return the first layer that sets the first of these names that any layer sets, and its value."""
     for name in names:
         for layer in layers:
             if value := getattr(layer.switches, name):
@@ -250,7 +249,6 @@ def _copilot_variables(variables: Document) -> Switches:
 
 
 def _opencode_variables(variables: Document) -> Switches:
-    """Read the variables of opencode, which always exports its spans over HTTP."""
     found = _otlp(variables, "TRACES")
     return Switches(endpoint=found.endpoint, own_endpoint=found.own_endpoint)
 

@@ -37,7 +37,6 @@ Version = Sequence[FieldCounts]  # counts of the days of a version, newest first
 
 
 def _sources(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
-    """Return the counts of each named version by source."""
     sources: dict[str, dict[str, list[FieldCounts]]] = {}
     for day in sorted(facts.sender_fields, reverse=True):
         for (source, version), counts in facts.sender_fields[day].items():
@@ -60,19 +59,16 @@ def lost_field(facts: Facts) -> Sequence[Finding]:
 
 
 def _age(version: str, days: Version) -> tuple[float, Sequence[tuple[bool, int, str]]]:
-    """Return the sort key of a version: the first arrival, then the numbers in its name."""
     parts = _NUMBERS.findall(version)
     return days[-1].first, [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
 def _consecutive(by_age: Sequence[str], versions: Mapping[str, Version]) -> Iterator[tuple[str, str]]:
-    """Return each version with enough calls after the version with enough calls before it."""
     enough = [name for name in by_age if sum(day.calls for day in versions[name]) >= LEAST_CALLS]
     return pairwise(enough)
 
 
 def _newest(days: Version) -> FieldCounts:
-    """Return the counts of the newest days that have enough calls together."""
     return sum_counts(days[: _enough_days(days)])
 
 
@@ -96,7 +92,6 @@ def _lost(source: str, before: str, earlier: Version, version: str, days: Versio
 
 
 def _are_comparable(old: FieldCounts, new: FieldCounts) -> bool:
-    """Return True if both versions come from the same sender, or both from several."""
     if len(old.senders) == SEVERAL or len(new.senders) == SEVERAL:
         return len(old.senders) == len(new.senders)
     return old.senders == new.senders

@@ -186,7 +186,6 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
 
 
 def _is_nameless(row: FleetRow) -> bool:
-    """Return whether a device is outside the inventory and states no serial number."""
     device = row.device
     if device is None or row.is_expected or device.state != ENROLLED:
         return False

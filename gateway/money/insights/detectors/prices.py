@@ -86,7 +86,6 @@ def _without_usage(source: str | None, spends: Sequence[Spend], calls: int) -> F
 
 
 def _usual_price(week: Sequence[Spend]) -> Decimal:
-    """Return the mean price per token of all models that have a price."""
     priced = [spend for spend in week if spend.cost]
     tokens = sum(spend.tokens for spend in priced)
     return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)

@@ -185,7 +185,6 @@ def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
 
 
 def _nodes_by_value(setting: str, nodes: Sequence[NodeSettings]) -> str:
-    """Return the gateways, grouped by their value of the setting."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         if setting in node.digests:

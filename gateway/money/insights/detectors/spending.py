@@ -203,7 +203,6 @@ def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Sp
 
 
 def _before(days: Days, number: int, first: int) -> list[Decimal]:
-    """Return the costs of the comparable days, or an empty list if there is too little history."""
     same_weekdays = (number - 7 * week for week in range(1, WEEKS + 1))
     weeks = [days.get(day_number, Decimal(0)) for day_number in same_weekdays if day_number >= first]
     if len(weeks) >= ENOUGH_WEEKS:

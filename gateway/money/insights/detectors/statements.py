@@ -173,7 +173,6 @@ def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop |
 
 
 def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
-    """Return the counted share of the billed amounts, in percent."""
     both, billed = (sum(amounts(line)[index] for line in lines) for index in (0, 1))
     return Decimal(100) * both / billed
 

@@ -94,7 +94,6 @@ def _burst(devices: Iterable[Device], token: EnrolmentToken, now: float) -> _Bur
 
 
 def _most_fingerprints(devices: Iterable[Device]) -> int:
-    """Return the largest number of fingerprints that one hardware id has."""
     prints_of: defaultdict[str, set[str]] = defaultdict(set)
     for device in devices:
         if device.hardware_id and device.fingerprint:

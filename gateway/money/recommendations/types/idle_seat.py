@@ -44,7 +44,6 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
 
 def _counted(seats: Sequence[UnusedSeat]) -> str:
-    """Return the number of seats with plan and team, such as "2 seats of Claude Team (search)"."""
     first = seats[0]
     noun = "seat" if len(seats) == 1 else "seats"
     team = f" ({first.team})" if first.team else ""

@@ -118,7 +118,6 @@ def _saving(facts: SavingFacts, recent_call: RecentCall, held: int) -> int | Non
 
 
 def _held(before: Inference | None, call: Inference) -> int:
-    """Return how many tokens of the call's input would still be in the cache."""
     if before is None or (call.start_time or 0) - (before.start_time or 0) > ALIVE_NS:
         return 0
     tokens = before.input_tokens or 0

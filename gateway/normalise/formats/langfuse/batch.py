@@ -238,7 +238,6 @@ class _BatchReader:
         return Normalised(self._outcome, reports)
 
     def _add_call(self, generation: Generation) -> bool:
-        """Return whether the generation is complete."""
         if not generation.is_whole:
             return False
         call = build_call(generation, self._traces.get(generation.trace_id or ""))

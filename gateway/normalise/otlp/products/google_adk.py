@@ -48,7 +48,6 @@ class AdkResponse(msgspec.Struct):
 
 
 def _counts_and_error(written: str) -> dict[str, Any]:
-    """Return the counts and the error code of a response."""
     try:
         response = decimal_json_decoder(AdkResponse).decode(written)
     except UNREADABLE:

@@ -501,7 +501,6 @@ def read_alone(span: Span, options: Options) -> ReadSpan | None:
 
 
 def _is_called_one(span: Span, key: Key, options: Options) -> bool:
-    """Return True for a span that would count as a duplicate of a call with the same ids."""
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
     some_call = SpanCall(0, Inference(id=b"", source=""), 0, NO_TOKENS, NO_CALLER, None, None)

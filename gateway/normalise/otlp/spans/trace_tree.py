@@ -327,7 +327,6 @@ def _absorb_parts(
 
 
 def _knows_less_than_failure(call: SpanCall) -> bool:
-    """Return True if a call below a failed call reports neither the failure nor a response."""
     return call.record.status == "ok" and not call.has_usage and call.record.request_id is None
 
 

@@ -175,7 +175,6 @@ def _changed_prices(
 
 
 def _shown(quote: Quote) -> Mapping[int, Mapping[str, str]]:
-    """Return prices by unit, by the input size from which they apply."""
     return {above: part.shown for above, part in quote.parts}
 
 

@@ -127,7 +127,6 @@ class ScheduledReport(ScheduledReportDraft):
         return (until - timedelta(days=1)).replace(day=1), until
 
     def _day(self, latest: date) -> date:
-        """Return the newest day of the schedule up to `latest`."""
         if self.every == WEEK:
             return latest - timedelta(days=(latest.isoweekday() - self.day) % 7)
         this = latest.replace(day=self.day)

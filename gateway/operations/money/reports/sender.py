@@ -230,7 +230,6 @@ async def figures_of(
 
 
 def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
-    """Return the cost by group, highest first, and the amounts without an exchange rate."""
     groups = [(row.group[0], money.units(row.cost)) for row in rows]
     return sort_in_steps(groups, key=lambda item: -item[1]), money.added(row.unconverted for row in rows)
 

@@ -206,7 +206,6 @@ def checked(draft: NewWorkLink) -> NewWorkLink:
 
 
 def _digest(digests: Digests, name: str, text: str) -> str:
-    """Return the digest of a session or run that is given by its digest or by its id."""
     unit = DIGESTS[name]
     if unit == RUN and not is_digest(unit, text) and not is_unique(text):
         raise Invalid(
