@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 MAX_NAMES = 127  # of one person
 _PARTS = 256  # tables of hashes: a change lets only one of them grow, so no change takes long
-_FREE, _LEFT = 0, 1  # marks of a slot that was never used, and of one whose name was removed
+_FREE, _LEFT = 0, 1  # marks of a slot that was never used, and of a slot whose name was removed
 _MARKS = 254  # other marks, which are a part of a name's hash
 _REMOVED = 128  # added to the number of names of a removed person
 _HASH = re.compile("email:([0-9a-f]{16})")
@@ -43,7 +43,7 @@ class LinkedNames:
         self._identity = identity
         self._people = bytearray()  # for each person, the number of names, and the packed names
         self._tables = [_table_for(size // _PARTS) for _ in range(_PARTS)]
-        self._used = [0] * _PARTS  # slots that are not free
+        self._used = [0] * _PARTS  # slots that are in use or were used
         self._removed_bytes = 0
         for names in people:
             self._add_person(names)
@@ -88,7 +88,7 @@ class LinkedNames:
     def _add_person(self, names: Sequence[str]) -> None:
         assert len(names) <= MAX_NAMES
         numbers = [hash(self._identity(name)) for name in names]
-        for number in numbers:  # before the first is stored, because a table grows by whole people
+        for number in numbers:  # all before the first name is stored, because a table grows by whole people
             part = number % _PARTS
             if (self._used[part] + len(names)) * 5 > len(self._tables[part].marks) * 4:
                 self._grow(part, len(names))
@@ -173,7 +173,7 @@ def _insert(table: _Table, number: int, place: int) -> None:
     while marks[slot] > _LEFT:
         slot = slot + 1 if slot + 1 < len(marks) else 0
     places[slot] = place
-    marks[slot] = mark  # last, because other threads read
+    marks[slot] = mark  # last, because other threads read the slot
 
 
 def _packed(name: str) -> bytes:

@@ -20,8 +20,11 @@ Row = TypeVar("Row")
 SortValue = str | int | float | None
 
 ASCENDING, DESCENDING = "asc", "desc"
-MOST_KNOWN = 200  # values of a filter; none are offered beyond it
-_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944  # contains all letters with two cases
+MOST_KNOWN = 200  # a filter with more values offers none
+_FIRST_CASED, _PAST_CASED = (
+    ord("A"),
+    0x1E944,
+)  # range that contains all letters that have capital and small forms
 
 
 @cache
@@ -51,7 +54,7 @@ def _small_letters_table() -> dict[int, str]:
 
 
 def text_rank(text: str) -> tuple[str, str]:
-    """Case is ignored first, then by code point."""
+    """Return the text's place in an order that ignores case first, then follows code points."""
     return fold_case(text), text
 
 
@@ -64,7 +67,7 @@ def sort_rank(value: SortValue) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """After a row, before it if `backward`, or at it."""
+    """A place in a sorted list: after a row, before it if `backward`, or at it."""
 
     value: SortValue
     identity: SortValue
@@ -120,8 +123,8 @@ class ListPage(Generic[Row]):
     """
     A page of rows, each with its sort value and identity.
 
-    `before`, `after`: there are more rows. `total`: on all pages. `known`: distinct values over the whole
-    list, sorted, empty if too many.
+    `before`, `after`: there are more rows on that side. `total`: number of rows on all pages. `known`:
+    distinct values over the whole list, sorted, empty if too many.
     """
 
     rows: Sequence[Row]
@@ -133,12 +136,12 @@ class ListPage(Generic[Row]):
 
 
 def empty_page(*, total: int) -> ListPage[Any]:
-    """Stand for a list that is stored elsewhere."""
+    """Return a page without rows, for a list that is stored elsewhere."""
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 
 def limited_choices(values: Collection[str]) -> list[str]:
-    """Sorted, none if there are too many."""
+    """Return the sorted values, or none if there are too many."""
     return sorted(values, key=text_rank) if len(values) <= MOST_KNOWN else []
 
 
@@ -151,7 +154,7 @@ def cut_page(
     limit: int,
     position: Position | None,
 ) -> ListPage[Row]:
-    """The filters have passed."""
+    """Cut a page out of the rows that passed the filters."""
     keyed_rows = [(sort_rank(value_of(row)), identity_of(row), row) for row in rows]
     ranked = sort_in_steps(keyed_rows, key=lambda keyed_row: keyed_row[:2])
     # Bounds are ascending: for a descending list they are swapped, and rows reversed.

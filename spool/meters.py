@@ -1,8 +1,8 @@
 """
 Meters of what a call uses besides plain text tokens, with units and the totals that include them.
 
-A meter is a part of a token count, such as audio, never added to its total, or apart, such as searches. Names
-follow the rate cards, so price, quantity and estimate share one.
+A meter is either a part of a token count, such as audio, and not added to its total, or separate, such as
+searches. Names follow the rate cards, so price, quantity and estimate share one name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_UNITS: Final = 10**9  # so that a day's millionths fit 64 bits
 
 
 class Meter(NamedTuple):
-    """`wholes`: fields and meters that include it. `limit`: per call."""
+    """`wholes`: fields and meters that include this meter. `limit`: largest quantity per call."""
 
     unit: str
     wholes: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Meter(NamedTuple):
 
     @property
     def is_part(self) -> bool:
-        """Token counts include it."""
+        """Return whether token counts include this meter."""
         return self.unit == TOKENS
 
 
@@ -49,7 +49,7 @@ def _bounded_meter(unit: str, *wholes: str) -> Meter:
     return Meter(unit, wholes, _MOST_UNITS)
 
 
-# with own prices, by quality; None for lists without
+# sizes with own prices, by quality; None for price lists without qualities
 _SIZED: Final[Mapping[str | None, tuple[str, ...]]] = {
     None: ("256x256", "512x512", "1024x1024"),
     "standard": ("1024x1024", "1024x1792", "1792x1024", "2048x2048"),
@@ -97,7 +97,8 @@ METERS: Final[Mapping[str, Meter]] = {
     **dict(_image_meters()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
-# Charged besides tokens. Others without tokens measure the same input or output.
+# Meters that are charged in addition to tokens. The other meters without tokens measure the same input or
+# output.
 FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in _FEE_UNITS)
 # Parts of one total that exclude each other, so their sum is at most the total.
 APART: Final[Mapping[str, tuple[str, ...]]] = {
@@ -120,7 +121,7 @@ def modality_meter(kind: str, modality: object) -> str | None:
 
 
 def image_meter(size: object, quality: object) -> str | None:
-    """None if no price list distinguishes them."""
+    """Return the meter of an image, or None if no price list distinguishes size and quality."""
     if not isinstance(size, str):
         return None
     quality_name = None if quality in (None, "auto") else str(quality)
@@ -136,13 +137,16 @@ def quantity_in_millionths(quantity: Quantity) -> int:
 
 
 def quantity_from_millionths(units: int) -> Quantity:
-    """Return an integer, or decimal text for a remainder."""
+    """Return an integer, or decimal text if there is a remainder."""
     whole, rest = divmod(units, SCALE)
     return whole if not rest else decimal_text(Decimal(units).scaleb(-DECIMALS))
 
 
 def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Keep parts within their total, and exclusive parts together within it, or drop all of these."""
+    """
+    Return the meters that fit. Parts must not exceed their total. If exclusive parts together exceed it, all
+    of them are dropped.
+    """
     fitted = {name: meters[name] for name in METERS if name in meters and _is_within(name, meters[name])}
     for whole in _COVERS:
         parts = APART.get(whole) or ("cache_write_12h_tokens",)
@@ -167,7 +171,7 @@ def fitting_meters(record: Inference, meters: Mapping[str, Quantity]) -> dict[st
 
 
 def _total_in_millionths(record: Inference, meters: Mapping[str, Quantity], name: str) -> int:
-    """No part exceeds the result for an unreported total."""
+    """Return a total in millionths. No part exceeds the result for an unreported total."""
     count = meters.get(name) if name in METERS else getattr(record, name)
     return 2**63 if count is None else quantity_in_millionths(count)
 
@@ -177,7 +181,7 @@ def _is_within(name: str, quantity: Quantity) -> bool:
 
 
 def keep_fitting(record: Inference) -> int:
-    """Return how many removed meters were not 0."""
+    """Remove meters that do not fit. Return how many of them were not 0."""
     before, record.meters = record.meters, fitting_meters(record, record.meters)
     return sum(
         1

@@ -1,12 +1,12 @@
 """
-Identity of people: what records contain for an e-mail address, by `privacy.emails`.
+Names of people: the form in which records contain an e-mail address, by `privacy.emails`.
 
 Records, filters, seats and roles use this, so an address is found in any case and with spaces, and by its
 hash.
 
 A record names its person by the user, and by USER_EMAIL if an address is stated beside it. Operators link
-names (`Persons`). Records keep stated names until an erasure (`spool.erasure`): then they have pseudonyms,
-and reports ERASED.
+names (`Persons`). Records keep stated names until an erasure (`spool.erasure`). Afterwards they contain
+pseudonyms, and reports show ERASED.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ from spool.errors import Invalid
 from spool.installation import derive_secret
 from spool.linked_names import LinkedNames
 
-# Address of a user named by an account. No sender can state this tag.
+# The tag with the address of a user who is named by an account. No sender can state this tag.
 USER_EMAIL = "user_email"
 USER, SECOND_NAME = "user", f"tag:{USER_EMAIL}"  # the dimensions that name a person
-_OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))  # filters by these find all names of a person
-MAX_REMEMBERED = 32_768  # texts whose hash is in memory, up to 10 MB
+# filters by these dimensions find all names of a person
+_OF_PEOPLE = frozenset((USER, SECOND_NAME, "owner", "subject"))
+MAX_REMEMBERED = 32_768  # texts of which the hash is in memory, up to 10 MB
 KEEP, HASH, DROP = "keep", "hash", "drop"  # values of the setting `privacy.emails`
 
-# the whole text, so "git@host:path" and "package@1.2.3" do not match
+# matches only a whole text, so "git@host:path" and "package@1.2.3" are no addresses
 _ADDRESS = re.compile(r"[\w.%+'&!#$*/=?^{|}~-]+@(?:[\w-]+\.)+(?:[^\W\d_]{2,}|xn--[\w-]+)")
 _HASH = re.compile(r"email:[0-9a-f]{16}")
-ERASED = "(erased)"  # for all erased people
-_PSEUDONYM = re.compile(r"erased:[0-9a-f]{16}")  # an erased person in records
-BRANCH = "branch"  # its names may name people: `work.branch`
+ERASED = "(erased)"  # the name that reports show for all erased people
+_PSEUDONYM = re.compile(r"erased:[0-9a-f]{16}")  # the name of an erased person in records
+BRANCH = "branch"  # names of branches may name people; see `work.branch`
 _BRANCH_HASH = re.compile(r"branch:[0-9a-f]{16}")
 _DROPPED = (
     'privacy.emails is "drop", so records contain no e-mail address and this address matches '
@@ -58,29 +59,28 @@ def is_address(text: str) -> bool:
 
 
 def fold_address(text: str) -> str:
-    """All spellings are equal. Other text is unchanged."""
+    """Return an address in one spelling for all spellings. Other text is unchanged."""
     return _address_of(text) or text
 
 
 def may_be_second(name: str) -> bool:
-    """Whether SECOND_NAME may have it."""
     return is_hash(name) or is_address(name) or is_pseudonym(name)
 
 
 def values_for_filter(dimension: str, value_of: Callable[[str], str]) -> tuple[str, ...]:
-    """A person may have two names."""
+    """Return the values of a dimension for a filter. A person may have two names."""
     value = value_of(dimension)
     second = value_of(SECOND_NAME) if dimension == USER else ""
     return (value, second) if second else (value,)
 
 
-LATEST = sys.maxsize  # on arrival, a call without a time is after all erasures
+LATEST = sys.maxsize  # a call without a time counts as later than all erasures when it arrives
 
 
 class Pseudonyms(NamedTuple):
     """
-    The pseudonyms by digest (see spool.erasure.pseudonyms_by_digest). `keys` of digests, b"" for this
-    installation's.
+    The pseudonyms by digest (see spool.erasure.pseudonyms_by_digest). `keys` are the keys of the digests, b""
+    for this installation's key.
     """
 
     by_digest: Mapping[str, Sequence[tuple[int, str]]] = {}
@@ -89,16 +89,16 @@ class Pseudonyms(NamedTuple):
 
 class Persons:
     """
-    Linked names, one object for all parts, so links apply from the next query on. `meets` gets stated
-    addresses, hashes and times.
+    Linked names, one object for all parts, so links apply from the next query on. `meets` is called with
+    stated addresses, hashes and times.
     """
 
     def __init__(self) -> None:
         self.links = LinkedNames(str)
         self.names_of_erased: Mapping[
             str, tuple[str, ...]
-        ] = {}  # all pseudonyms of a person by each, and all by ERASED
-        self.version = 0  # grows with each change of a link
+        ] = {}  # all pseudonyms of a person by each pseudonym, and all pseudonyms by ERASED
+        self.version = 0  # number that grows with each change of a link
         self.erased = Pseudonyms()
         self.meets: Callable[[str, str, int], None] | None = None
         self._watchers: list[Callable[[], None]] = []
@@ -124,13 +124,13 @@ class Persons:
             self.note_change()
 
     def watch(self, changed: Callable[[], None]) -> None:
-        """After each change, for values that depend on links."""
+        """Call a function after each change, for values that depend on links."""
         self._watchers.append(changed)
 
 
 @dataclass(slots=True, kw_only=True)
 class People:
-    """Gateways with the same secret compute the same hash."""
+    """Forms of names. Gateways with the same secret compute the same hash."""
 
     policy: str
     secret: bytes = field(repr=False)
@@ -155,7 +155,10 @@ class People:
 
     @property
     def erasure_key(self) -> bytes:
-        """Gateways below get it with an erasure, so hashes have another key."""
+        """
+        Return the key that gateways of lower levels get with an erasure, so that digests have another key
+        than hashes.
+        """
         return _erasure_key(self.secret)
 
     def erasure_digest(self, name: str, key: bytes = b"") -> str:
@@ -179,9 +182,10 @@ class People:
 
     def recorded_form(self, text: str, at: int | None = None) -> str | None:
         """
-        Return an address in lower case, its hash, or None if dropped.
+        Return the form in which a record contains the text: an address in lower case, its hash, or None if it
+        is dropped.
 
-        Other text is unchanged. Only with a call's time `at`, in nanoseconds, may hashes be linked.
+        Other text is unchanged. Hashes may be linked only with a call's time `at`, in nanoseconds.
         """
         hashed = self._hash_of(text)
         if hashed is None:
@@ -212,7 +216,7 @@ class People:
         return _hashes_under(self.secret)[text] if "@" in text else None
 
     def recorded_forms(self, name: str) -> tuple[str, ...]:
-        """Under any setting: address, hash, and linked names."""
+        """Return every form of a name under any setting: address, hash, and linked names."""
         linked = chain.from_iterable(map(self._own_forms, self.linked_names(name)))
         return tuple(dict.fromkeys((*self._own_forms(name), *linked)))
 
@@ -238,7 +242,7 @@ class People:
         return self.identity_of_name(names[0]) if names else identity
 
     def identity_of_name(self, name: str) -> str:
-        """The same for every form of one name, in any case."""
+        """Return a text that is the same for every form of one name, in any case."""
         return self.hash_address(name).strip().casefold()
 
     def shown_name(self, name: str) -> str:
@@ -262,7 +266,7 @@ class People:
         return _all(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
 
     def carried_branch(self, name: str, policy: str) -> str | None:
-        """None if names are dropped."""
+        """Return the form in which a record contains a branch name, or None if names are dropped."""
         if policy == KEEP or _BRANCH_HASH.fullmatch(name):
             return name
         return None if policy == DROP else self._hashed_branch(name)
@@ -279,7 +283,10 @@ class People:
         return tuple(dict.fromkeys((*forms, *_all(self._own_forms, filter(None, forms)))))
 
     def check_and_expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
-        """Raises Invalid for an address that would match nothing, because records contain none."""
+        """
+        Return the filter with every form of each name. Raises Invalid for an address that would match
+        nothing, because records contain no addresses.
+        """
         for values in filter.values():
             self.check(values)
         return self.expand_filter(filter)
@@ -289,7 +296,7 @@ class People:
             raise Invalid(_DROPPED)
 
     def is_dropped(self, name: str) -> bool:
-        """Whether no new record has this or another name of the person."""
+        """Return whether no new record contains this name or another name of the person."""
         if self.policy != DROP or _address_of(name) is None:
             return False
         return not self.linked_names(name)
@@ -302,7 +309,7 @@ def names_of_erased(erased: Collection[tuple[str, ...]]) -> Mapping[str, tuple[s
 
 
 def hash_under(key: bytes, address: str) -> str:
-    """A Tollhouse with this key has this hash."""
+    """Return the hash of an address that a Tollhouse with this key computes."""
     return _hash_address(fold_address(address), key)
 
 

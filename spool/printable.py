@@ -25,10 +25,10 @@ def replace_unprintable(text: str) -> str:
 
 
 def json_for_people(document: Any, *, option: int = 0) -> str:
-    """Encode for a terminal or a log. Unknown types become text."""
+    """Encode a document for a terminal or a log. Unknown types become text."""
     try:
         text = orjson.dumps(document, default=str, option=option).decode()
-    except TypeError:  # a lone surrogate, for example from a file name that is not UTF-8
+    except TypeError:  # the text has a lone surrogate, for example from a file name that is not UTF-8
         return json.dumps(document, default=str, indent=2 if option & orjson.OPT_INDENT_2 else None)
     return _IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -36,7 +36,7 @@ def json_for_people(document: Any, *, option: int = 0) -> str:
 # -- cells of CSV --------------------------------------------------------------------------------------------
 
 
-# with line and paragraph separators
+# control characters, with line and paragraph separators
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 # Spreadsheets ignore leading blanks and zero-width characters, and some read full-width and small signs.
 _FORMULA = re.compile("[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*[=+\\-@＝＋－＠﹦﹢﹣﹫−]")
@@ -45,7 +45,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
-    r"""Encode rows, including the header, as lines that end with \n. None becomes an empty cell."""
+    r"""Encode rows, including the header, as CSV lines. None becomes an empty cell."""
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows([_escape_cell(value) for value in row] for row in rows)
     return text.getvalue()
@@ -58,7 +58,7 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
 
 
 def _escape_cell(value: object) -> object:
-    """Put an apostrophe before what a spreadsheet would read as a formula."""
+    """Return a cell with an apostrophe before it if a spreadsheet would read it as a formula."""
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub(" ", value)

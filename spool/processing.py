@@ -10,18 +10,18 @@ from collections.abc import Mapping
 
 STANDARD = ""
 STANDARD_TIER = "standard"  # in settings
-PROVISIONED = "provisioned"  # capacity paid separately, so tokens cost nothing
+PROVISIONED = "provisioned"  # capacity that is paid separately, so its tokens cost nothing
 MODES = frozenset({"batch", "flex", "priority", "fast", PROVISIONED})
 PRICED_TIERS = (STANDARD_TIER, *sorted(MODES - {PROVISIONED}))  # tiers that may have a price
 
-# The tier that served the call. A requested one, such as "auto", decides nothing.
+# Tags with the tier that served the call. A requested tier, such as "auto", decides nothing.
 _TIER_TAGS = ("service_tier", "openai.response.service_tier", "gen_ai.openai.response.service_tier")
 MARKS = frozenset({*_TIER_TAGS, "processing", "speed"})
 
 
 def processing_mode(tags: Mapping[str, str]) -> str:
     """
-    STANDARD if none is named.
+    Return the mode, STANDARD if no tag names one.
 
     Tags are free text, so unknown values are ignored.
     """

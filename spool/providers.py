@@ -1,5 +1,5 @@
 """
-Providers of AI models: the name in records, in rate cards and on bills, and variants. Pure.
+Providers of AI models: their names in records, in rate cards and on bills, and variants of these names. Pure.
 
 Every receiver recognizes names by this table; prices and bills translate by it.
 """
@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 class Provider(NamedTuple):
     """
-    `name` is OpenTelemetry's, if any, for every variant in records.
+    `name` is OpenTelemetry's name of the provider, if there is one. Records contain it for every variant.
 
     Unless `standard`, the row only leads to a rate card, and records keep the reported name. Variants are in
-    lower case; `_`, `.` and spaces are `-`.
+    lower case, with `-` for `_`, `.` and spaces.
     """
 
     name: str
     card: str  # in rate cards
-    display: str = ""  # on bills; "" means `name`
+    display: str = ""  # name on bills; "" means `name`
     spellings: tuple[str, ...] = ()
     standard: bool = True
 
@@ -70,10 +70,10 @@ PROVIDERS = (
     Provider("zhipuai", "zhipuai", spellings=("zhipu",), standard=False),
 )  # fmt: skip
 
-# Libraries, and Vercel's gateway, reported in place of the provider.
+# Libraries, and Vercel's gateway, which are reported in place of the provider.
 FRAMEWORKS = frozenset({"gateway", "gcp.vertex.agent", "langchain", "pi", "spring_ai", "strands-agents"})
 
-# Model servers of their users, without a price.
+# Model servers that people run themselves, without a price.
 _SELF_HOSTED = frozenset({
     "hosted-vllm", "infinity", "llama-cpp", "llamacpp", "llamafile", "lm-studio", "lmstudio", "local",
     "localai", "mlx", "ollama", "ollama-chat", "oobabooga", "sglang", "tgi", "transformers", "triton", "vllm",
@@ -93,7 +93,7 @@ _BY_SPELLING = {
 _FAMILIES = {provider.card: provider.display or provider.name for provider in reversed(PROVIDERS)}
 # Vercel's AI SDK appends the kind of call: `groq.chat`, `vertex.anthropic.messages`.
 _CALLED = re.compile(r"\.(?:chat|completion|image|messages|responses|(?:text-?)?embedding)$")
-# such as `google.vertex.anthropic` and `openai.codex`
+# beginnings of names such as `google.vertex.anthropic` and `openai.codex`
 _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anthropic.", "anthropic"))
 
 
@@ -110,32 +110,31 @@ def find(written: str) -> Provider | None:
 
 @lru_cache(maxsize=2048)
 def canonical_name(written: str) -> str:
-    """Return OpenTelemetry's name, or the reported one in lower case."""
     provider = find(written)
     return provider.name if provider is not None and provider.standard else written.lower()
 
 
 def card_name(written: str) -> str:
-    """Write an unknown name with `-` between words."""
+    """Return the name in rate cards. An unknown name is written with `-` between words."""
     provider = find(written)
     return _fold_name(written.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
-    """Unknown ones are unchanged."""
+    """Return the name on bills. Unknown names are unchanged."""
     provider = find(written)
     return written if provider is None or not provider.display else provider.display
 
 
 @lru_cache(maxsize=2048)
 def company_name(written: str) -> str:
-    """Name the seller of a model: Google for Vertex AI and for the Gemini API."""
+    """Return the name of the company that sells a model: Google for Vertex AI and for the Gemini API."""
     card = card_name(written)
     return _FAMILIES.get(card, card)
 
 
 def is_self_hosted(written: str) -> bool:
-    """A model server has no listed price."""
+    """Return whether this is a model server that people run themselves, without a listed price."""
     return _fold_name(written.lower()) in _SELF_HOSTED
 
 

@@ -26,16 +26,16 @@ TOKEN_UNIT = "{token}"
 CALL_UNIT = "{call}"
 NS = 1_000_000_000
 MAX_TAGS = 32  # per record
-# `sender_key` of devices' reports, which add only who made a call that a server reported.
+# `sender_key` of reports from devices, which add only who made a call that a server reported.
 DEVICE_KEYS = "keys of devices"
-CONTRACT_MARK = "+contract:"  # in a price book, before the name of the contract that decided the price
+CONTRACT_MARK = "+contract:"  # stands in a price book before the name of the contract that decided the price
 _EXACT = Context(prec=100)
 
 
-# Not frozen: the intake fills in attribution and price. msgspec.structs.replace would take longer than a
-# price lookup.
+# Not frozen, because the intake fills in attribution and price. msgspec.structs.replace would take longer
+# than a price lookup.
 class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
-    """Input includes cached tokens, output includes reasoning."""
+    """A call of a model. Input includes cached tokens, output includes reasoning."""
 
     kind: ClassVar[str] = "inference"
     topic: ClassVar[str] = AI_TELEMETRY
@@ -69,32 +69,32 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    # Further names (spool.identity), 16 bytes each, for the log after a restart.
+    # Further names (spool.identity), 16 bytes each, which the log reads after a restart.
     also: bytes | None = None
-    # part of cache_write_tokens cached for an hour, if reported
+    # the part of cache_write_tokens that is cached for an hour, if reported
     cache_write_1h_tokens: int | None = None
-    # where it was processed, in the provider's notation, if reported
+    # where the call was processed, in the provider's notation, if reported
     region: str | None = None
-    # Record that counts the call. Set on a duplicate kept for reference that was a call of its own until a
-    # report matched both.
+    # Record that counts the call. It is set on a duplicate kept for reference that was a call of its own
+    # until a report matched both.
     counted_by: bytes | None = None
-    # key that first sent the call; stays inside
+    # key that first sent the call; never sent to destinations
     sender_key: str | None = None
-    # Besides plain text tokens, by spool.meters. Decimal text for fractions.
+    # Quantities besides plain text tokens, by spool.meters. Decimal text for fractions.
     meters: dict[str, int | str] = {}
-    # Other currencies than dollars, as decimal text. `cost` is then None.
+    # Amounts in other currencies than dollars, as decimal text. `cost` is then None.
     charges: dict[str, str] = {}
-    # the agent's run, and the run that started it; unique within the session
+    # the agent's run, which is unique within the session, and the run that started it
     run: str | None = None
     parent_run: str | None = None
-    # above `parent_run`, by spaces, nearest first
+    # runs above `parent_run`, separated by spaces, nearest first
     ancestors: str | None = None
 
 
 class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False):
     """
     Increase of a counter. `value` is an integer for tokens, decimal text for money, with a currency code as
-    `unit`. Only another Tollhouse uses CALL_UNIT, to take back calls that it sent.
+    `unit`. CALL_UNIT is used only by another Tollhouse that takes back calls which it sent.
     """
 
     kind: ClassVar[str] = "usage_metric"
@@ -116,18 +116,21 @@ class UsageMetric(msgspec.Struct, array_like=True, tag=2, kw_only=True, gc=False
     device: str | None = None
     tags: Mapping[str, str] = {}
     shadow: bool = False
-    # key that first sent the counter; stays inside
+    # key that first sent the counter; never sent to destinations
     sender_key: str | None = None
-    # of spool.meters, if only one modality is counted
+    # meter of spool.meters, if only one modality is counted
     meter: str | None = None
-    reverses_number: int | None = None  # record that this one takes back
+    reverses_number: int | None = None  # number of the record that this one takes back
 
 
 Scalar = str | int | float | bool
 
 
 class UsageEvent(msgspec.Struct, array_like=True, tag=3, kw_only=True, gc=False):
-    """`source` is as stated. `data` and `tags` (further attributes) are limited."""
+    """
+    A usage event. `source` is as the sender states it. `data` and `tags` (further attributes) are limited in
+    size.
+    """
 
     kind: ClassVar[str] = "usage_event"
     topic: ClassVar[str] = USAGE_EVENTS
@@ -165,15 +168,15 @@ class UnitCostOperation(msgspec.Struct, array_like=True, tag=4, kw_only=True, gc
     element_name: str | None = None
     dimensions: dict[str, list[str]] = {}
     value: str | None = None
-    # not delivered, because the first sum creates the stream
+    # the record is not delivered, because the first sum creates the stream
     shadow: bool = False
     # Two names (spool.identity, 16 bytes each) of a request with an idempotency key, on its first new record,
-    # for the log after a restart.
+    # which the log reads after a restart.
     request: bytes | None = None
 
 
 class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False):
-    """A complete hourly file. `body` is sent as received."""
+    """A complete hourly file of billing rows. `body` is sent upstream as it was received."""
 
     kind: ClassVar[str] = "billing_drop"
     topic: ClassVar[str] = BILLING_DATA
@@ -187,24 +190,24 @@ class BillingDrop(msgspec.Struct, array_like=True, tag=5, kw_only=True, gc=False
     body: bytes = b"{}"
     start_time: int | None = None
     shadow: bool = False
-    upstream_id: str | None = None  # connection upstream at arrival, if it differs
+    upstream_id: str | None = None  # id of the connection upstream when the file arrived, if it differs
     request: bytes | None = None  # names of the request, as in UnitCostOperation
 
 
-# Tag 6 is unused.
+# Tag 6 of the record types is unused.
 class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False):
     """
-    A closed call, as counted before and in its new state.
+    A change of a closed call: as it was counted before, and in its new state.
 
-    `before` includes earlier corrections. Sums count `after` in its place, in the hour of `start_time`. If
-    `after` is a shadow, `after.counted_by` counts the call.
+    `before` includes earlier corrections. Sums count `after` in place of `before`, in the hour of
+    `start_time`. If `after` is a shadow, `after.counted_by` counts the call.
     """
 
     kind: ClassVar[str] = "correction"
     topic: ClassVar[str] = AI_TELEMETRY
 
     id: bytes
-    source: str  # of the late report
+    source: str  # source of the late report
     corrects: bytes  # record id
     reason: str  # late_usage, final_cost, not_billed, same_call or late_run
     known_at: int
@@ -212,16 +215,16 @@ class Correction(msgspec.Struct, array_like=True, tag=7, kw_only=True, gc=False)
     before: Inference
     after: Inference
     shadow: bool = False
-    corrects_number: int | None = None  # of the corrected record
+    corrects_number: int | None = None  # number of the corrected record
 
 
 AiRecord = Inference | UsageMetric
-# they may have an idempotency key
+# records that may have an idempotency key
 KeyedRecord = UsageEvent | UnitCostOperation | BillingDrop
 Record = Inference | UsageMetric | UsageEvent | UnitCostOperation | BillingDrop | Correction
 
 RUNS = ("run", "parent_run", "ancestors")  # runs around a call, nearest first
-# What a later report may fill while it is null and the record is open.
+# Fields that a later report may fill while they are null and the record is open.
 AMENDABLE = (
     "request_id", "trace_id", "span_id", "start_time", "end_time", "provider", "operation", "request_model",
     "response_model", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens",
@@ -229,7 +232,7 @@ AMENDABLE = (
     "region", "run", "parent_run", "ancestors",
 )  # fmt: skip
 
-# in JSON only if reported
+# fields that are in JSON only if reported
 _WHERE_TOLD = ("cache_write_1h_tokens", "region", *RUNS)
 
 _encoder = msgspec.msgpack.Encoder()
@@ -257,13 +260,13 @@ def request_names(record: Record) -> Iterable[bytes]:
 
 
 def decimal_text(amount: Decimal) -> str:
-    """Write all digits, without exponent or trailing zeros."""
+    """Return an amount with all digits, without exponent or trailing zeros."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def rfc3339(time_ns: int | None) -> str | None:
-    """Format with up to nine decimals, without trailing zeros."""
+    """Return a time with up to nine decimals, without trailing zeros."""
     if time_ns is None:
         return None
     seconds, fraction = divmod(time_ns, NS)
@@ -278,7 +281,7 @@ def moment(at: None) -> None: ...
 @overload
 def moment(at: float | None) -> str | None: ...
 def moment(at: float | None) -> str | None:
-    """Write three decimals always."""
+    """Return a time, always with three decimals."""
     if at is None:
         return None
     seconds, milliseconds = divmod(round(at * 1000), 1000)
@@ -295,7 +298,7 @@ def _format_second(at: int) -> str:
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """
-    The canonical JSON for destinations: ids in hex, times as text, without `sender_key` and
+    Return the canonical JSON for destinations: ids in hex, times as text, without `sender_key` and
     `reverses_number`, which mean nothing outside.
     """
     if isinstance(record, Correction):
@@ -369,7 +372,7 @@ def counted_charge(call: Inference, currency: str) -> Decimal:
 
 
 def charge_differences(record: Correction) -> dict[str, Decimal]:
-    """Return the differences by currency."""
+    """Return by how much the charges change, by currency."""
     with localcontext(_EXACT):
         return {
             name: counted_charge(record.after, name) - counted_charge(record.before, name)
@@ -378,13 +381,13 @@ def charge_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def cost_difference(record: Correction) -> Decimal:
-    """Negative if the cost falls."""
+    """Return by how much the cost changes, negative if it falls."""
     with localcontext(_EXACT):
         return counted_cost(record.after) - counted_cost(record.before)
 
 
 def cost_differences(record: Correction) -> dict[str, Decimal]:
-    """Return the differences by cost source, with the new one's even if it is 0."""
+    """Return the differences by cost source. The new source is included even if its difference is 0."""
     amounts: dict[str, Decimal] = {}
     with localcontext(_EXACT):
         for call, sign in ((record.after, 1), (record.before, -1)):
@@ -395,12 +398,12 @@ def cost_differences(record: Correction) -> dict[str, Decimal]:
 
 
 def count_difference(record: Correction, name: str) -> int:
-    """`name` is one of CORRECTED_COUNTS."""
+    """Return by how much a count changes. `name` is one of CORRECTED_COUNTS."""
     return (getattr(record.after, name) or 0) - (getattr(record.before, name) or 0)
 
 
 def _correction_as_json(record: Correction) -> dict[str, Any]:
-    """`cost` and counts are signed differences, other fields the new state."""
+    """Return a correction as JSON. `cost` and counts are signed differences, other fields the new state."""
     row: dict[str, Any] = {
         "kind": record.kind,
         "id": record.id.hex(),

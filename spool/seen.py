@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 
 from spool.people import SECOND_NAME, USER
 
-SEVERAL = "(several people)"  # a list with a line for each person
+SEVERAL = "(several people)"  # the name for a list that has a line for each person
 _NAMING = (USER, SECOND_NAME, "subject")
 
 
 @dataclass(slots=True)
 class Seen:
     """
-    `check` raises if the viewer may not see figures of the named people, or of all if none is named. `page` replaces
-    the address where one has several pages, such as tools. `is_own_only`: only own calls are visible.
+    The people that a response shows. `check` raises if the viewer may not see figures of the named people, or
+    of all people if none is named. `page` replaces the address where one address has several pages, such as
+    tools. `is_own_only`: only the viewer's own calls are visible.
     """
 
     save: Callable[[Seen], Awaitable[None]]
@@ -34,7 +35,9 @@ _seen: ContextVar[Seen | None] = ContextVar("seen", default=None)
 
 @contextmanager
 def collect_seen(seen: Seen | None) -> Iterator[None]:
-    """Collect into `seen`, or pass None if nothing that the block reads is shown."""
+    """
+    Collect the people that the block reads in `seen`. Pass None if nothing that the block reads is shown.
+    """
     token = _seen.set(seen)
     try:
         yield
@@ -43,7 +46,9 @@ def collect_seen(seen: Seen | None) -> Iterator[None]:
 
 
 def note_people(filter: Mapping[str, Collection[str]], lines: Collection[str] = ()) -> None:
-    """Note SEVERAL if none is named and `lines` has a dimension of people."""
+    """
+    Note the people in a filter. SEVERAL is noted if none is named and `lines` has a dimension of people.
+    """
     seen = _seen.get()
     if seen is None:
         return
@@ -62,7 +67,7 @@ def note_page(page: str, *, is_own_only: bool) -> None:
 
 
 async def save_seen() -> None:
-    """Before an answer that does not end soon."""
+    """Store viewings before a response that does not end soon."""
     seen = _seen.get()
     if seen is not None:
         await seen.save(seen)

@@ -13,23 +13,23 @@ from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Owner = TypeVar("Owner", bound=Hashable)
-NEARLY_FULL = 0.8  # of its share, then operators learn of the key
-HEAP_ENTRIES = 64  # plus two per owner; then a heap is rebuilt
+NEARLY_FULL = 0.8  # part of its share from which on operators are told of the key
+HEAP_ENTRIES = 64  # entries, plus two per owner, above which a heap is rebuilt
 
 
 def may_add(own: int, total: int, n: int, most: int) -> bool:
-    """Afterwards the key must not hold more than was free before."""
+    """Return whether a key may add `n` items. Afterwards it must not hold more than was free before."""
     return own + n <= most - total
 
 
 class KeyShare(NamedTuple):
-    """`most`: while other keys stay the same."""
+    """The share of a key. `most`: its limit while other keys stay the same."""
 
     limit: str  # setting
     key: str
     held: int
     most: int
-    # the oldest entries are dropped, and nothing is refused
+    # whether the oldest entries are dropped instead of refusing new ones
     gives_way: bool = False
 
 
@@ -39,16 +39,18 @@ class HeldByKey(NamedTuple):
 
 
 def nearly_full(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """Items without a key are under ""."""
+    """Yield the keys that nearly use up their share. Items without a key are under ""."""
     total = sum(held.values())
     for key, own in held.items():
-        share = (most - (total - own) + 1) // 2  # half of what the others leave
+        share = (most - (total - own) + 1) // 2  # half of what the other keys leave free
         if key and own >= NEARLY_FULL * share:
             yield KeyShare(limit, key, own, max(share, own))
 
 
 def nearly_gives_way(limit: str, held: Mapping[str, int], most: int) -> Iterator[KeyShare]:
-    """The key with the largest use loses its oldest entries first."""
+    """
+    Yield the keys that will soon lose entries. The key with the largest use loses its oldest entries first.
+    """
     total = sum(held.values())
     key = max(held, key=lambda name: held[name], default="")
     if total >= NEARLY_FULL * most:
@@ -59,8 +61,8 @@ class Holdings(Mapping[Owner, int]):
     """
     Use by owner, with a quick search of the largest.
 
-    A heap is built at the first search. Each change adds an entry, and only an owner's newest is valid.
-    Mostly outdated heaps are rebuilt.
+    A heap is built at the first search. Each change adds an entry, and only an owner's newest is valid. A
+    heap of mostly outdated entries is rebuilt.
     """
 
     def __init__(self, amounts: Mapping[Owner, int] = MappingProxyType({})) -> None:
@@ -78,7 +80,7 @@ class Holdings(Mapping[Owner, int]):
         return len(self._amounts)
 
     def add(self, owner: Owner, amount: int) -> None:
-        """May be negative. An owner with 0 is removed."""
+        """Add to the use of an owner. `amount` may be negative. An owner with 0 is removed."""
         held = self._amounts.get(owner, 0) + amount
         if held:
             self._amounts[owner] = held
@@ -89,11 +91,11 @@ class Holdings(Mapping[Owner, int]):
         if len(self._heap) > HEAP_ENTRIES + 2 * len(self._amounts):
             self._heap = None
             return
-        self._changes -= 1  # of equal owners, the last changed comes first
+        self._changes -= 1  # of owners with equal use, the last changed comes first
         heappush(self._heap, (-held, self._changes, owner))
 
     def largest_owner(self) -> Owner:
-        """Raises KeyError without owners."""
+        """Return the owner with the largest use. Raises KeyError without owners."""
         heap = self._build_heap()
         while heap:
             held, _, owner = heap[0]
@@ -103,7 +105,7 @@ class Holdings(Mapping[Owner, int]):
         raise KeyError("there are no owners")
 
     def fullest_first(self) -> Iterator[Owner]:
-        """Yield in descending order. The n-th step takes log n."""
+        """Yield the owners by descending use. The n-th step takes log n."""
         heap = self._build_heap()
         seen = set[Owner]()
         places = [(heap[0], 0)] if heap else []
@@ -134,8 +136,8 @@ def fullest_first(
     """
     Yield entries to remove, each the oldest of the key with the largest use at that step.
 
-    `queue_of` is called at a key's first removal. Entries in `gone` are removed anyway: not yielded, and no
-    use.
+    `queue_of` is called at a key's first removal. Entries in `gone` are removed anyway, so they are not
+    yielded and do not count as use.
     """
     fullest = held.fullest_first()
     next_owner = next(fullest, None)
@@ -177,7 +179,7 @@ class Shared(Generic[K]):
         return self._places
 
     def add(self, name: K, owner: str, places: int) -> None:
-        """Add it as the newest of its owner."""
+        """Add a name as the newest of its owner."""
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()
@@ -204,7 +206,7 @@ class Shared(Generic[K]):
         return next(iter(names)) if names else None
 
     def name_to_remove(self) -> tuple[K, str] | None:
-        """Return None while there is space."""
+        """Return a name to remove and its owner, or None while there is space."""
         if self._places <= self.most:
             return None
         owner = self.held.largest_owner()

@@ -2,8 +2,8 @@
 Statements: what a provider billed or metered. Values, rules, and a protocol. Pure.
 
 Rows of a cell are added up, days are replaced whole, and money is exact. A row belongs to the UTC day of its
-bucket's start. One from outside the span, such as a correction of an earlier month, is filed under the first
-day, with its own time in `corrects`.
+bucket's start. A row from outside the span, such as a correction of an earlier month, is filed under the
+first day, with its own time in `corrects`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import msgspec
 from spool.errors import Invalid, RegistryDamaged
 from spool.registry.operators import Actor
 
-# Units. Other currencies have their code in lower case. ACCRUED: by how many dollars a bill changes if fees
-# are assigned to their usage, not to the day of purchase; only in rows without `amount_effective`.
+# The units of rows. Other currencies than dollars have their code in lower case. ACCRUED: by how many dollars
+# a bill changes if fees are assigned to their usage, not to the day of purchase; only in rows without
+# `amount_effective`.
 TOKENS, USD, REQUESTS, ACCRUED = "tokens", "usd", "requests", "accrued_usd"
-# Kind SEAT has the fee, unit SEATS the number: 1 for a whole month.
+# Kind of a row for seats: SEAT has the fee, unit SEATS the number, which is 1 for a whole month.
 SEAT, SEATS = "seat", "seats"
-# Types that the kind does not show. COVERED is paid by a commitment, UNUSED its unused part.
+# Types of lines that the kind does not show. COVERED is paid by a commitment, UNUSED is its unused part.
 REFUND, CORRECTION, COVERED, UNUSED, PURCHASE = "refund", "correction", "covered", "unused", "purchase"
 LINE_TYPES = (REFUND, CORRECTION, COVERED, UNUSED, PURCHASE)
 DAY_S = 86400
@@ -37,18 +38,18 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """
     A cell of a report, None for unstated facts.
 
-    A token is in one row of its bucket, so `input` excludes cached ones. `start` and `end` are epoch seconds.
-    The provider may still change a row that is not `settled`.
+    A token is counted in one row of its bucket, so `input` excludes cached tokens. `start` and `end` are
+    epoch seconds. The provider may still change a row that is not `settled`.
 
-    `amount_list`, `amount_contracted`, `amount_effective`: at list prices, at negotiated ones, with fees
-    assigned to their usage. `line_type` is of LINE_TYPES. `line_id`: only without tokens, whose cells combine
-    lines. `corrects`, `corrects_until`: time of a credit or later charge. `context`: lower limit of the
-    context window, in input tokens.
+    `amount_list`, `amount_contracted`, `amount_effective`: the amount at list prices, at negotiated prices,
+    and with fees assigned to their usage. `line_type` is one of LINE_TYPES. `line_id` is set only for rows
+    without tokens, because cells with tokens combine lines. `corrects`, `corrects_until`: time of a credit or
+    later charge. `context`: lower limit of the context window, in input tokens.
     """
 
     source: str
     provider: str  # of spool.providers
-    account: str | None  # organization, project, workspace or resource
+    account: str | None  # id of an organization, project, workspace or resource
     key: str | None
     model: str | None  # as billed
     start: int
@@ -76,10 +77,10 @@ class StatementRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
     """
-    A statement: from `start` to `end`, nothing else was billed.
+    A bill for the time from `start` to `end`, in which nothing else was billed.
 
-    `account` distinguishes customers of a source. `read_at`: when the provider returned it. `name`: its
-    origin. Days after `settled_until` are open, even without rows.
+    `account` distinguishes customers of a source. `read_at`: when the provider returned the bill. `name`:
+    file or address from which it comes. Days after `settled_until` are open, even without rows.
     """
 
     source: str
@@ -94,7 +95,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """Consecutive UTC days, read together, all settled or all open. `digests` are by day."""
+    """Consecutive UTC days that were read together, all settled or all open. `digests` are by day."""
 
     source: str
     provider: str
@@ -127,7 +128,7 @@ class StatementMonth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """A later report changed the day."""
+    """A day that a later report changed."""
 
     day: int
     billed_before: Decimal
@@ -138,7 +139,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementOutcome:
-    """`rows` are stored for the span."""
+    """The result of storing a statement. `rows` are the rows that are stored for its span."""
 
     rows: int
     days: int
@@ -152,7 +153,7 @@ class StatementOutcome:
 
 MAX_DAYS = 400
 MAX_DIGITS = 60  # of an amount
-MAX_DECIMALS = 27  # as in the totals
+MAX_DECIMALS = 27  # decimals of an amount, as in the totals
 MAX_TEXT = 300
 MAX_DAY_ROWS = 50_000  # cells per source, account and day
 
@@ -189,7 +190,10 @@ def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
 
 
 class RowAmounts(NamedTuple):
-    """The amounts as billed, at list and negotiated prices, and with fees assigned to their usage."""
+    """
+    The amounts of a row: as billed, at list prices, at negotiated prices, and with fees assigned to their
+    usage.
+    """
 
     amount: Decimal
     amount_list: Decimal | None = None
@@ -201,7 +205,7 @@ class RowAmounts(NamedTuple):
         return cls(*(getattr(row, name) for name in cls._fields))
 
     def plus(self, other: RowAmounts) -> RowAmounts:
-        """Add amounts; the sum is None if one side is missing."""
+        """Return the sums. A sum is None if one side is missing."""
         return self.map_amounts(_add_two_amounts, other)
 
     def map_amounts(self, change: Callable[..., Decimal | None], *others: RowAmounts) -> RowAmounts:
@@ -214,7 +218,7 @@ def _add_two_amounts(first: Decimal | None, second: Decimal | None) -> Decimal |
 
 
 def sum_rows(rows: Iterable[StatementRow]) -> list[StatementRow]:
-    """Return sums in a fixed order, without zeros."""
+    """Return the rows with equal cells added up, in a fixed order, without zeros."""
     cells: dict[tuple[Any, ...], RowAmounts] = {}
     for row in rows:
         cell = tuple(getattr(row, name) for name in _CELL)
@@ -234,7 +238,7 @@ def _plain_if_told(amount: Decimal | None) -> Decimal | None:
 
 
 def normalize_amount(amount: Decimal) -> Decimal:
-    """Remove exponent and trailing zeros, so that equal amounts have equal texts."""
+    """Return an amount without exponent and trailing zeros, so that equal amounts have equal texts."""
     short = EXACT.normalize(amount)
     return Decimal(format(short, "f"))
 
@@ -273,7 +277,7 @@ def _is_in_years(seconds: int) -> bool:
 
 
 def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
-    """Rows from outside the span are under the first day."""
+    """Return the rows by day. Rows from outside the span are under the first day."""
     rows_by_day: dict[int, list[StatementRow]] = {
         day: [] for day in day_starts(statement.start, statement.end)
     }
@@ -290,7 +294,7 @@ def group_by_day(statement: Statement) -> dict[int, list[StatementRow]]:
 
 
 def rows_outside(rows: Iterable[StatementRow], start: int, end: int) -> Iterator[StatementRow]:
-    """A statement of the span leaves them."""
+    """Yield the rows that start outside a span. A statement of the span does not replace them."""
     return (row for row in rows if not start <= row.start < end)
 
 
@@ -346,13 +350,13 @@ def rows_digest(rows: Sequence[StatementRow]) -> str:
 
 
 class Statements(Protocol):
-    """A statement replaces rows of its source and account that start in its span."""
+    """The bills. A statement replaces rows of its source and account that start in its span."""
 
     async def put(self, statement: Statement, *, actor: Actor, dry_run: bool = False) -> StatementOutcome:
         """
-        An equal one changes nothing.
+        Store a statement. An equal one changes nothing.
 
-        Raises Invalid, or NotAllowed if too large.
+        Raises Invalid, or NotAllowed if it is too large.
         """
         ...
 
@@ -361,7 +365,7 @@ class Statements(Protocol):
     ) -> Sequence[StatementRow]: ...
 
     async def statements(self) -> Sequence[StatementInfo]:
-        """Return the statements with days without a row."""
+        """Return the statements, including days without a row."""
         ...
 
     async def months(self) -> Sequence[StatementMonth]: ...
@@ -371,7 +375,7 @@ class Statements(Protocol):
         ...
 
     async def pull_state(self, name: str) -> Mapping[str, Any] | None:
-        """None if it never ran."""
+        """Return the state of a regular import, or None if it never ran."""
         ...
 
     async def keep_pull_state(self, name: str, state: Mapping[str, Any]) -> None: ...

@@ -1,7 +1,7 @@
 """
 All that Tollhouse stores, independent of the engine.
 
-Only folders of engines have SQL and file names.
+Only the folders of the engines contain SQL and file names.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions:
     """
-    `cache_bytes`: of decoded entries, None for the default. `ledger_chunk`: records per transaction.
-    `registry_clock`: None for `clock`. `new_registry`: replace a damaged or missing one, preserving the file.
-    `native`: the compiled module. `declared`: registry tables of higher packages. `is_unfinished_copy`: only
-    for the copying itself.
+    `cache_bytes`: memory for decoded entries, None for the default. `ledger_chunk`: records per transaction.
+    `registry_clock`: None for `clock`. `new_registry`: replace a damaged or missing registry, and keep its
+    file. `native`: the compiled module. `declared`: registry tables of higher packages. `is_unfinished_copy`:
+    only for the copying itself.
     """
 
     settings: SpoolSettings
     clock: Clock
-    directory: Path = Path()  # for engines with files
+    directory: Path = Path()  # the data directory, for engines with files
     observer: Observer | None = None
     cache_bytes: int | None = None
     ledger_tags: Sequence[str] = ("service",)
@@ -57,13 +57,13 @@ class StorageOptions:
     new_registry: bool = False
     is_unfinished_copy: bool = False
     container: ContainerSettings = field(default_factory=ContainerSettings)
-    # mostly for engines that nodes share
+    # settings, mostly for engines that nodes share
     storage: StorageSettings = field(default_factory=StorageSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """Commits may wait for a synchronous one."""
+    """A standby of the database. Commits may wait for a synchronous one."""
 
     name: str
     is_synchronous: bool
@@ -77,14 +77,14 @@ class DatabaseHealth:
     The health of a shared database, equal on all nodes except `failed_connections`.
 
     `standbys` and `oldest_transaction_s` are None if the role may not see them. `needs_standby`: commits need
-    a synchronous one. Waits in progress have number and longest duration.
+    a synchronous standby. Of waits in progress, number and longest duration are stated.
     """
 
     needs_standby: bool
     standbys: Sequence[Standby] | None
     standby_waits: int  # unconfirmed commits
     standby_wait_s: float
-    head_waits: int  # nodes that wait for another's commit
+    head_waits: int  # nodes that wait for the commit of another node
     head_wait_s: float
     # of any client
     oldest_transaction_s: float | None
@@ -93,7 +93,7 @@ class DatabaseHealth:
     failed_connections: int  # of this node
     nodes: int  # running
     leases_held: int
-    leases_free: int  # needed by a running node
+    leases_free: int  # leases that a running node needs and no node holds
     reporters: int  # rows of `Heard`
 
 
@@ -112,16 +112,16 @@ async def _never_damage(error: Exception) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """
-    `close` finishes writes and releases the directory, even if a step fails.
+    An open storage. `close` finishes writes and releases the directory, even if a step fails.
 
-    `registry` is None while damaged, with `registry_problem` for operators; the log works. A damaged ledger
-    is counted again. `incarnation` changes with a new log, and progress in another is invalid. `is_shared`:
-    other processes change the storage, and `leases` decide on tasks.
+    `registry` is None while it is damaged. `registry_problem` then tells operators the reason, and the log
+    works. A damaged ledger is counted again. `incarnation` changes with a new log, and progress in another is
+    invalid. `is_shared`: other processes change the storage, and `leases` decide on tasks.
 
-    `copy` fills an empty directory as of one commit, during writes. `overwrite` removes what replaced records
-    left, or returns why some may be left. `health` is None for unshared storages, and raises
-    SpoolUnavailable. `is_damage`: damage of the log caused an error; noted, so that the next opening
-    salvages.
+    `copy` fills an empty directory with the state at one commit, while writes continue. `overwrite` removes
+    what deleted and replaced rows left on disk, or returns why some may be left. `health` is None for
+    unshared storages, and raises SpoolUnavailable. `is_damage` returns whether damage of the log caused an
+    error, and notes this, so that the next opening salvages.
     """
 
     log: Log
@@ -154,7 +154,7 @@ class Storage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovered:
-    """`settled`: before the damage."""
+    """The number of imported records. `settled`: those that were settled before the damage."""
 
     added: int
     known: int
@@ -163,7 +163,7 @@ class Recovered:
 
 
 def _any_schema(directory: Path) -> None:
-    """Do nothing: there are no files."""
+    """Do nothing, because there are no files."""
 
 
 async def _nothing_to_recover(options: StorageOptions, file: Path) -> Recovered:
@@ -175,10 +175,10 @@ class Administration:
     """
     Administration of a shared storage without a running server.
 
-    `problems`: why a configuration is unusable. `certificate_files`: with words for messages, for authorities
-    from DATABASE_AUTHORITIES on. `make`: creates what is missing. `bring_up_to_date`: migrates. `status`: its
-    `problem` says why nothing can be stored. `change`: for all nodes. `lost`: data acknowledged by the
-    directory's node. All raise SpoolError if it is unreachable.
+    `problems`: why a configuration is unusable. `certificate_files` returns files with words for messages.
+    `make` creates what is missing. `bring_up_to_date` migrates. `status` has a `problem` if nothing can be
+    stored. `change` sets values for all nodes. `lost` returns data that the directory's node acknowledged and
+    the storage lost. All raise SpoolError if it is unreachable.
     """
 
     problems: Callable[[StorageSettings], Iterable[str]]
@@ -199,8 +199,8 @@ class Engine:
     `check_schema`: raises OtherSchema, even in use. `recover`: raises NotAllowed if nothing is readable.
     `administration`: None for a single node.
 
-    `tables`: all data for a copy; raises NotAllowed while a node has it open. `take_over`: fills an empty
-    storage, unusable until finished. Both are None if it cannot be copied.
+    `tables` returns all data for a copy, and raises NotAllowed while a node has the storage open. `take_over`
+    fills an empty storage, which is unusable until that is finished. Both are None if it cannot be copied.
     """
 
     open: Callable[[StorageOptions], Awaitable[Storage]]

@@ -1,8 +1,8 @@
 """
 Unit-cost streams: definitions, and a total per record.
 
-Totals change in the operations' transaction, in the order of the log, alike in all engines. Operations that
-differ only in their value refer to one record.
+Totals change in the transaction that stores the operations, in the order of the log. Operations that differ
+only in their value refer to one record.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ HOURLY, DAILY, MONTHLY = "HOURLY", "DAILY", "MONTHLY"
 GRANULARITIES = (HOURLY, DAILY, MONTHLY)
 SUM, REPLACE, DELETE, CREATE, DROP = "sum", "replace", "delete", "create", "drop"
 
-_EXACT = Context(prec=100)  # for any number of 15-digit values
+_EXACT = Context(prec=100)  # enough digits for any number of 15-digit values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """`keys`: names of dimensions, None while unknown."""
+    """The definition of a stream. `keys`: names of its dimensions, None while unknown."""
 
     name: str
     type: str
@@ -46,7 +46,8 @@ class Stream:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
     """
-    `whole`: it includes every operation ever made. Only then may it replace the value in your cost service.
+    The total of a record. `whole`: it includes every operation ever made. Only then may it replace the value
+    in your cost service.
     """
 
     stream: str
@@ -62,7 +63,7 @@ class Total:
 
 @dataclass(frozen=True, slots=True)
 class StreamSize:
-    """`created_by`: key or ""."""
+    """The size of a stream's totals. `created_by`: the key that created the stream, or ""."""
 
     name: str
     created_by: str
@@ -71,7 +72,7 @@ class StreamSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalsPart:
-    """Totals in [since, until), in nanoseconds, with one of the values in each dimension."""
+    """The totals in [since, until), in nanoseconds, that have one of the values in each dimension."""
 
     since: int | None = None
     until: int | None = None
@@ -113,8 +114,6 @@ class StreamRows(Protocol):
 
 
 class StreamReader(Protocol):
-    """The streams for receivers and exporters."""
-
     async def streams(self) -> Sequence[Stream]: ...
 
     async def totals(self, stream: str) -> Sequence[Total]: ...
@@ -130,14 +129,17 @@ class StreamReader(Protocol):
         ...
 
     async def set_owner(self, stream: str, key: str) -> None:
-        """Unless one is stored."""
+        """Store the key that created a stream, unless one is stored."""
         ...
 
 
 def apply_operations(
     rows: StreamRows, operations: Iterable[UnitCostOperation], *, now: float, since: float
 ) -> None:
-    """`since`: when this directory began. Earlier periods may have operations elsewhere."""
+    """
+    Apply operations to the totals. `since`: when this directory began. For earlier periods, other directories
+    may have operations.
+    """
     keyed = [
         (operation, operation_key(operation) if operation.operation in (SUM, REPLACE) else "")
         for operation in operations
@@ -165,7 +167,7 @@ def described_stream(operation: UnitCostOperation) -> Stream:
 
 
 def operation_key(operation: UnitCostOperation) -> str:
-    """Return a key in hex, the same for records that differ only in value."""
+    """Return a key in hex. It is the same for records that differ only in value."""
     facts = [
         period_start(operation.start_time or 0, operation.granularity),
         operation.granularity,
@@ -176,7 +178,7 @@ def operation_key(operation: UnitCostOperation) -> str:
 
 
 def period_start(time_ns: int, granularity: str | None) -> int:
-    """Round down to the UTC hour, day or month. Metrics are daily."""
+    """Round a time down to the UTC hour, day or month. Metrics are daily."""
     moment = datetime.fromtimestamp(time_ns // NS, UTC)
     start = moment.replace(minute=0, second=0, microsecond=0)
     if granularity != HOURLY:
@@ -187,21 +189,21 @@ def period_start(time_ns: int, granularity: str | None) -> int:
 
 
 def rounded_text(value: Decimal) -> str:
-    """15 significant digits: sums of doubles are then equal in every order."""
+    """Return 15 significant digits. Sums of doubles are then equal in every order."""
     return decimal_text(Context(prec=15).plus(value))
 
 
 class StreamBook:
     """
-    The streams in memory. Of contradicting first requests, one is accepted.
+    The streams in memory. Of several first requests that contradict each other, one is accepted.
 
-    A claim holds until its operations are on disk or given up.
+    A claim reserves a definition until its operations are on disk or given up.
     """
 
     def __init__(self, streams: Iterable[Stream]) -> None:
         self._known = {stream.name: stream for stream in streams}
         self._claimed: dict[str, tuple[Stream, int]] = {}
-        self._kept = frozenset(self._known)  # last read from the storage
+        self._kept = frozenset(self._known)  # streams as they were last read from the storage
 
     def find(self, name: str) -> Stream | None:
         claimed = self._claimed.get(name)
@@ -212,7 +214,7 @@ class StreamBook:
 
     @contextmanager
     def claim(self, stream: Stream) -> Iterator[None]:
-        """The caller has checked it against `find`."""
+        """Reserve the definition of a stream. The caller has checked it against `find`."""
         name = stream.name
         _, users = self._claimed.get(name, (stream, 0))
         self._claimed[name] = stream, users + 1
@@ -229,9 +231,9 @@ class StreamBook:
 
     def replace_known(self, streams: Sequence[Stream]) -> None:
         """
-        Replace streams by stored ones, of any process.
+        Replace streams by the stored ones of all processes.
 
-        One never read stays: it is being committed.
+        A stream that was never read stays, because it is being committed.
         """
         names = frozenset(stream.name for stream in streams)
         for name in self._kept - names:
@@ -247,7 +249,7 @@ class StreamBook:
 
 
 def merge_streams(known: Stream | None, described: Stream) -> Stream:
-    """Fill in missing fields."""
+    """Return the known stream with missing fields filled in."""
     if known is None:
         return described
     keys = described.keys if known.keys is None else known.keys
@@ -255,7 +257,7 @@ def merge_streams(known: Stream | None, described: Stream) -> Stream:
 
 
 def is_same_stream(known: Stream | None, described: Stream) -> bool:
-    """Return whether they do not contradict each other."""
+    """Return whether two definitions do not contradict each other."""
     if known is None:
         return True
     if known.type != described.type:
@@ -316,7 +318,7 @@ def _has_dimensions(total: Total, operation: UnitCostOperation) -> bool:
 
 
 OVERHEAD = 192  # a row and index entry, with keys
-# Parts of a share. Above NEARLY_FULL, old totals are deleted down to ROOM.
+# Parts of a key's share. Above NEARLY_FULL, old totals are deleted until ROOM is reached.
 NEARLY_FULL, ROOM = (
     0.9,
     0.8,
@@ -330,7 +332,7 @@ def estimated_bytes(total: Total) -> int:
 
 
 class TotalsInHand:
-    """Within a transaction, with size changes."""
+    """The totals that a transaction changes, with the changes of sizes."""
 
     def __init__(self) -> None:
         self._totals: dict[tuple[str, str], Total | None] = {}
@@ -355,13 +357,13 @@ class TotalsInHand:
         self._changed.add((total.stream, total.key))
 
     def remove(self, place: tuple[str, str]) -> None:
-        """The caller deletes the row."""
+        """Forget a total. The caller deletes the row."""
         self._changed.discard(place)
         self._totals[place] = None
         self._growth[place[0]] -= self._sizes.pop(place, 0)
 
     def settle(self) -> tuple[Sequence[Total], Sequence[tuple[str, int]]]:
-        """Return totals to store, and growth by stream, both sorted."""
+        """Return the totals to store, and the growth by stream, both sorted."""
         changed = [
             total for stream_key in sorted(self._changed) if (total := self._totals[stream_key]) is not None
         ]
@@ -376,7 +378,7 @@ class TotalsInHand:
         return changed, growth
 
     def clear(self) -> None:
-        """After `settle`, they may differ from the stored ones."""
+        """Forget the totals. After `settle`, they may differ from the stored ones."""
         self._totals.clear()
         self._sizes.clear()
 
@@ -391,7 +393,7 @@ def may_create(sizes: Sequence[StreamSize], key: str, n: int, max_streams: int) 
 
 
 def plan_freed_bytes(sizes: Sequence[StreamSize], max_bytes: int) -> Mapping[str, int]:
-    """Free bytes of keys near their share, largest streams first."""
+    """Return the bytes to free by stream: those of keys near their share, largest streams first."""
     held, total = _bytes_by_key(sizes)
     bytes_by_stream: dict[str, int] = {}
     for key, own in held.items():

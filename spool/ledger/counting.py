@@ -35,14 +35,17 @@ WIDTHS = (HOUR_S, DAY_S)
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
 CHANGED_BY = "changed_by"  # the key, in the state, of a mark of the process that made the last change
-# state key: mark of the billing connections' rows, because their tags are dimensions
+# key, in the state, of the mark of the billing connections' rows, whose tags are dimensions
 ROW_TAGS = "row_tags"
-EVERY, EVERY_BILLED = "changed", "billed"  # state keys: marks of changes that may affect any month
-RECALCULATED = "recalculated"  # state key: mark of the stored recalculations, 0 without any
+EVERY, EVERY_BILLED = (
+    "changed",
+    "billed",
+)  # keys, in the state, of the marks of changes that may affect any month
+RECALCULATED = "recalculated"  # key, in the state, of the mark of the stored recalculations; 0 without any
 MAX_TEXT = 256  # characters of a dimension's value
 MOST_NUMBERS = 100_000  # dimension numbers in memory
-# Nearly full periods whose sets of dimensions are in memory, as a set of hashes and as an array. Reading one
-# from the database takes 70 times as long as making a set of an array.
+# Nearly full periods whose sets of dimensions are in memory, as a set of hashes and as an array. Reading a
+# set from the database takes 70 times as long as making a set of an array.
 MOST_PRESENT, MOST_PACKED = 16, 512
 MOST_PERIODS = 10_000  # periods with a known upper bound on their sums
 
@@ -51,7 +54,7 @@ _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
 def state_of(rows: LedgerRows) -> dict[str, int]:
-    """Return the state without the marks of changes, with defaults."""
+    """Return the state without the marks of changes. Missing values have their defaults."""
     values = {
         "reach": 1,
         "rebuilding": 0,
@@ -97,8 +100,8 @@ def mark_name(at: datetime, every: str = EVERY) -> str:
 
 def whole_since(arrival: float) -> int:
     """
-    Return the first hour without records that arrived before `arrival`. Clocks ahead of this one by 2 hours
-    or more are not believed.
+    Return the first hour without records that arrived before `arrival`. Records from clocks that are 2 hours
+    or more ahead of this clock are not believed.
     """
     return int(arrival) // HOUR_S * HOUR_S + AHEAD_S
 
@@ -122,7 +125,7 @@ class Placement:
         # exceed the limit; the sums stay right.
         self._present: OrderedDict[tuple[int, int], set[int]] = OrderedDict()
         self._packed: OrderedDict[tuple[int, int], array[int]] = OrderedDict()  # not in `_present`
-        self._most: dict[tuple[int, int], int] = {}  # upper bound of sums in other periods
+        self._most: dict[tuple[int, int], int] = {}  # upper bound of the number of sums in the other periods
 
     def begin_transaction(self, rows: LedgerRows) -> None:
         """
@@ -210,7 +213,7 @@ def stored_dimensions(dimensions: DimensionValues) -> DimensionValues:
     if len(text) <= MAX_TEXT and text.isascii():
         return dimensions
     whole = Dimensions(*map(stored_value, dimensions))
-    # already cut, and must stay valid JSON
+    # the tags are cut already, and must stay valid JSON
     return whole._replace(tags=_replace_surrogates(Dimensions._make(dimensions).tags))
 
 
@@ -247,7 +250,7 @@ class MissedNumbers:
 
 
 def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
-    """Until there are other currencies, queries skip their read."""
+    """Note that amounts in other currencies exist. Until then, queries do not read them."""
     if any(name.startswith("charge.") for amounts in meters for name in amounts):
         rows.set_state(charged=1)
 
@@ -264,7 +267,7 @@ def add(
 ) -> int:
     """
     Add the sums of the numbers from `first` until before `reach` in one transaction. Return the stored reach.
-    `tags` is the list by which they were counted, if new.
+    `tags` is the list of tags by which the records were counted, if it is new.
 
     Does nothing unless the stored reach is `first`: the rows may have been lost and restarted since the read,
     and numbers below `reach` that were never added would be left out forever.
@@ -357,10 +360,11 @@ def smallest_period(hour: int, hourly: int) -> tuple[int, int]:
 
 def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     """
-    Lower the reach after the log was replaced, because the new log reuses the numbers. Return it.
+    Lower the reach (the next number to count) after the log was replaced, because the new log reuses the
+    numbers. Return the reach.
 
-    Sums stay, because their records cannot be counted again. Does nothing unless the reach is `seen`, as in
-    `add`.
+    The sums stay, because their records cannot be counted again. Nothing changes unless the reach is `seen`,
+    as in `add`.
     """
     state = state_of(rows)
     if state["reach"] != seen:
@@ -400,7 +404,7 @@ def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple
     frozen = rows.frozen_periods()
     border = max((start + width for width, start in frozen), default=0)
     if oldest < state["reach"]:
-        # Numbers to read again are not missed. Deleted numbers stay missed.
+        # Records that will be read again no longer count as missed. Deleted records stay missed.
         rows.set_state(reach=oldest, rebuilding=state["reach"])
         store_list(rows, TagList(oldest, border, tags))
         lower_missed(rows, to=oldest - 1)
@@ -454,7 +458,7 @@ def drop_hours(rows: LedgerRows, before: int) -> int | None:
 # An unlisted unit is forgotten after its retention and this time without calls. Queries by unit cover at most
 # 92 days, so none shows its new calls next to unlisted ones.
 FORGET_S = 93 * DAY_S
-IDLE_S = 48 * HOUR_S  # such units are unlisted first
+IDLE_S = 48 * HOUR_S  # units without calls for this time are unlisted first
 
 
 def months_to_check(now: int) -> Sequence[tuple[int, int]]:
@@ -473,8 +477,9 @@ def units_beyond(
     Return the units of work to unlist, by kind. Beyond `most` in a month of `months_to_check`, nine tenths of
     the limit stay.
 
-    Idle units go first, and the cheapest of them. The dearest half of the limit always stays, so a sender of
-    many names cannot hide what costs most. The costs of both months decide.
+    Idle units are unlisted first, the cheapest of them before the others. The most expensive half of the
+    limit always stays, so a sender of many names cannot hide what costs most. The costs of both months
+    decide.
     """
     [(begin, _), (_, end)] = months_to_check(now)
     chosen = []

@@ -15,9 +15,9 @@ from spool.ledger import money
 from spool.ledger.queries import CostRow
 
 SPLIT_BY = ("team", "provider", "model", "source")  # in this order, unless `privacy.group_order` is set
-FIRST_DAYS = (1, 8, 15, 22)  # of the parts of a month, in UTC
+FIRST_DAYS = (1, 8, 15, 22)  # days on which the parts of a month begin, in UTC
 COUNTS = ("calls", "input_tokens", "output_tokens")
-GRACE = timedelta(days=2)  # for late reports; later calls are in no cell
+GRACE = timedelta(days=2)  # time for late reports; calls that arrive later are in no cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

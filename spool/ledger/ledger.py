@@ -70,21 +70,22 @@ PACKED_STEP = 4096  # if records stay packed
 # between transactions, so that an idle ledger writes once a second, not once per commit
 PAUSE_S = 1.0
 RETRY_S = 10.0
-# Pause after a run, as a multiple of its duration, and at most in seconds. Each run's flush delays commits.
+# Pause after a run, as a multiple of the run's duration, and the longest pause in seconds. The flush of each
+# run delays commits.
 REST, MOST_REST_S = 8.0, 0.03
 # Attempts, and seconds between them, to read records that other processes are about to close.
 TRIES, RETRY_CLOSED_S = 5, 0.05
 # after the end of a day, when most late records have arrived
 LATE_S = 6 * HOUR_S
-ROLL_REST = 4  # pause, as a multiple of the last rollup's duration
-ROLL_WAIT_S = 30.0  # until the next check if none is missing
-# after that, only the sum of the day stays
+ROLL_REST = 4  # pause between rollups, as a multiple of the last rollup's duration
+ROLL_WAIT_S = 30.0  # seconds until the next check if no rollup is missing
+# after this time, only the sum of the day stays
 HOURS_KEPT_S = 62 * DAY_S
 MOST_VALUES = 1000  # per dimension
 # per transaction, which takes a few tenths of a second
 MOST_UNLISTED = 5000
 _PERSON = "(person)"  # internal derived dimension, which no query can use
-_YES = "yes"  # value of one that filters by both names of a person
+_YES = "yes"  # value of a derived dimension that filters by both names of a person
 MAX_ROWS = 5000  # sets of dimensions in one period; further calls are added to "(other)"
 
 _log = logging.getLogger(__name__)
@@ -97,14 +98,14 @@ class LedgerState:
     """
 
     reach: int  # next record to count
-    rebuilding: int  # 0, or where a running rebuild ends
+    rebuilding: int  # where a running rebuild ends, or 0
     missed: int
     damaged: int
     absurd: int
-    rows: int  # stored sums, 0 if they were not counted
+    rows: int  # number of stored sums, 0 if they were not counted
     # older sums are stored by day; None if all hours are stored
     hourly_since: datetime | None
-    whole_since: datetime | None  # hours before may lack missed records; None if none is missed
+    whole_since: datetime | None  # hours before this may lack missed records; None if no record is missed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -156,7 +157,9 @@ class Rebuilt:
 
 
 class Ledger:
-    """The totals. Call `load`, run `follow`, then query. `tags` are those to group costs by."""
+    """
+    The totals. Call `load`, run `follow`, then query. `tags` are the tags by which costs can be grouped.
+    """
 
     def __init__(
         self,
@@ -180,7 +183,9 @@ class Ledger:
         self._tag_lists = TagLists()
         self.digests = Digests(b"")  # replaced when the storage is opened
         self.people: People | None = None  # known names of people in filters
-        self._person: tuple[int, Derived] | None = None  # version of links, and their dimension
+        self._person: tuple[int, Derived] | None = (
+            None  # version of the links, and the derived dimension of people
+        )
         self.shows_layers = False  # whether restricted people see LAYERS of billed costs
         self._derived: DerivedDimensions = {}
         self._chunk = chunk
@@ -191,8 +196,8 @@ class Ledger:
         self._is_caught_up = False
         self._work = work
         self._has_made_rollup = False
-        self._unchecked_work = work.ids_per_month  # sums of units since their number was checked
-        self._not_before = 0.0  # monotonic time until which a heavy user pauses
+        self._unchecked_work = work.ids_per_month  # sums of units of work since their number was last checked
+        self._not_before = 0.0  # monotonic time until which a heavy user's queries wait
         # tags of billing rows, with the rows' mark
         self._row_tags: tuple[int | None, Sequence[str]] = (None, ())
 
@@ -217,7 +222,7 @@ class Ledger:
     async def follow(self, log: ReadableLog) -> None:
         """Count closed records until cancelled, also after a full disk."""
         async for _ in log.changes(AI_TELEMETRY):
-            # repeat failed attempts even without a further commit
+            # failed attempts are repeated even without a further commit
             while not await self._has_counted(log):
                 pass
             await asyncio.sleep(PAUSE_S)
@@ -241,7 +246,7 @@ class Ledger:
         """Track how far other processes have counted, until cancelled."""
         async for _ in log.changes(AI_TELEMETRY):
             is_behind = True
-            while is_behind:  # others count further even while the log is idle
+            while is_behind:  # other processes count even while the log is idle
                 try:
                     is_behind = await self._refresh_reach(log)
                 except SpoolUnavailable as error:
@@ -303,7 +308,7 @@ class Ledger:
     async def _count_records(self, log: ReadableLog, below: int) -> None:
         first = self._reach
         seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
-        if state["reach"] != first:  # another process counted or restarted
+        if state["reach"] != first:  # another process counted these records, or counting was restarted
             self._reach = state["reach"]
             return
         rebuilding = state["rebuilding"]
@@ -329,7 +334,8 @@ class Ledger:
         try:
             count, gaps, oldest = await self._add_up(log, sums, first, last, packed)
         except NativeFault:
-            # The sums may have a part of these records. The next attempt works without the module if needed.
+            # The sums may contain a part of these records, so they are dropped. The next attempt works
+            # without the compiled module if needed.
             return
         missed = MissedNumbers()
         if gaps:
@@ -374,7 +380,7 @@ class Ledger:
         """Return the number of added records, the gaps between them, and the first entry."""
         adding = None
         if packed is not None:
-            from spool.packed.sums import PackedSums  # only for the compiled module
+            from spool.packed.sums import PackedSums  # imported only for the compiled module
 
             adding = PackedSums(packed, sums)
         step = STEP if packed is None else PACKED_STEP
@@ -400,7 +406,7 @@ class Ledger:
         return count, gaps, oldest
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
-        """Missed records arrived before that time."""
+        """Return the time before which missed records arrived."""
         if read is None:
             oldest = await _lowest_number(log)
             # if the log is empty, no entry has this number
@@ -420,7 +426,7 @@ class Ledger:
             took = time.monotonic() - begun
 
     async def make_rollup(self) -> bool:
-        """Return False if none is missing, or while a rebuild runs."""
+        """Make the next rollup. Return False if none is missing, or while a rebuild runs."""
         from spool.ledger.days import rollups
 
         async with self._turn:
@@ -428,12 +434,12 @@ class Ledger:
             if state["rebuilding"]:
                 return False
             now = int(settled_now(self._clock))
-            # after one rollup another is usually missing, so only the write searches
+            # after one rollup another is usually missing, so only the write searches for it
             if not self._has_made_rollup and not await self._read(
                 lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
             ):
                 return False
-            # no daily sum changes, so numbers that other processes remember stay valid
+            # no daily sum changes, so the numbers that other processes have in memory stay valid
             self._has_made_rollup = await self._write(
                 lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now)
             )
@@ -470,7 +476,7 @@ class Ledger:
             removed = 0
             while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
                 removed += dropped
-            # only if hours were deleted, about once a day
+            # only if hours were deleted, which happens about once a day
             if removed:
                 from spool.ledger.days.rollups import drop_old
 
@@ -583,7 +589,7 @@ class Ledger:
         return await self._read(count_units)
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
-        """An unlisted unit's calls cannot be found."""
+        """Return whether a unit is unlisted, so that its calls cannot be found."""
         return bool(await self._read(lambda rows: rows.unlisted_ids(unit, [id])))
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
@@ -604,7 +610,7 @@ class Ledger:
         return replace(comparison, rollups=await self.differing_rollups(at_ease=at_ease))
 
     async def comparison_is_due(self, now: float) -> bool:
-        """Whether the last comparison is old, or a record was missed or a difference found since."""
+        """Return whether the last comparison is old, or a record was missed or a difference found since."""
         state = await self._read_state()
         if not self._is_caught_up or state["rebuilding"]:
             return False
@@ -631,7 +637,7 @@ class Ledger:
         return False
 
     async def sum_day_again(self, day: int) -> bool:
-        """Return False if the hours are deleted."""
+        """Make the sum of a day from its hours again. Return False if the hours are deleted."""
         async with self._turn:
             return await self._change(lambda rows: comparing.sum_day_again(rows, day))
 
@@ -690,7 +696,7 @@ class Ledger:
         def answer_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if all(dimension is own.get(name) for name, dimension in query.derived.items()):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
-            # not cached: the query defines its own dimension
+            # not cached, because the query defines a dimension of its own
             return costs(rows, query, limit, self.rates)
 
         return await self._read(lambda rows: [answer_query(rows, query) for query in prepared])
@@ -717,7 +723,7 @@ class Ledger:
         """
         prepared = []
         for query in queries:
-            if not query.stated_names:  # for files and rules, not for a page
+            if not query.stated_names:  # names are stated only for files and rules, not for a page
                 note_people(query.include, query.group_by)
             if self.people is not None and (query.include or query.exclude):
                 matched = self.people.expand_filter
@@ -738,7 +744,7 @@ class Ledger:
 
     @property
     def person(self) -> Derived | None:
-        """The dimension that shows linked names as one person, None without links."""
+        """Return the dimension that shows linked names as one person, or None without links."""
         if self.people is None or not self.people.persons:
             return None
         version = self.people.persons.version
@@ -826,7 +832,7 @@ class Ledger:
         return [day for day in days if day.corrects]
 
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
-        """Return them in a fixed order."""
+        """Return the sums of a provider's billed day in a fixed order."""
         return await self._read(lambda rows: rows.billed_sums(day, provider))
 
     async def is_complete(self) -> bool:
@@ -881,7 +887,7 @@ class Ledger:
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
     async def values(self, dimension: str | Derived, most: int = MOST_VALUES) -> Sequence[str]:
-        """Raises ValueError for an unknown dimension."""
+        """Return the values of a dimension. Raises ValueError if it is unknown."""
         resolved: str | Derived = dimension
         if dimension == USER:
             resolved = self.person or USER
@@ -959,7 +965,10 @@ class Ledger:
         return (*self.own_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
-        """Pass False without a need for the row count: counting millions of rows takes a second."""
+        """
+        Return the state. Pass False if the row count is not needed, because counting millions of rows takes a
+        second.
+        """
         state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows() if counts_rows else 0))
         return LedgerState(
             reach=state["reach"],
@@ -973,7 +982,7 @@ class Ledger:
         )
 
     async def close(self) -> None:
-        """A running count ends first."""
+        """Close the store, after a running count has ended."""
         async with self._turn:
             await self._store.close()
 
@@ -1067,7 +1076,7 @@ def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum])
 
 
 async def _lowest_number(log: ReadableLog) -> int:
-    """Binary search, because records are deleted from the low end."""
+    """Return the lowest stored number, by binary search, because records are deleted from the low end."""
     low, high = 1, log.closed_below(AI_TELEMETRY)
     while low < high:
         middle = (low + high) // 2

@@ -41,7 +41,10 @@ class GroupSum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MeterSum:
-    """Quantity of a meter in a group's calls with one status, in millionths. `meter` is set for several."""
+    """
+    Quantity of a meter in a group's calls with one status, in millionths. `meter` is set if the query is for
+    several meters.
+    """
 
     group: tuple[str | None, ...]
     status: str
@@ -147,11 +150,11 @@ class LedgerRows(Protocol):
         ...
 
     def wrong_names(self, after: int, most: int) -> Found:
-        """Do what `wrong_sets` does, for the names of units."""
+        """Return the names of units that do not match their numbers, in the way of `wrong_sets`."""
         ...
 
     def wrong_dimensions(self, after: int, most: int) -> Found:
-        """Do what `wrong_sets` does, for damaged dimensions, as far as an engine can tell."""
+        """Return the damaged dimensions, as far as an engine can tell, in the way of `wrong_sets`."""
         ...
 
     def drop_wrong(self) -> None:
@@ -190,7 +193,7 @@ class LedgerRows(Protocol):
         ...
 
     def expire_work(self, unit: str, before: int) -> None:
-        """Do what `unlist_work` does, for units without calls since a time."""
+        """Count units without calls since `before` as REST, with their further calls."""
         ...
 
     def forget_unlisted(self, unit: str, before: int) -> None:
@@ -225,7 +228,7 @@ class LedgerRows(Protocol):
     ) -> Sequence[Lineage]:
         """
         Return at most `most` of the runs and all runs above them, or with `has_below` also those they
-        started. If `of` has `trees_of`, they are as its calls state them.
+        started. If `of` has `trees_of`, the runs are as the calls of this query state them.
         """
         ...
 
@@ -242,7 +245,7 @@ class LedgerRows(Protocol):
     def meter_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False
     ) -> Iterable[MeterSum]:
-        """Do what `totals` does, for the query's meter or for every meter."""
+        """Add up the query's meter, or every meter, in the way of `totals`."""
         ...
 
     def charge_totals(self, width: int, since: int, until: int, query: CostQuery) -> Iterable[MeterSum]:
@@ -317,13 +320,13 @@ class LedgerRows(Protocol):
         ...
 
     def recalculations(self) -> Sequence[Recalculation]:
-        """Return the oldest first."""
+        """Return the recalculations, oldest first."""
         ...
 
     def add_recalculation(self, made: Recalculation) -> None: ...
 
     def limit_recalculations(self, reach: int) -> None:
-        """Apply them only to records below `reach`."""
+        """Apply the recalculations only to records below `reach`."""
         ...
 
     def price_lists(self) -> Mapping[str, bytes]:
@@ -333,11 +336,11 @@ class LedgerRows(Protocol):
     def add_price_list(self, digest: str, content: bytes) -> None: ...
 
     def tag_lists(self) -> Sequence[TagList]:
-        """Return the oldest first."""
+        """Return the tag lists, oldest first."""
         ...
 
     def replace_tag_lists(self, lists: Sequence[TagList]) -> None:
-        """`lists`, oldest first, replace all stored ones."""
+        """Replace all stored tag lists by `lists`, which are in order from the oldest on."""
         ...
 
     def count_rows(self) -> int: ...
@@ -360,7 +363,7 @@ class LedgerRows(Protocol):
         ...
 
     def groups_of(self, numbers: Sequence[int], query: CostQuery) -> Iterable[tuple[int, str, str, Group]]:
-        """Return number, status, cost source and group."""
+        """Return number, status, cost source and group of each set of dimensions."""
         ...
 
     def largest_groups(
@@ -381,7 +384,10 @@ class LedgerRows(Protocol):
     def passes_all(self, query: CostQuery) -> bool: ...
 
     def marked_rollups(self, since: int, until: int) -> Collection[tuple[int, int, int]]:
-        """Return (number, width, start) of those in [since, until), including billed costs."""
+        """
+        Return (number, width, start) of the marked rollups in [since, until), including those of billed
+        costs.
+        """
         ...
 
     def make_rollup(self, number: int, dimensions: Sequence[str], width: int, start: int) -> None:
@@ -423,7 +429,7 @@ class LedgerRows(Protocol):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterable[GroupSum]:
-        """Do what `totals` does, for billed costs. The amount is in `reported`; other measures are 0."""
+        """Add up billed costs, in the way of `totals`. The amount is in `reported`; other measures are 0."""
         ...
 
     def first_known(self, width: int, dimension: str) -> int | None: ...

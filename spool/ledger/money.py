@@ -16,7 +16,7 @@ _LIMB = 10**9
 
 
 def units(text: str) -> int:
-    """Cut off digits after the 27th decimal."""
+    """Convert decimal text to units. Digits after the 27th decimal are cut off."""
     whole, _, fraction = text.partition(".")
     return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
 
@@ -36,7 +36,7 @@ def text(units: int) -> str:
 
 
 def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Leave out currencies with a sum of zero."""
+    """Add up amounts by currency. A currency with a sum of zero is left out."""
     sums: Counter[str] = Counter()
     for row in rows:
         sums.update({currency: units(amount) for currency, amount in row.items()})
@@ -57,5 +57,5 @@ def limbs(units: int) -> tuple[int, int, int]:
 
 
 def joined(high: int, middle: int, low: int) -> int:
-    """Limbs may be sums of limbs."""
+    """Join three limbs, which may be sums of limbs."""
     return (high * _LIMB + middle) * _LIMB + low

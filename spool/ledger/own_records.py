@@ -19,7 +19,7 @@ from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Record, pack, unpack
 
 LOOK_BACK_S = 6 * 3600.0
-STEP = 512  # between two turns of the event loop
+STEP = 512  # numbers that are read between two turns of the event loop
 MOST_SLICES = 8  # 10,000 calls take some 3 MiB
 
 IsOwn = Callable[[Record], bool]
@@ -38,7 +38,7 @@ class OwnRecord(NamedTuple):
 class _Remembered:
     """Newest calls below `below`, newest first."""
 
-    dimensions: Hashable  # the organization's, as used in the search
+    dimensions: Hashable  # the organization's dimensions that the search used
     below: int = 1
     rows: list[OwnRecord] = field(default_factory=list)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -86,7 +86,6 @@ class OwnRecords:
 
 
 async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
-    """Return the newest first."""
     own_records = [
         OwnRecord(number, entry.committed_at, pack([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)

@@ -14,7 +14,7 @@ _MONTHS = {"monthly": 1, "quarterly": 3, "yearly": 12}
 def beginning(when: datetime, granularity: str) -> datetime:
     if granularity == "hourly":
         return when.replace(minute=0, second=0, microsecond=0)
-    # if midnight occurs twice, the first one
+    # if midnight occurs twice, the first midnight counts
     day = when.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
     if granularity == "daily":
         return day
@@ -67,7 +67,7 @@ def _previous_period(granularity: str) -> Callable[[datetime], Span]:
     return previous_period
 
 
-# Each gets the start of today. Without an end, the range includes today until now.
+# Each function gets the start of today. If it returns no end, the range includes today until now.
 _SPANS: Mapping[str, Callable[[datetime], tuple[datetime, datetime | None]]] = {
     "today": _period_until_now("daily"),
     "yesterday": _previous_period("daily"),
@@ -90,15 +90,15 @@ def preceding(query: CostQuery, named: str | None = None) -> CostQuery:
     """
     Return the query for the preceding period. `named` is its range, if it has one.
 
-    A day or week of RANGES: the same part of the one before. From the start of a month: the same part of the
-    month before, or all of it for a whole month. From midnight: the same hours, earlier by the days of the
-    range. Otherwise: the time directly before.
+    A day or week of RANGES: the same part of the day or week before. From the start of a month: the same part
+    of the month before, or all of it for a whole month. From midnight: the same hours, earlier by the days of
+    the range. Otherwise: the time directly before.
     """
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     if named in _DAYS_BACK:
         back = timedelta(days=_DAYS_BACK[named])
         return replace(query, since=since - back, until=until - back)
-    length = until - since  # by the wall clock
+    length = until - since  # length by the wall clock
     day = since.replace(hour=0, minute=0, second=0, microsecond=0)
     next_month = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
     if since == day.replace(day=1) and until <= next_month:

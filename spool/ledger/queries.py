@@ -45,7 +45,7 @@ DerivedDimensions: TypeAlias = Mapping[str, Derived]  # by name
 # -- queries -------------------------------------------------------------------------------------------------
 
 
-# To group and filter by, with their meanings.
+# The dimensions to group and filter by, with their meanings.
 DIMENSIONS: Mapping[str, str] = {
     "model": "the model that answered",
     "request_model": "the model that the caller requested",
@@ -122,7 +122,7 @@ ROW_DIMENSIONS: Mapping[str, str] = {
     "workload": "the Kubernetes deployment of the row",
 }
 ORIGINS = ("calls", "billing", "containers")
-ROW_TAG = "row:"  # prefix of tags from such a row
+ROW_TAG = "row:"  # prefix of the tags of a billing row
 BILLED_DIMENSIONS = {**OF_BILLS, **ROW_DIMENSIONS}
 CHARGE, PLAN = PAID_DIMENSIONS = ("charge", "plan")
 SEAT_FEE, OVERAGE = "seat_fee", "overage"  # values of CHARGE, besides usage
@@ -217,7 +217,7 @@ class CostQuery:
     exclude: Wanted = field(default_factory=dict)
     zone: tzinfo = UTC
     measures: Sequence[str] = ()
-    # returned in CostRow.metered; EVERY_METER fills CostRow.meters instead
+    # the meter whose quantity CostRow.metered returns; EVERY_METER fills CostRow.meters instead
     meter: str = ""
     currency: str = CURRENCY  # each day is converted at its own rate
     derived: DerivedDimensions = field(default_factory=dict)
@@ -248,7 +248,6 @@ class CostQuery:
 
     @cached_property
     def unit_place(self) -> int | None:
-        """Return the position of the unit of work in `group_by`."""
         return next((place for place, name in enumerate(self.group_by) if name in work.UNITS), None)
 
     @cached_property
@@ -258,7 +257,7 @@ class CostQuery:
 
     @property
     def is_limited(self) -> bool:
-        """Whether only calls that a person may see count."""
+        """Return whether only calls that a person may see count."""
         return SLICE in self.include
 
     def without_unit(self) -> CostQuery:
@@ -298,7 +297,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     errors: int
     cached: int
-    # kinds of calls (spool.ledger.cost_kinds), which add up to `calls`
+    # the counts of each kind of call (spool.ledger.cost_kinds), which add up to `calls`
     priced: int
     free: int
     unpriced: int
@@ -308,27 +307,30 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
-    # part of cache_write_tokens cached for an hour, if reported
+    # the part of cache_write_tokens that is cached for an hour, if reported
     cache_write_1h_tokens: int
-    # of calls from a gateway's cache: included above, but no provider bills it
+    # tokens of calls that a gateway's cache answered: included above, but no provider bills them
     cached_input_tokens: int
     cached_output_tokens: int
     latency_ms: int
     # calls per bucket of LATENCY_EDGES_MS, slowest last
     latency: tuple[int, ...]
-    # of the queried meter, in millionths, without calls from a gateway's cache
+    # quantity of the queried meter, in millionths, without calls from a gateway's cache
     metered: int = 0
     # Decimal amounts by currency, without dollars: all charged ones, and those that could not be converted
     # and are not in `cost` and `reported`.
     charges: Mapping[str, str] = msgspec.field(default_factory=dict)
-    # in millionths, only with EVERY_METER
+    # quantities in millionths, only with EVERY_METER
     meters: Mapping[str, int] = msgspec.field(default_factory=dict)
     converted: str = "0"  # part of `cost` from other currencies
     unconverted: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQuery:
-    """If both filters include values of a dimension, only common values pass."""
+    """
+    Return the query with further filters. If both filters include values of a dimension, only common values
+    pass.
+    """
     combined = {name: tuple(values) for name, values in query.include.items()}
     for name, values in include.items():
         combined[name] = tuple(value for value in combined.get(name, values) if value in values)
@@ -339,7 +341,10 @@ def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQ
 
 
 def end_of_hour(now: float) -> datetime:
-    """A query until now includes this whole hour, because hours are never split."""
+    """
+    Return the end of the running hour. A query until now includes the whole hour, because hours are never
+    split.
+    """
     return datetime.fromtimestamp(now, UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
 
 
@@ -404,7 +409,7 @@ def running_limit() -> QuestionLimit | None:
 
 @contextmanager
 def apply_limit(limit: QuestionLimit | None) -> Iterator[None]:
-    """Limit all queries in the block. None is for work that is not for one query."""
+    """Return the limit of the running query, or None if Tollhouse itself runs it."""
     token = _limit.set(limit)
     try:
         yield

@@ -1,9 +1,9 @@
 """
 The recalculations, and the estimate of each call as they leave it.
 
-The newest recalculation decides that covers the call, was made after it was counted, and has a price; else
-the record's estimate. All records of a call follow this rule with their own tokens, so the order of late
-reports, corrections and rebuilds does not matter.
+The newest recalculation that covers the call, was made after the call was counted, and has a price decides.
+If there is none, the record's estimate stays. All records of a call follow this rule with their own tokens,
+so the order of late reports, corrections and rebuilds does not matter.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
 # gets a recalculation, the start of a period, a call's dimensions, and whether it has a price
 NotePriced = Callable[[int, int, Dimensions, bool], None]
-_OPEN_BOOKS = 64  # those of one price list share it
+_OPEN_BOOKS = 64  # a limit of price books in memory; those of one price list share it
 
 
 class Recalculations:
-    """The recalculations at one moment, with price books. `mark` is theirs in the state."""
+    """The recalculations at one moment, with price books. `mark` is the mark that the state has for them."""
 
     def __init__(self, mark: int = 0, made: Sequence[tuple[Recalculation, BookOf]] = ()) -> None:
         self.mark = mark
@@ -75,7 +75,7 @@ class RecalculationBooks:
         return Recalculations(rows.state_values().get(RECALCULATED, 0), made)
 
     def store(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
-        """Store it in the transaction that makes it."""
+        """Store a recalculation in the transaction that makes it."""
         state = state_of(rows)
         text, own = book.texts()
         digest = blake2b(text, digest_size=16).hexdigest()

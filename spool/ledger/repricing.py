@@ -62,19 +62,19 @@ class Pricer(Protocol):
 class SumLine(NamedTuple):
     """Summed calls at one price, the quantity in millionths, the amount in units."""
 
-    meter: str  # of spool.meters, a token count, or REQUESTS
+    meter: str  # a meter of spool.meters, a token count, or REQUESTS
     quantity: int
     amount: int
 
 
 REQUESTS = "requests"
-# lines of an estimate, none if unknown
+# function that returns the lines of an estimate, none if it is unknown
 LinesOf = Callable[[TokenSum], Sequence[SumLine]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repriced:
-    """Rows with a new estimate, rows without a price, and the estimates before and after."""
+    """The numbers of rows with a new estimate and without a price, and the estimates before and after."""
 
     rows: int
     unpriced: int
@@ -141,7 +141,7 @@ def estimate_of(
     measures: Measures,
     meters: Mapping[str, int],
 ) -> str | None:
-    """Return None if the calls keep their estimate."""
+    """Return the new estimate, or None if the calls keep theirs."""
     total = token_sum(start, dimensions, measures, meters, width)
     return pricer.estimate_sum(total) if _is_priceable(total) else None
 
@@ -213,7 +213,7 @@ def token_sum(
 def lines_of_row(
     price_lines: LinesOf, start: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
 ) -> tuple[SumLine, ...]:
-    """Return none if the lines do not add up to the stored estimate."""
+    """Return the price lines of a row, none if they do not add up to the stored estimate."""
     if key.cost_source != "estimated" or key.status == "cached":
         return ()
     lines = price_lines(token_sum(start, key, row, meters))
@@ -222,7 +222,7 @@ def lines_of_row(
 
 
 def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
-    """Join lines, and add those of the same meter."""
+    """Return the lines of both, with the lines of the same meter added up."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
         before = sums.get(line.meter, SumLine(line.meter, 0, 0))

@@ -24,7 +24,10 @@ Sums = dict[Key, Measures]
 
 
 class _Place(NamedTuple):
-    """Own calls. An unlisted run has its starter as `parent`."""
+    """
+    A run in a session, with the sums of its own calls. An unlisted run has the run that started it as
+    `parent`.
+    """
 
     run: int
     session: int
@@ -50,8 +53,8 @@ def aggregate_sums(
     tree: RunTree, query: CostQuery, places: Iterable[GroupSum], *, by_day: bool
 ) -> Iterator[GroupSum]:
     """
-    Yield the sums of each unit with the runs below it, some groups several times. With `by_day`, sums start
-    at their day (UTC).
+    Yield the sums of each unit, including the runs below it. A group may appear several times. With `by_day`,
+    sums start at their day (UTC).
     """
     unit, place = query.unit or RUN, query.unit_place or 0
     own = ((_place_of(each, place), _sums_key(each, place, by_day=by_day), each.measures) for each in places)
@@ -110,7 +113,7 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
     once, although several runs of a session may be above it.
     """
     places = defaultdict[int, dict[int, Sums]](dict)  # own sums by run and session
-    sessions = defaultdict[int, Sums](dict)  # not yet counted in the sessions above by links
+    sessions = defaultdict[int, Sums](dict)  # sums that are not yet counted in the linked sessions above
     for place, key, measures in own:
         if place.session <= REST:
             yield place.session, key, measures
@@ -161,8 +164,8 @@ class _SessionsAbove:
     def __init__(self, forks: Mapping[int, int]) -> None:
         self._forks = forks
         self._unlinked = set[int]()
-        self._linked: list[int] = []  # positions with links, sorted
-        self._spans = dict[int, list[int]]()  # positions of a session and the last one below it
+        self._linked: list[int] = []  # positions of runs with links, sorted
+        self._spans = dict[int, list[int]]()  # position of a session and of the last session below it
         self._jumps = dict[int, int]()
         depths = dict[int, int]()
         for session, is_first in _walk((), forks):
@@ -218,7 +221,7 @@ class _SessionsAbove:
 
 
 def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
-    """Yield each node before all below it (True), and after them (False)."""
+    """Yield each node twice: with True before all nodes below it, and with False after them."""
     children = defaultdict[int, list[int]](list)
     for child, parent in parents.items():
         children[parent].append(child)
@@ -232,7 +235,7 @@ def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[in
 
 
 def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
-    """Yield each node with all below it. This empties `own`."""
+    """Yield each node with the sums of all nodes below it. This empties `own`."""
     for node, is_first in _walk([*own], parents):
         if not is_first:
             sums = own.pop(node, {})

@@ -37,7 +37,7 @@ from spool.registry.roles import IS, LedgerSlice, RoleFilter
 
 _YES = "yes"
 _MEMO = 10_000
-# of included values, for which derived values are computed
+# combinations of included values for which derived values are computed
 _MOST_COMBINATIONS = 1000
 _MOST_FOUND = 10_000  # values in a search result
 
@@ -61,7 +61,7 @@ class SlicedLedger:
 
     @property
     def has_every_call(self) -> bool:
-        """All calls may be visible, though not in every cost type."""
+        """Return whether all calls are visible, though perhaps not in every cost type."""
         return self._slice.has_every_call
 
     @property
@@ -96,7 +96,7 @@ class SlicedLedger:
         # The slice is the first filter, so engines apply others only to visible calls. Otherwise, the time
         # would reveal whether a hidden value exists.
         cut = replace(query, include={SLICE: (_YES,), **query.include})
-        if query.arranged:  # bill amounts without a call are in no slice
+        if query.arranged:  # amounts of a bill that belong to no call are in no slice
             from spool.ledger.billed import LAYERS, SLICED_CHARGES, UNALLOCATED
 
             charges = (*SLICED_CHARGES, *(LAYERS if self._ledger.shows_layers else ()))
@@ -217,7 +217,7 @@ class SlicedLedger:
 
     @cached_property
     def _membership(self) -> Derived:
-        """_YES for calls in the slice."""
+        """Return the derived dimension whose value is _YES for calls in the slice."""
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: index for index, name in enumerate(sources)}
 
@@ -229,7 +229,7 @@ class SlicedLedger:
 
     @cached_property
     def _selects_others(self) -> bool:
-        """Whether filters by user or device show other people's calls."""
+        """Return whether filters by user or device show other people's calls."""
         people = self._ledger.people
 
         def is_own(condition: RoleFilter) -> bool:
@@ -263,7 +263,7 @@ class SlicedLedger:
 
 
 class _Part:
-    """Filters that a call must all match."""
+    """Filters that a call in the slice must all match."""
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
         self._filters = filters
@@ -285,5 +285,5 @@ class _Part:
 
 
 def _is_owner(name: str) -> bool:
-    """Joint sums lose these first."""
+    """Return whether a dimension names an owner. Joint sums lose these dimensions first."""
     return name in OWNERS or name.startswith(TAG)

@@ -24,7 +24,7 @@ from spool.ledger import money
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, NONE, counted_cost_source, counted_source
 from spool.ledger.work import MAX_LEVELS, Digests, Units, names_to_store
 from spool.ledger.work import NONE as NO_UNIT
-from spool.ledger.work import OTHER as OTHER  # stands for many values
+from spool.ledger.work import OTHER as OTHER  # the name that stands for many values
 from spool.ledger.work import TAGS as UNIT_TAGS
 from spool.log.values import Entry
 from spool.meters import quantity_in_millionths
@@ -66,12 +66,13 @@ _REPORTED, _ESTIMATED = len(COUNTS), len(COUNTS) + 1
 _LATENCY_MS = _ESTIMATED + 1
 WIDTH = _LATENCY_MS + len(LATENCY)
 
-# Larger counts are ignored. This is far above any call and far below 64-bit sums, so one broken sender cannot
-# make a sum overflow.
+# Larger counts are ignored. The limit is far above any call and far below 64-bit sums, so one broken sender
+# cannot make a sum overflow.
 MAX_TOKENS = 10**12
 MAX_MONEY = 10**7 * money.UNIT
 
-# Counters whose input excludes the cache, or whose output excludes reasoning. Tollhouse includes both.
+# Prefixes of counters whose input excludes the cache, or whose output excludes reasoning. Tollhouse includes
+# both.
 _CACHE_APART = ("claude_code.", "cline.", "coder_", "cursor.", "opencode.")
 _REASONING_APART = ("gemini_cli.", "opencode.")
 _INPUT_TYPES = frozenset({"input", "input_uncached", "tool_input"})
@@ -79,7 +80,7 @@ _OUTPUT_TYPES = frozenset({"output", "output_visible"})
 _MEMO = 10_000
 # characters of a tag's value; values are cut one by one, so that the tags remain valid JSON
 MAX_TAG = 256
-OUTCOME_TAGS = "correction_status", "correction_cost_source"  # of another Tollhouse's corrections
+OUTCOME_TAGS = "correction_status", "correction_cost_source"  # tags in the corrections of another Tollhouse
 
 
 class Dimensions(NamedTuple):
@@ -107,7 +108,7 @@ class Dimensions(NamedTuple):
 
 
 class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What decides a call's dimensions and units of work, in the order of the compiled module."""
+    """The fields that decide a call's dimensions and units of work, in the order of the compiled module."""
 
     source: str
     provider: str | None
@@ -133,7 +134,7 @@ class CountedFields(msgspec.Struct, array_like=True, frozen=True, gc=False):
 Restated = Callable[[Inference, int | None, int], Inference]
 TagsOf = Callable[[int, int], tuple[str, ...]]
 Measures = list[int]  # COUNTS, MONEY in units, LATENCY
-# in millionths of the meter's unit; also limbs of amounts (spool.currencies)
+# quantities in millionths of the meter's unit; also limbs of amounts (spool.currencies)
 MeterSums = dict[str, int]
 # a plain tuple is faster than Dimensions
 DimensionValues = tuple[
@@ -169,8 +170,8 @@ def hour_of(start_time: int | None, committed_at: float) -> int:
 class HourlySums:
     """
     Sums of entries. `skip` is True for counted numbers and hours. Without `digests`, units of work are not
-    counted. `restated` returns a call with its estimate after recalculations. `tags_of` returns a call's tags
-    if not always `tags`.
+    counted. `restated` returns a call with its estimate after recalculations. `tags_of` returns the tags of a
+    call, unless all calls have `tags`.
     """
 
     def __init__(
@@ -183,13 +184,13 @@ class HourlySums:
         tags_of: TagsOf | None = None,
     ) -> None:
         self.hours: dict[int, dict[DimensionValues, Measures]] = {}
-        # only of rows with meters
+        # only for rows that have meters
         self.meters: dict[int, dict[DimensionValues, MeterSums]] = {}
         # by hour, dimensions and units
         self.work: dict[int, dict[DimensionValues, dict[Units, Measures]]] = {}
         self.work_names: dict[int, str] = {}  # by the units' numbers
         self.work_edges: set[Units] = set()  # runs above the calls, each with its starter
-        self.first: dict[int, int] = {}  # lowest record number in each hour
+        self.first: dict[int, int] = {}  # the lowest record number counted in each hour
         self.damaged = 0
         self.absurd = 0
         self.tags = tuple(tags)
@@ -224,7 +225,7 @@ class HourlySums:
                     first[hour] = number
 
     def count(self) -> int:
-        """Include the sums of units of work."""
+        """Return the number of sums, including those of units of work."""
         of_units = sum(map(len, chain.from_iterable(work.values() for work in self.work.values())))
         return of_units + sum(map(len, self.hours.values()))
 
@@ -304,7 +305,7 @@ class HourlySums:
         return isinstance(record, UsageMetric) and self._metric(hour, record)
 
     def _correction(self, hour: int, record: Correction) -> bool:
-        """The sums are then the same as if all reports had arrived in time."""
+        """Count a correction. The sums are then the same as if all reports had arrived in time."""
         before, after = record.before, record.after
         if self._restated is not None:
             before = self._restated(before, record.corrects_number, hour)
@@ -316,7 +317,7 @@ class HourlySums:
 
     def _take_back(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self._chosen_tags)
-        alone._call(hour, call)  # a call too large to count has no row
+        alone._call(hour, call)  # if the call is too large to count, it has no row
         for _, key, measures in alone.rows():
             row = self._row(hour, key)
             for index, amount in enumerate(measures):
@@ -444,7 +445,7 @@ class HourlySums:
                 meter_sums[name] = meter_sums.get(name, 0) + units
 
     def _add_charges(self, hour: int, key: DimensionValues, charges: Mapping[str, str]) -> bool:
-        from spool.currencies import MAX_CHARGE, split_charges  # only if a record has such an amount
+        from spool.currencies import MAX_CHARGE, split_charges  # imported only if a record has such an amount
 
         if any(abs(money.units(amount)) > MAX_CHARGE for amount in charges.values()):
             return False
@@ -508,7 +509,6 @@ def row_of(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
 
 
 def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> None:
-    """Amounts are in units."""
     row[0] += 1
     row[1] += call.input_tokens or 0
     row[2] += call.output_tokens or 0
@@ -552,7 +552,9 @@ def sized(size: int) -> tuple[int, bool]:
 
 
 def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
-    """Return where a counter's tokens are added in a row. A total gets each token only once."""
+    """
+    Return the positions in a row at which a counter's tokens are added. A total gets each token only once.
+    """
     if token_type in _INPUT_TYPES:
         return (1,)
     if token_type in _OUTPUT_TYPES:

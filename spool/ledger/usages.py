@@ -55,7 +55,7 @@ def usage_of(row: CostRow) -> GroupUsage:
 def usages(
     rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
 ) -> Iterator[Usages]:
-    """Yield the groups of queries that differ only in time, as `costs` does, with the same errors."""
+    """Yield the groups of queries that differ only in their times. The errors are those of `costs`."""
     known: dict[int, _Known] = {}
     texts: dict[str | None, str | None] = {}  # each text only once
     state = state_of(rows)

@@ -37,7 +37,8 @@ NOT_COUNTED: Final[Tokens] = (None, None, None, None, None, None)
 
 def counted_time_us(record: Record, committed_at: float) -> int:
     """
-    Return when the totals count a record, in microseconds: the believed start time, else the commit time.
+    Return when the totals count a record, in microseconds: the start time if it is believed, else the commit
+    time.
     """
     start = record.start_time
     if start is not None and start // _HOUR_NS * HOUR_S == hour_of(start, committed_at) and start > 0:
@@ -46,7 +47,7 @@ def counted_time_us(record: Record, committed_at: float) -> int:
 
 
 def verdict_of(record: Record) -> Verdict:
-    """A duplicate kept for reference adds nothing."""
+    """Return what a record adds. A duplicate that is kept for reference adds nothing."""
     if isinstance(record, Inference):
         verdict = _call_verdict(record)
     elif isinstance(record, UsageMetric):
@@ -95,8 +96,8 @@ def _metric_verdict(metric: UsageMetric) -> Verdict:
     if metric.unit == CALL_UNIT:
         amount = int(metric.value)
         return Verdict(abs(amount) <= MAX_TOKENS, amount, None, NOT_COUNTED)
-    if metric.unit != TOKEN_UNIT:  # money in another currency, which no sum of dollars includes
-        from spool.currencies import MAX_CHARGE  # only if an amount has one
+    if metric.unit != TOKEN_UNIT:  # an amount in another currency, which no sum of dollars includes
+        from spool.currencies import MAX_CHARGE  # imported only if a record has an amount in another currency
 
         return Verdict(abs(money.units(str(metric.value))) <= MAX_CHARGE, 0, None, NOT_COUNTED)
     amount = int(metric.value)
@@ -115,7 +116,7 @@ def _correction_verdict(record: Correction) -> Verdict:
     pairs = zip(after.tokens, before.tokens, strict=True)
     if not after.counted:
         return Verdict(False, 0, None, tuple((now or 0) - (before or 0) for now, before in pairs))  # type: ignore[arg-type]
-    # it was too large to be counted, so now all of it counts
+    # the call was too large to be counted before, so now all of it counts
     if not before.counted:
         return Verdict(True, 1, after.spend or 0, after.tokens)
     spend = (after.spend or 0) - (before.spend or 0)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from spool.identity import is_unique
 from spool.installation import derive_secret
 
-REST, NONE = 0, -1  # all unlisted units of a kind, and no unit
+REST, NONE = 0, -1  # the id of all unlisted units of a kind, and the id of no unit
 EDGE = -2  # in place of the ticket, in a set without sums that only states who started a run
 OTHER = "(other)"  # REST in results
 _BITS = 63  # engines store signed 64-bit integers
@@ -27,7 +27,7 @@ _BITS = 63  # engines store signed 64-bit integers
 UNLISTS = "unlists"  # state key: how often units were unlisted
 # state key: time before which units with calls were unlisted and are listed again
 FORGOTTEN = "forgotten"
-ROLLUP = 1000  # of the sums by units, among rollups
+ROLLUP = 1000  # number of the rollup of the sums by units
 
 
 T = TypeVar("T", bound=Any)  # number or digest of a run
@@ -97,17 +97,17 @@ UNITS: Mapping[str, WorkUnit] = {
     "ticket": WorkUnit(7, "the ticket that the call worked on"),
 }
 TAGS = tuple(name for name in UNITS if name not in (SESSION, RUN))  # a call has them as tags
-# people choose the names, so views may use them
+# people choose these names, so views may use them
 BOUNDED = ("repository", "pull_request", "ticket")
-TREES = (SESSION, RUN)  # their runs start runs, so they have an aggregated cost
-OF_PEOPLE = ("user", "device")  # kept apart from TREES by WorkLimits.people
-MAX_LEVELS = 100  # counted runs above a call
+TREES = (SESSION, RUN)  # their runs can start other runs, so they have an aggregated cost
+OF_PEOPLE = ("user", "device")  # dimensions that WorkLimits.people keeps apart from TREES
+MAX_LEVELS = 100  # counted runs above one call
 # units of each kind, in the order of UNITS, and the run that started the call's run
 Units = tuple[int, ...]
-KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # kind of each of Units
+KINDS = (*(unit.number for unit in UNITS.values()), UNITS[RUN].number)  # the kind of each unit in `Units`
 
 
-# in queries and results
+# the form of digests in queries and results
 _DIGESTS = {unit: re.compile(f"{unit}:(?!0{{16}})[0-7][0-9a-f]{{15}}", re.ASCII) for unit in TREES}
 
 
@@ -195,7 +195,7 @@ def digest_text(unit: str, number: int) -> str:
 
 
 def is_digest(unit: str, text: str) -> bool:
-    """Return True for a digest, not an id."""
+    """Return True if the text is a digest and not an id."""
     return _DIGESTS[unit].fullmatch(text) is not None
 
 
@@ -204,7 +204,7 @@ def _run_name(session: str | None, run: str) -> str:
 
 
 def names_to_store(units: Units, tags: Mapping[str, str]) -> dict[int, str]:
-    """Leave out names that are not stored."""
+    """Return the names of units by number, without those that are not stored."""
     numbers = units[len(TREES) : len(UNITS)]
     return {number: tags[tag] for number, tag in zip(numbers, TAGS, strict=True) if number != NONE}
 

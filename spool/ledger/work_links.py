@@ -47,7 +47,7 @@ class UnitLink(NamedTuple):
 
     @property
     def place(self) -> tuple[str, str, int, int]:
-        """What is linked to a kind of target. Links of one place must not overlap in time."""
+        """Return what is linked, to which kind of target. Links of one place must not overlap in time."""
         return (self.target, self.unit, self.id, self.repository)
 
     def overlaps(self, other: UnitLink) -> bool:
@@ -66,11 +66,11 @@ class UnitLinks:
         self.kept = frozenset(kept)
         self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
         self._parents: dict[tuple[str, int], int] = {}  # of sessions and runs
-        tops = dict[tuple[str, int], tuple[str, int]]()  # a session or run further up
+        tops = dict[tuple[str, int], tuple[str, int]]()  # the linked starters of sessions and runs
         for link in links:
             child = (link.target, link.id)
             if link.target in TREES and _topmost_unit(tops, (link.target, link.number)) == child:
-                continue  # it would be above itself
+                continue  # the session or run would be above itself
             at_place = self._by_place[link.place]
             if not any(map(link.overlaps, at_place)):
                 at_place.append(link)
@@ -105,7 +105,6 @@ class UnitLinks:
 
     @cached_property
     def mark(self) -> int:
-        """Return the same for the same links and kept units, 0 without any."""
         if not self._by_place and not self.kept:
             return 0
         text = repr((sorted(self.links), sorted(self.kept)))
@@ -129,7 +128,9 @@ class UnitLinks:
 
 
 def _topmost_unit(tops: dict[tuple[str, int], tuple[str, int]], unit: tuple[str, int]) -> tuple[str, int]:
-    """Each search halves its way, so a long chain costs little."""
+    """
+    Return the topmost session or run above a unit. Each search halves its way, so a long chain costs little.
+    """
     while (above := tops.get(unit)) is not None:
         tops[unit] = unit = tops.get(above, above)
     return unit

@@ -23,7 +23,7 @@ from spool.record import NS
 
 CHUNK = 16_384  # ids to sort at a time, a few milliseconds
 SHOWN = 10  # record numbers in the report of a topic
-MAX_SUSPECTS = 100_000  # repeated ids per topic; others are not judged
+MAX_SUSPECTS = 100_000  # limit of repeated ids per topic; further repeated ids are not judged
 NUMBERS = 4096  # records per read of the second step
 
 ReadEntries = Callable[[str, int, int], Awaitable[Sequence[Entry]]]
@@ -45,7 +45,7 @@ class RepeatedAcceptances:
         self._chunks: list[array[int]] = []
         self._latest = array("Q")
         self._topic = ""
-        self._ends: dict[str, tuple[int, int]] = {}  # first and last number
+        self._ends: dict[str, tuple[int, int]] = {}  # first and last record number by topic
         self._suspects: defaultdict[str, set[int]] = defaultdict(set)
 
     def collect_ids(self, entry: Entry) -> None:

@@ -22,8 +22,8 @@ from spool.people import USER_EMAIL
 from spool.processing import processing_mode
 from spool.record import AMENDABLE, MAX_TAGS, RUNS, Inference
 
-# Totals with their parts. If reports contradict each other in a total, one's parts may not belong to the
-# other's total.
+# Totals with their parts. If two reports differ in a total, the parts of one report may not belong to the
+# total of the other.
 SIDES = (
     ("input_tokens", "cache_read_tokens", "cache_write_tokens"),
     ("output_tokens", "reasoning_tokens"),
@@ -33,11 +33,12 @@ TOKENS = tuple(dict.fromkeys(name for side in SIDES for name in side))
 PARTS = frozenset(part for _, *parts in SIDES for part in parts)
 # If a later report fills one of these, the cost is estimated again.
 PRICED_BY = frozenset({*TOKENS, "meters", "provider", "request_model", "response_model", "start_time"})
-SAME_COST = Decimal("0.000001")  # relative, because sources round money differently
+# relative difference at which costs are equal, because sources round money differently
+SAME_COST = Decimal("0.000001")
 
 
 def changes_mode(known: Inference, fields: Mapping[str, Any]) -> bool:
-    """The processing mode decides the price."""
+    """Return whether a later report changes the processing mode, which decides the price."""
     tags = fields.get("tags")
     return tags is not None and processing_mode(tags) != processing_mode(known.tags)
 
@@ -72,7 +73,7 @@ def missing_fields(first: Inference, later: Inference) -> dict[str, Any]:
             fields[name] = getattr(later, name)
     if first.status == "ok" != later.status:
         fields["status"] = later.status
-    if fields:  # a repeated report fills nothing
+    if fields:  # a report that only repeats fills nothing
         _leave_out_what_does_not_fit(fields, first, later)
     if later.meters and later.meters != first.meters and (filled := _merged_meters(first, later, fields)):
         fields["meters"] = filled
@@ -126,7 +127,7 @@ def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, I
 
 
 def _fill_charges(fields: dict[str, Any], first: Inference, later: Inference) -> None:
-    """Keep the first amount, in any currency."""
+    """Fill in charges. The first amount stays, in any currency."""
     if first.charges:
         fields.pop("cost", None)
     elif first.cost is None and later.cost is None:
@@ -179,7 +180,7 @@ def _leave_out_what_does_not_fit(fields: dict[str, Any], first: Inference, later
     if fields.get("cache_write_1h_tokens", 0) > (written or 0):
         del fields["cache_write_1h_tokens"]
     start, end = (fields.get(name, getattr(first, name)) for name in ("start_time", "end_time"))
-    # they come from different clocks
+    # the times come from different clocks
     if start is not None and end is not None and end < start:
         fields.pop("start_time", None)
         fields.pop("end_time", None)
@@ -230,7 +231,6 @@ def _stated_count(first: Inference, later: Inference, name: str) -> int | None:
 
 
 def _counts_more(first: Inference, later: Inference) -> bool:
-    """Whether the later report has all token counts of the first, and more. Its estimate is then better."""
     return (
         _stated_counts(first) < _stated_counts(later)
         and not _has_contradiction(first, later, TOKENS)
@@ -239,7 +239,7 @@ def _counts_more(first: Inference, later: Inference) -> bool:
 
 
 def _stated_counts(report: Inference) -> set[str]:
-    """Leave out parts of 0, because they cost nothing."""
+    """Return the counts that a report states. Parts of 0 are left out, because they cost nothing."""
     names = {
         name
         for name in TOKENS
@@ -249,7 +249,7 @@ def _stated_counts(report: Inference) -> set[str]:
 
 
 def has_disagreement(first: Inference, later: Inference) -> bool:
-    """Whether both state a token count or a cost, and they differ."""
+    """Return whether both reports state a token count or a cost, and the values differ."""
     first, later = _with_cached_input(first, later)
     if _has_contradiction(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
@@ -267,7 +267,7 @@ def has_disagreement(first: Inference, later: Inference) -> bool:
 
 
 def are_of_two_calls(first: Inference, later: Inference) -> bool:
-    """Whether their input or output counts cannot be those of one call."""
+    """Return whether the input or output counts of two reports cannot be those of one call."""
     first, later = _with_cached_input(first, later)
     counts = [(getattr(first, total), getattr(later, total)) for total in ("input_tokens", "output_tokens")]
     return any(count and later_count and count != later_count for count, later_count in counts)

@@ -18,7 +18,7 @@ from spool.disks import FSYNC
 from spool.log.entries.codec import NO_RECORD
 from spool.log.values import Books, Receipt
 
-# Terms of submissions, besides `ignored.REASON` and `rejected.REASON`.
+# Names of the terms of submissions, besides `ignored.REASON` and `rejected.REASON`.
 RECEIVED = "received"
 SPLIT = "split"
 ACCEPTED = "accepted"
@@ -30,14 +30,14 @@ BRIDGED = "bridged"
 BRIDGED_LATE = "bridged_late"
 CONFLICT = "conflict"
 UNIDENTIFIED = "unidentified"
-LEFT_OUT = "left_out"  # counts tags, so it is in no equation
+LEFT_OUT = "left_out"  # counts left-out tags, not records, so it is in no equation
 # Only for metrics.
 UNCOMPARED = "uncompared"  # repeated reports whose record could not be read
 METER_TOO_LARGE = "meter_too_large"
-CORRECTED = "corrected"  # of a closed record
+CORRECTED = "corrected"  # changes of a closed record
 UNPLACED = "unplaced"  # arrived before the spans between the call and the agent's run
 PLACED = "placed"  # an unplaced call that got its run
-# Changed only by retention and damage.
+# These terms change only by retention and damage.
 EXPIRED = "expired"  # deleted while the topic had no required route
 RETIRED = "retired"  # deleted after every required route had finished
 DAMAGED = "damaged"  # stored but unreadable
@@ -80,7 +80,7 @@ TermSums = Mapping[tuple[str, str], int]  # by topic and term
 
 
 def is_term(term: str) -> bool:
-    """Whether a topic's counter may have this name."""
+    """Return whether a counter of a topic may have this name."""
     return term in BY_SUBMISSION or term in BY_KEEPING or term.startswith(("ignored.", "rejected."))
 
 
@@ -102,13 +102,13 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
     first: int = 0  # number of the first new record
     before: list[str] = []  # receipts of the request's earlier parts, only in the last part
     left_out: int = 0
-    # turned out to be duplicates, and now kept for reference only
+    # records that turned out to be duplicates, and are now kept only for reference
     bridged: int = 0
     bridged_late: int = 0
 
     @property
     def known_and_new_records(self) -> int:
-        """The response to the sender has this number."""
+        """Return the number for the response to the sender."""
         return self.accepted + self.duplicates
 
     def build_receipt(self, receipt_id: str, durability: str = FSYNC) -> Receipt:
@@ -125,7 +125,7 @@ class Terms(msgspec.Struct, array_like=True, kw_only=True):
         return self.first + self.accepted - 1
 
     def nonzero_counts(self) -> list[tuple[str, int]]:
-        """Return terms under their names in the accounting."""
+        """Return the terms other than 0 under their names in the accounting."""
         counts = [count for count in zip(BY_SUBMISSION, _by_submission(self), strict=True) if count[1]]
         for reason, n in self.ignored.items():
             if n:
@@ -260,5 +260,5 @@ def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, 
 
 
 def topic_of(route: str) -> str:
-    """A route is named DESTINATION/TOPIC."""
+    """Return the topic in a route's name, which is DESTINATION/TOPIC."""
     return route.rpartition("/")[2]

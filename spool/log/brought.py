@@ -20,7 +20,7 @@ _ranges = msgspec.msgpack.Decoder(list[tuple[int, int]])
 
 
 def note_key(*of: str) -> bytes:
-    """Return the key of the note with the imported record numbers of one file."""
+    """Return the key under which the imported record numbers of one file are noted."""
     return RECOVERED + "/".join(of).encode()
 
 
@@ -38,8 +38,8 @@ def import_submission(
     certain: bool,
 ) -> Submission:
     """
-    `done`: all numbers imported once this is stored. `certain`: False if the log may know ids without their
-    records. Then there is no duplicate check.
+    `done`: all numbers that are imported once this submission is stored. `certain`: False if the log may know
+    ids without their records. Then there is no duplicate check.
     """
     times = Counter(record.id for record in records)
     return Submission(

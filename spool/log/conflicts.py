@@ -13,7 +13,7 @@ from spool.turns.threads import prepare_types
 
 
 class ReportedSum(msgspec.Struct, array_like=True):
-    """One source's sums. None was never reported."""
+    """The sums that one source reported. None means that it reported no value."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -28,7 +28,7 @@ class ReportedSum(msgspec.Struct, array_like=True):
 
 
 class Conflict(msgspec.Struct, array_like=True):
-    """`request_id` is that of the newest, as an example."""
+    """`request_id` is the request of the newest conflict, as an example."""
 
     count: int = 0
     first: ReportedSum = msgspec.field(default_factory=ReportedSum)
@@ -47,8 +47,8 @@ class Conflict(msgspec.Struct, array_like=True):
 prepare_types(Conflict)
 
 
-Pair = tuple[str, str, str]  # topic, first source, later source
-MAX_PAIRS = 1000  # a sending Tollhouse may name any source
+Pair = tuple[str, str, str]  # topic, source of the first report, source of the later report
+MAX_PAIRS = 1000  # limit of pairs, because a sending Tollhouse may name any source
 OTHER = "other"
 
 
@@ -80,7 +80,6 @@ class Conflicts(dict[Pair, Conflict]):
         self[pair] = self[pair].plus(conflict) if pair in self else conflict
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the most frequent first."""
         sorted_rows = sorted(self.items(), key=lambda item: (-item[1].count, item[0]))
         return [
             {
@@ -109,7 +108,9 @@ def _add_counts(first: int | None, second: int | None) -> int | None:
 
 
 def _cost_text(text: str | None) -> str | None:
-    """Return None unless it is a finite decimal, because one bad report must never stop a commit."""
+    """
+    Return the cost, or None unless it is a finite decimal, because one bad report must never stop a commit.
+    """
     if text is None:
         return None
     try:

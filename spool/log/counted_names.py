@@ -1,8 +1,8 @@
 """
 Bounded lists of names that senders choose: attribute names that no dialect reads, and types of usage events.
 
-Half has the most frequent names, the other half the most recent. A new name replaces another rare one, so a
-sender that invents names cannot remove those in use.
+Half of a list has the most frequent names, the other half the most recent ones. A new name replaces another
+rare one, so a sender that invents names cannot remove those in use.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class EventSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventType:
-    """New events, and the arrival of the newest."""
+    """The number of new events of a type, and the arrival of the newest."""
 
     type: str
     count: int
@@ -72,7 +72,7 @@ def add_amounts(one: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 
 def sum_by_type(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
-    """Duplicates kept for reference add no amount."""
+    """Return sums of usage events by type. Duplicates that are kept for reference add no amount."""
     sums_by_type: dict[str, EventSum] = {}
     for record in records:
         if isinstance(record, UsageEvent):

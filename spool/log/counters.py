@@ -25,7 +25,7 @@ TOKENS = "{token}"
 # smaller increases of money stay in the state until enough has accumulated
 SMALLEST = Decimal(1).scaleb(-12)
 _EXACT = Context(prec=400)  # more digits than a double can have, so sums are never rounded
-# relative, of two sums of the same doubles in different order
+# relative difference between sums of the same doubles in different order
 _NOISE = Decimal(2) ** -50
 
 
@@ -48,11 +48,11 @@ def advance_series(
     Return the next state, and the delta or why there is none.
 
     A first point counts in full if the sender states its start. A later start or a falling value is a
-    restart, but not a fall in the last digit, because some senders sum doubles in varying order. A too small
-    increase stays in the state until enough has accumulated.
+    restart. A fall in only the last digit is none, because some senders sum doubles in varying order. An
+    increase that is too small stays in the state until enough has accumulated.
 
-    Since `known_since`, no series was dropped for lack of space, so one that starts later is new. An earlier
-    one may have been counted, so its first point is only a base.
+    Since `known_since`, no series was dropped for lack of space, so a series that starts later is new. An
+    earlier series may have been counted, so its first point is only a base.
     """
     value = Decimal(point.value)
     if not value.is_finite():
@@ -83,7 +83,7 @@ def advance_series(
 
 
 def delta_record(point: CounterPoint, delta: Delta) -> tuple[UsageMetric, Identity]:
-    """Its dedup key follows rule 7 of `spool.identity`."""
+    """Return the record of an increase. Its dedup key follows rule 7 of `spool.identity`."""
     known_as = Identity(identity.point_id(point.series, delta.start_time, delta.time))
     record = msgspec.structs.replace(
         point.template,

@@ -2,7 +2,7 @@
 The duplicate window: the ids of recent records, eight bytes each.
 
 A dict has the newest ids and the places (topic and number in one integer) of their records. A fold moves the
-oldest of them into runs, sorted lists of ids whose calls started in the same hour. Runs of an hour are
+oldest of them into runs, sorted lists of ids whose calls started in the same hour. Runs of the same hour are
 merged.
 
 A run never changes, so other threads may read it, and a plan of new runs can be dropped if its transaction
@@ -28,7 +28,7 @@ from spool.packed.native import Native
 from spool.record import AI_TELEMETRY, NS, TOPICS, Record, further_names, request_names
 
 HOUR_NS = 3600 * 10**9
-NEAR_NS = HOUR_NS // 4  # between the start times of two reports
+NEAR_NS = HOUR_NS // 4  # largest difference between the start times of two reports of a call
 AHEAD_NS = HOUR_NS  # a start further ahead of the clock is ignored
 DAY_HOURS = 24
 _DAY_NS = DAY_HOURS * HOUR_NS
@@ -37,12 +37,12 @@ _TOO_FAR_AHEAD_NS = -AHEAD_NS
 BATCH = 16_384  # ids that become runs together; sorting takes a few milliseconds
 # a smaller fold takes a millisecond or two, so it runs before the next commit
 LARGE_BATCH = 4096
-HELD_BATCHES = 32  # limit for ids of open records in the dict
+HELD_BATCHES = 32  # limit of batches, for the ids of open records in the dict
 # After this time, even a few ids become runs, and the places of ids in runs are dropped.
 MAX_AGE_S = 86_400
-PLACED_SHARE = 8  # one in this number keeps its place, which takes 17 bytes
+PLACED_SHARE = 8  # one in this number of ids keeps its place, which takes 17 bytes
 SHORT = 2 * BATCH  # up to this length, runs are always merged
-REPEATS_EVERY_S = 86_400  # between counts of repeated ids that a lookup cannot find
+REPEATS_EVERY_S = 86_400  # pause between counts of repeated ids that a lookup cannot find
 
 # Universal hashing by Carter and Wegman: multiply by a secret modulo a prime above 2^128. Two ids collide
 # with a probability of 2^-64, even if an attacker chose them. A keyed BLAKE2b is as good and takes two and a
@@ -50,7 +50,7 @@ REPEATS_EVERY_S = 86_400  # between counts of repeated ids that a lookup cannot 
 PRIME = 2**130 - 5
 MASK = 2**64 - 1
 
-IN_A_RUN = 0  # known, but its place is not in memory
+IN_A_RUN = 0  # the id is known, but its place is not in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Fold:
 
     taken: int  # ids that leave the dict, oldest first
     added: Sequence[IdRun]
-    # merged, expired, or beyond the limit on ids
+    # runs that were merged, expired, or exceed the limit on ids
     removed: Sequence[IdRun]
     covered_since: float
     places_before: RecentPlaces
@@ -67,7 +67,9 @@ class Fold:
 
 
 class Whereabouts(NamedTuple):
-    """A known id's place, or when it was committed, in epoch seconds, both included."""
+    """
+    The place of a known id, or the earliest and latest time at which it was committed, in epoch seconds.
+    """
 
     place: tuple[str, int] | None
     since: float
@@ -86,8 +88,8 @@ class DuplicateIndex:
         self._max_ids = max_ids
         self._batch = max(1, min(BATCH, max_ids // 4))
         self._max_run = max(self._batch, max_ids // 8)
-        self._newest: dict[int, int] = {}  # by id, in order of arrival
-        self._hours = array("q")  # in the order of `_newest`
+        self._newest: dict[int, int] = {}  # place by id, in order of arrival
+        self._hours = array("q")  # hours in the order of `_newest`
         # times, each with its number of ids
         self._arrivals: deque[tuple[float, int]] = deque()
         self._runs: dict[int, list[IdRun]] = {}
@@ -95,7 +97,7 @@ class DuplicateIndex:
         self._places = NO_PLACES
         self._lowest_place = 0
         self._next_key = 1
-        # newest ids at which `check_fold_due` looks again
+        # number of newest ids at which `check_fold_due` looks again
         self._look_again_at = 0
         self.covered_since = 0.0
         self.folds = 0
@@ -114,21 +116,23 @@ class DuplicateIndex:
                 return place
             for hour in hours:
                 for run in self._runs.get(hour, ()):
-                    at = id & run.mask  # inlined: a call would cost as much as the check saves
+                    at = id & run.mask  # inlined, because a call would cost as much as the check saves
                     is_marked = run.marks[at >> 3] >> (at & 7) & 1
                     if is_marked and id in run and run.arrived_at > now - self._window_s:
                         return self._places.find(id) or IN_A_RUN
         return None
 
     def knows_request(self, name: bytes, now: float) -> bool:
-        """Request names are filed under their hour of arrival."""
+        """
+        Return whether the name of a request is known. These names are filed under their hour of arrival.
+        """
         # the clock may have been an hour ahead
         newest = int(now * NS) // HOUR_NS + 1
         hours = range(newest, newest - 2 - int(self._window_s // 3600 + 1), -1)
         return self.find((self.id_of(name),), hours, now) is not None
 
     def whereabouts(self, identity: bytes) -> Whereabouts | None:
-        """None if the id is unknown."""
+        """Return where an id is known, or None."""
         id = self.id_of(identity)
         packed_place = self.place_at_hand(id)
         if packed_place:
@@ -165,7 +169,7 @@ class DuplicateIndex:
         self._places = places
 
     def removed_below(self, number: int) -> None:
-        """The next fold drops the places of calls with lower numbers."""
+        """Note that records with lower numbers are deleted. The next fold drops their places."""
         self._lowest_place = encode_place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:
@@ -175,7 +179,10 @@ class DuplicateIndex:
     # -- folding into runs -----------------------------------------------------------------------------------
 
     def can_wait(self, now: float) -> bool:
-        """Return True if a due fold is large and none of its ids too old, so that commits need not wait."""
+        """
+        Return True if a due fold is large and none of its ids is too old, so that commits need not wait for
+        it.
+        """
         return self._batch >= LARGE_BATCH and not self._is_over_full and not self._has_old(now)
 
     @property
@@ -295,7 +302,7 @@ class DuplicateIndex:
         return [run for runs in self._runs.values() for run in runs]
 
     def runs_by_hour(self) -> dict[int, list[IdRun]]:
-        """The index may change while the caller reads the copy."""
+        """Return a copy of the runs by hour. The index may change while the caller reads the copy."""
         return {hour: list(runs) for hour, runs in self._runs.items()}
 
     def is_in_runs(self, id: int, hour: int) -> bool:
@@ -312,9 +319,9 @@ class DuplicateIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OldestIds:
-    """The oldest of the newest ids, with the runs of that moment."""
+    """The oldest of the newest ids, and the runs at that moment."""
 
-    # Lists of numbers, because the garbage collector would traverse tuples.
+    # plain lists of numbers, because the garbage collector would traverse tuples
     ids: Sequence[int]
     places: Sequence[int]
     hours: Sequence[int]
@@ -326,10 +333,10 @@ class OldestIds:
     lowest_place: int
     max_placed: int
     plan: _Plan
-    folds: int  # after another fold, this plan is useless
+    folds: int  # number of folds so far; after another fold, this plan is useless
 
     def plan_fold(self) -> Fold:
-        """Call it once, on any thread."""
+        """Plan the fold. Call this once, on any thread."""
         ordered = sorted(self.ids)
         plan = self.plan
         for hour, ids in self._group_by_hour(ordered):
@@ -363,7 +370,9 @@ class OldestIds:
             yield hour, array("Q", [id for id in ordered if hour_of[id] == hour])
 
     def _call_places(self, ordered: Sequence[int]) -> tuple[array[int], array[int]]:
-        """Return sorted ids and places. Only calls get added reports, so others need no place."""
+        """
+        Return sorted ids and their places. Only calls can get added reports, so other records need no place.
+        """
         places = {
             id: place
             for id, place in zip(self.ids, self.places, strict=True)
@@ -386,7 +395,10 @@ class _Plan:
         self.covered_since = index.covered_since
 
     def add_run(self, hour: int, ids: array[int], arrived_at: float) -> None:
-        """Merge with those runs of the hour that are not much longer, so that an hour has few."""
+        """
+        Add a run. It is merged with those runs of the hour that are not much longer, so that an hour has few
+        runs.
+        """
         for run in sorted(self._runs.get(hour, ()), key=lambda run: len(run.ids)):
             merged_count = len(run.ids) + len(ids)
             if merged_count > self._max_run or (len(run.ids) >= 2 * len(ids) and merged_count > SHORT):
@@ -450,7 +462,7 @@ def filing_hours(record: Record, now_ns: int) -> tuple[int, Iterable[int]]:
 
 
 class NearHours:
-    """Cache of `filing_hours` for one moment. A quarter of an hour has the same hours."""
+    """Cache of `filing_hours` for one moment. Starts within a quarter of an hour have the same hours."""
 
     def __init__(self, now_ns: int) -> None:
         self._now_ns = now_ns
@@ -478,12 +490,12 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Do what `filing_hours` does, by a start time."""
+    """Return the hours of `filing_hours` for a start time."""
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
     hour, into = divmod(start_time, HOUR_NS)
-    past = age + into  # since the beginning of the call's hour
+    past = age + into  # time since the beginning of the call's hour
     # an earlier report without a start is filed under its end or arrival
     if past >= HOUR_NS:
         first = hour - 1 if into < NEAR_NS else hour
@@ -497,7 +509,7 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return the hour of the end or arrival, and those of the day before."""
+    """Return the hour of the end or of the arrival, and the hours of the day before."""
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns
@@ -509,11 +521,11 @@ def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]
 
 _TOPIC_CODES = {topic: code for code, topic in enumerate(TOPICS)}
 _CALLS = _TOPIC_CODES[AI_TELEMETRY]
-PLACE_STEP = len(TOPICS)  # between successive numbers of a topic
+PLACE_STEP = len(TOPICS)  # difference between the places of successive numbers of a topic
 
 
 def encode_place(topic: str, number: int) -> int:
-    """One int saves memory: the dict has a place per record."""
+    """Return topic and number as one int, which saves memory because the dict has a place per record."""
     return number * PLACE_STEP + _TOPIC_CODES[topic]
 
 

@@ -1,6 +1,6 @@
 """
-Senders of calls in the last hour, stored in the commits of these calls. So a counter that repeats them is
-recognized after a restart and by other processes.
+Senders of calls in the last hour, stored in the commits of these calls. So a counter that repeats these calls
+is recognized after a restart and by other processes.
 
 A key is digests too short to reveal names: one of the caller (session, user, ...), then one for each kind of
 calls. A search by prefix finds a caller's keys.
@@ -13,11 +13,11 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Protocol
 
-# the hour that counters look back, a row's possible delay, and the counters' waiting time
+# the hour that counters look back, plus the possible delay of a row and the waiting time of counters
 KEPT_S = 5400.0
 CALLER_BYTES = 16
 FACT_BYTES = 4
-MOST_FACTS = 32  # kinds of calls: an index limits a key's length
+MOST_FACTS = 32  # limit of kinds of calls per caller, because an index limits a key's length
 
 
 class Heard(Protocol):
@@ -64,7 +64,7 @@ def pack_senders(senders: Iterable[bytes]) -> bytes:
 
 
 def unpack_senders(data: bytes) -> Iterator[bytes]:
-    """Raises ValueError if the data are cut off."""
+    """Yield the keys of senders. Raises ValueError if the data are cut off."""
     offset = 0
     while offset < len(data):
         end = offset + 1 + CALLER_BYTES + FACT_BYTES * data[offset]

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from spool.clock import Clock
 from spool.errors import NotClosed
 
-# a waiting reader checks again, because a test's clock may jump
+# a waiting reader checks again after this time, because a test's clock may jump
 LOOK_AGAIN_S = 0.1
-# a reader wakes at most this often, not once per commit
+# a reader wakes at most once in this time, not once per commit
 STEP_S = 0.02
 
 
@@ -29,7 +29,7 @@ class OpenRecords(NamedTuple):
     at: float  # epoch seconds
     topic: str
     first: int
-    next: int  # after the last record
+    next: int  # number after the last record
 
 
 def check_closed(last: int, closed_below: int) -> None:
@@ -41,7 +41,7 @@ class WaitingReaders:
     """
     Readers that wait until more records are closed, on the event loop.
 
-    `closes_in_s`: until the oldest open record closes, None without one.
+    `closes_in_s`: seconds until the oldest open record closes, None if there is none.
     """
 
     def __init__(self, closed_below: Callable[[str], int], closes_in_s: Callable[[], float | None]) -> None:
@@ -79,7 +79,7 @@ class WaitingReaders:
             self.wake()
 
     def wake(self) -> None:
-        """Readers that wait later are not woken."""
+        """Wake all readers that wait now."""
         self._has_resting = False
         self._moved.set()
         self._moved = asyncio.Event()
@@ -97,7 +97,9 @@ class Horizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def begin(self, next_numbers: Mapping[str, int], newest: Iterable[OpenRecords] = ()) -> None:
-        """Records committed less than `hold_s` ago stay open for the rest."""
+        """
+        Set the state at a start. Records committed less than `hold_s` ago stay open for the remaining time.
+        """
         self._closed_below = dict(next_numbers)
         now = self._clock.now()
         timer = self._clock.monotonic()
@@ -109,7 +111,10 @@ class Horizon:
             self._open.append((timer + left_s, {recent.topic: recent.next}))
 
     def close(self, topic: str, below: int) -> None:
-        """Close records that a reader saw before the start, even early. They must not change."""
+        """
+        Close records that a reader saw before the start, even if they would still be open. They must not
+        change.
+        """
         if self._open:
             highest = max(numbers.get(topic, 1) for _, numbers in self._open)
             self._raise_watermarks({topic: min(below, highest)})
@@ -129,7 +134,10 @@ class Horizon:
         self._readers.wake_resting()
 
     def closed_watermarks(self) -> dict[str, int]:
-        """Read all at one moment, or a commit could appear open in one topic and closed in the next."""
+        """
+        Return all watermarks at one moment. Otherwise a commit could appear open in one topic and closed in
+        the next.
+        """
         if self._open:
             self._advance()
         return dict(self._closed_below)

@@ -25,7 +25,7 @@ RECOVERED = b"recovered/"
 TOLD = b"told/"
 TOLD_OF = b"told-of/"
 SPANS = b"spans/"
-PARTS = b""  # all other keys: partial reports, and facts of their traces
+PARTS = b""  # kind of all other keys: partial reports, and facts about their traces
 
 
 class PartialReport(NamedTuple):
@@ -43,11 +43,11 @@ class Expectation(NamedTuple):
 
 @dataclass(slots=True)
 class PendingChange:
-    # change of the number; negative if more were completed
+    # change of the number of waiting reports; negative if more were completed
     count: int = 0
-    # each replaces the report with its key
+    # reports that replace the report with their key
     keep: list[PartialReport] = field(default_factory=list)
-    forget: list[bytes] = field(default_factory=list)  # keys that no longer wait
+    forget: list[bytes] = field(default_factory=list)  # keys of reports that no longer wait
     # versions that the submission relies on, if other processes may change them
     expects: list[Expectation] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class PartialReports(Protocol):
     is_shared: bool
 
     async def load(self) -> Sequence[PartialReport]:
-        """Return the oldest first."""
+        """Return all reports, oldest first."""
         ...
 
     async def find(
@@ -73,7 +73,7 @@ class PartialReports(Protocol):
         ...
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        """Return at most `most` that were last reported at or before a time, oldest first."""
+        """Return at most `most` reports that last changed at or before a time, oldest first."""
         ...
 
     async def count(self, kind: bytes) -> tuple[int, int]:
@@ -95,7 +95,7 @@ _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF, SPANS)
 # -- versions: a submission is refused if its reports have changed ------------------------------------------
 
 
-NOTHING = 0  # version without a report
+NOTHING = 0  # version if there is no report
 
 
 class Expecting(Protocol):
@@ -110,7 +110,7 @@ class Expecting(Protocol):
 
 
 def read_expectations(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
-    """A key without a report must still have none."""
+    """Return the versions of reports as they were read. A key without a report must still have none."""
     return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
 
 
@@ -123,14 +123,14 @@ def version_of(report: PartialReport | None) -> int:
 
 
 def expected_keys(group: Iterable[Expecting]) -> list[bytes]:
-    """Sort them, for `stale_submissions`."""
+    """Return the sorted keys, for `stale_submissions`."""
     return sorted({expectation.key for submission in group for expectation in submission.expects})
 
 
 def stale_submissions(group: Sequence[Expecting], version: Callable[[bytes], int]) -> set[int]:
     """
-    Return positions of submissions whose expectations fail. Each also sees the changes of earlier ones in the
-    group.
+    Return the positions of submissions that rely on versions which have changed. Each also sees the changes
+    of earlier submissions in the group.
     """
     for submission in group:
         if submission.expects:

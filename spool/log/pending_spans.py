@@ -1,13 +1,13 @@
 """
-Spans that link model calls to the spans around them: the agent's run that made a call, and what they give,
-such as a session. Pure.
+Spans that link model calls to the spans around them: the agent's run that made a call, and the values that
+they give to the call, such as a session. Pure.
 
 An exporter sends a span when it ends, so a call usually arrives first. The log remembers each span whose
 agent has not arrived, or that later spans may be below, for `KEPT_S` or until the limit. When a span
 completes a chain above a call, `Planner` adds runs and given values.
 
-Spans of different keys are never linked, so no key can attribute another's calls. At the limit, the oldest
-spans of the key with the most are forgotten.
+Spans of different keys are never linked, so no key can attribute the calls of another key. At the limit, the
+oldest spans of the key with the most spans are forgotten.
 
 A commit stores a key's spans in one row, `ROW.size` bytes each, and each set of given values once.
 """
@@ -26,27 +26,27 @@ import msgspec
 from spool.log.partial_reports import SPANS, PartialReport
 from spool.record import MAX_TAGS, RUNS, Inference
 
-KEPT_S: Final = 86400.0  # an agent may work for hours
-MOST_RUNS: Final = 32  # above a call, in its record
+KEPT_S: Final = 86400.0  # long, because an agent may work for hours
+MOST_RUNS: Final = 32  # runs above a call that its record contains
 MOST_PLACED: Final = 10_000  # calls that one span may link
-LONGEST_GIVEN: Final = 512  # characters of a span's values; longer ones are not remembered
+LONGEST_GIVEN: Final = 512  # characters of a value from a span; longer values are not remembered
 BESIDE: Final = "beside "  # marks the span above a call that a sibling of another scope may report as well
-PLAIN, STEP, RUN = 0, 1, 2  # no sign of AI, around AI calls, the run of an agent
-MANY: Final = 32  # items of a trace with an index
+PLAIN, STEP, RUN = 0, 1, 2  # kinds of spans: without a sign of AI, around AI calls, the run of an agent
+MANY: Final = 32  # a trace with this number of items gets an index
 AGE_EVERY_S: Final = 60.0
 
-ROW: Final = Struct(">16s8s8sq")  # trace, span, span above, place
+ROW: Final = Struct(">16s8s8sq")  # packed fields: trace, span, span above, place
 _ITEM: Final = Struct(">8s8sq")
 _FIRST_OF_PLACE: Final = 16
 _TRACE: Final = ROW.size - _ITEM.size
 _NO_SPAN: Final = bytes(8)
-# instead of a call's place; minus twice the number of given values
+# stored instead of a call's place; minus twice the number of the given values is added
 _OF_STEP, _OF_RUN = 0, -1
 _IS_BESIDE: Final = 1 << 62  # added to the place of a call with BESIDE
 
 
 class GivenValues(NamedTuple):
-    """What a span gives to calls below it. `tags` have the agent's name and the work."""
+    """The values that a span gives to the calls below it. `tags` have the agent's name and the work."""
 
     user: str | None = None
     team: str | None = None
@@ -55,7 +55,7 @@ class GivenValues(NamedTuple):
     tags: tuple[tuple[str, str], ...] = ()
 
     def with_missing_from(self, further: GivenValues) -> GivenValues:
-        """Fill missing values from a span above."""
+        """Return these values, with missing ones filled from a span above."""
         return GivenValues(
             further.user if self.user is None else self.user,
             further.team if self.team is None else self.team,
@@ -69,14 +69,14 @@ NOTHING_GIVEN: Final = GivenValues()
 
 
 class Around(NamedTuple):
-    """Runs around a call, nearest first, and what its spans give."""
+    """The runs around a call, nearest first, and the values that its spans give."""
 
     runs: Sequence[str]
     given: GivenValues
 
 
-# A span that is no counted call: trace, id, nearest run or first missing span above, kind, and what the spans
-# up to there give.
+# A span that is no counted call: trace, id, nearest run or first missing span above, kind, and the values
+# that the spans up to there give.
 SpanStep: TypeAlias = tuple[str, str, str | None, int, GivenValues | None]
 # a call, the nearest run or first missing span above, and its place in the log
 CallBelow: TypeAlias = tuple[Inference, str, int]
@@ -89,7 +89,9 @@ class LinkedSpan(NamedTuple):
 
 
 class Siblings(NamedTuple):
-    """Places of calls directly below a span. A scope that repeats other scopes' calls wrote `besides`."""
+    """
+    The places of calls directly below a span. A scope that repeats the calls of other scopes wrote `besides`.
+    """
 
     besides: Sequence[int]
     others: Sequence[int]
@@ -120,7 +122,7 @@ class _Index:
                 del self.below[above]
 
     def around(self, span: bytes, given: Sequence[GivenValues]) -> Around:
-        """Return what is around a span, itself included. `given` are values by number."""
+        """Return the runs and values around a span, including the span. `given` are values by number."""
         runs: list[str] = []
         values = NOTHING_GIVEN
         passed: set[bytes] = set()  # `set[bytes]()` takes five times as long
@@ -178,7 +180,7 @@ class _Index:
                 waiting.append(each)
 
 
-_Trace = bytes | _Index  # items, or the index of many
+_Trace = bytes | _Index  # the items of a trace, or the index of many items
 
 
 class _Sender:
@@ -188,13 +190,13 @@ class _Sender:
         self.traces: dict[str, _Trace] = {}
         self.rows: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self.count = 0
-        # By number. Later values replace those of forgotten spans.
+        # Values by number. Later values replace those of forgotten spans.
         self.given: list[GivenValues] = [NOTHING_GIVEN]
         self._numbers: dict[GivenValues, int] = {}
         self._uses: Counter[int] = Counter()
         self._free: list[int] = []
-        self.besides: Counter[str] = Counter()  # calls with BESIDE, by trace
-        self._last = b"", _Index()  # what `index` read last, and the index
+        self.besides: Counter[str] = Counter()  # number of calls with BESIDE, by trace
+        self._last = b"", _Index()  # what `index` read last, and its result
 
     def _number_for(self, given: GivenValues | None) -> int:
         if given is None or given == NOTHING_GIVEN:
@@ -217,7 +219,7 @@ class _Sender:
             self._free.append(number)
 
     def index(self, trace: str) -> _Index:
-        """Return an index to read, the last one if the trace has the same spans."""
+        """Return an index to read. It is the last one if the trace has the same spans."""
         found = self.traces.get(trace, b"")
         if isinstance(found, _Index):
             return found
@@ -228,7 +230,7 @@ class _Sender:
         return index
 
     def add(self, trace: str, item: bytes) -> bool:
-        """Return False if the span is known."""
+        """Add a span of a trace. Return False if it is known."""
         found = self.traces.get(trace)
         if found is None:
             self.traces[trace] = item
@@ -241,7 +243,7 @@ class _Sender:
         elif not found.add(*_ITEM.unpack(item)):
             return False
         self.count += 1
-        if item[_FIRST_OF_PLACE]:  # no plain place of a call
+        if item[_FIRST_OF_PLACE]:  # the first byte is 0 for the plain place of a call
             self._note_spans(trace, _ITEM.unpack(item)[2], 1)
         return True
 
@@ -262,7 +264,7 @@ class _Sender:
         return None
 
     def add_stored(self, row: bytes, given: Sequence[GivenValues]) -> bytes | None:
-        """`given` are the values of the row by number."""
+        """Add a stored span. `given` are the values of its row by number."""
         place = int.from_bytes(row[-8:], signed=True)
         if number := _given_number(place):
             return self.add_step(row[:-8], place + 2 * number, given[number])
@@ -297,7 +299,7 @@ class PendingSpans:
     def __init__(self, most: int) -> None:
         self._most = most
         self._senders: dict[str, _Sender] = {}
-        self._new: list[tuple[str, bytes]] = []  # of a plan, as they are stored
+        self._new: list[tuple[str, bytes]] = []  # new spans of the plan, as they are stored
         self._aged_at = 0.0
 
     @property
@@ -305,7 +307,7 @@ class PendingSpans:
         return {name: sender.count for name, sender in self._senders.items() if sender.count}
 
     def __len__(self) -> int:
-        # a plan on another thread may add a key
+        # a plan on another thread may add a key meanwhile
         return sum(sender.count for sender in list(self._senders.values()))
 
     def begin(self) -> None:
@@ -341,8 +343,8 @@ class PendingSpans:
 
     def add_steps(self, name: str, steps: Sequence[SpanStep]) -> list[LinkedSpan]:
         """
-        Add spans that are no calls; those without a sign of AI only to traces with AI spans. Return the new
-        ones.
+        Add spans that are no calls. Spans without a sign of AI are added only to traces with AI spans. Return
+        the new spans.
         """
         sender = self._senders.setdefault(name, _Sender())
         found = [self._add_step(name, sender, step) for step in steps if step[3] != PLAIN]
@@ -369,7 +371,7 @@ class PendingSpans:
         return sender.index(span.trace).around(span.id, sender.given)
 
     def calls_below(self, spans: Iterable[LinkedSpan]) -> Iterator[tuple[int, Around]]:
-        """Yield places of calls below new spans, with what is around."""
+        """Yield the places of calls below new spans, with the runs and values around them."""
         traces: dict[tuple[str, str], list[bytes]] = {}
         for name, trace, id in spans:
             traces.setdefault((name, trace), []).append(id)
@@ -398,12 +400,12 @@ class PendingSpans:
                     yield index.spans[call][1] & ~_IS_BESIDE
 
     def has_besides(self, name: str) -> bool:
-        """Whether a scope wrote calls of a key next to others."""
+        """Return whether a scope wrote calls of this key next to calls of other scopes."""
         sender = self._senders.get(name)
         return sender is not None and bool(sender.besides)
 
     def beside(self, name: str, trace: str, span: str, above: str) -> Siblings | None:
-        """Return the calls below the span above a call, if a scope wrote some next to others."""
+        """Return the calls below the span above a call, if one scope wrote calls next to those of another."""
         sender = self._senders.get(name)
         if sender is None or trace not in sender.traces:
             return None
@@ -427,7 +429,7 @@ class PendingSpans:
         return [_encode_row(at, name, rows, self._senders[name].given) for name, rows in items.items()]
 
     def rows_to_delete(self, now: float) -> list[bytes]:
-        """Return keys of rows beyond the limit, and once a minute of those too old."""
+        """Return the keys of rows beyond the limit, and once a minute of rows that are too old."""
         due = list(self._keys_over_limit())
         if not 0 <= now - self._aged_at < AGE_EVERY_S:
             self._aged_at = now
@@ -493,8 +495,8 @@ class PendingSpans:
 
 def _calls_to_place(index: _Index, new: Sequence[bytes], given: Sequence[GivenValues]) -> dict[bytes, bool]:
     """
-    Return calls below new spans that may lack something, and whether they lack runs. Only the uppermost new
-    span adds calls that lack nothing but values.
+    Return the calls below new spans that may lack runs or values, and whether they lack runs. Calls that lack
+    only values are added by the uppermost new span.
     """
     calls: dict[bytes, bool] = {}
     every_new = set(new)
@@ -530,7 +532,7 @@ def _with_given_number(row: bytes, number_of: Callable[[int], int]) -> bytes:
 
 
 def _encode_span(trace: str | None, span: str | None, above: str, place: int) -> bytes | None:
-    """Return None if the ids are not those of OpenTelemetry."""
+    """Return the span as it is stored, or None if its ids are not those of OpenTelemetry."""
     if trace is None or span is None or len(trace) != 32 or len(span) != 16 or len(above) != 16:
         return None
     try:
@@ -546,8 +548,8 @@ def _rows_in(items: bytes) -> Iterator[bytes]:
 
 def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[GivenValues]) -> PartialReport:
     """Encode a key's spans in a commit. `given` are its values by number."""
-    stored = {0: 0}  # numbers in the row by those of the key
-    # only a place below 0 has a number; its first byte has the sign
+    stored = {0: 0}  # numbers in the row, by the numbers of the key
+    # only a place below 0 has a number of values; its first byte has the sign
     items = b"".join(
         [
             row
@@ -561,7 +563,10 @@ def _encode_row(at: float, sender: str, rows: Iterable[bytes], given: Sequence[G
 
 
 def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
-    """Raises msgspec.DecodeError or ValueError if a row is damaged."""
+    """
+    Return the sender, trace items and values of a row. Raises msgspec.DecodeError or ValueError if it is
+    damaged.
+    """
     sender, items, given = _rows.decode(body)
     if len(items) % ROW.size:
         raise ValueError("spans are cut off")
@@ -572,7 +577,7 @@ def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
 
 def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, str]:
     """
-    Return what a call's runs fill. `known`: run, parent run and further runs. Another run that a report
+    Return the fields that runs fill in a call. `known`: run, parent run and further runs. A run that a report
     stated stays.
     """
     run, parent, ancestors = known
@@ -583,7 +588,7 @@ def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, s
 
 
 def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
-    """Return what a call lacks and its spans give."""
+    """Return the values that a call lacks and its spans give."""
     named = zip(("user", "team", "session", "api_key"), given[:4], strict=True)
     fields: dict[str, Any] = {
         name: value for name, value in named if value is not None and getattr(known, name) is None

@@ -69,7 +69,7 @@ def fact_key(key: int) -> str:
 
 
 def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
-    """Raises ValueError if the bytes are damaged."""
+    """Decode a block. Raises ValueError if the bytes are damaged."""
     try:
         packed = _packed.decode(data)
     except NO_RECORD as error:
@@ -83,7 +83,7 @@ def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
 
 
 class RecentPlaces:
-    """Blocks, oldest first. Immutable."""
+    """Blocks of ids and their places, oldest first. Immutable."""
 
     def __init__(self, blocks: Sequence[PlaceBlock] = ()) -> None:
         self.blocks = tuple(blocks)
@@ -113,8 +113,8 @@ class RecentPlaces:
         """
         Add places of sorted ids, up to `full` in a block, and drop unneeded blocks.
 
-        These are blocks whose newest id arrived before `since`, whose records are all deleted (below
-        `lowest`), and the oldest while there are more than `most` ids.
+        Unneeded are blocks in which the newest id arrived before `since` or all records are deleted (below
+        `lowest`), and the oldest blocks while there are more than `most` ids.
         """
         blocks = [block for block in self.blocks if block.run.arrived_at >= since and block.highest >= lowest]
         if places and arrived_at >= since and max(places) >= lowest:
@@ -141,7 +141,7 @@ NO_PLACES = RecentPlaces()
 
 
 def load_blocks(facts: Iterable[tuple[str, bytes]], native: Native | None = None) -> RecentPlaces:
-    """Damaged blocks are logged and left out."""
+    """Load blocks at a start. Damaged blocks are logged and left out."""
     blocks = []
     for name, value in facts:
         try:

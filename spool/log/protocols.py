@@ -19,7 +19,7 @@ from spool.packed.native import Native
 
 
 class Observer(Protocol):
-    """Notified after each durable commit. It must not raise or wait."""
+    """An object that is notified after each durable commit. It must not raise or wait."""
 
     def committed(self, commit: Commit) -> None: ...
 
@@ -50,17 +50,19 @@ class ReadableLog(Protocol):
     def changes(self, topic: str) -> AsyncIterator[int]: ...
 
     def next_number(self, topic: str) -> int:
-        """Stored records, open or closed, have lower numbers."""
+        """Return the next number. Stored records, open or closed, have lower numbers."""
         ...
 
     async def newest_number(self, topic: str) -> int:
-        """Include every commit before this call, by any process."""
+        """Return the newest number. It includes every commit before this call, by any process."""
         ...
 
 
 class Log(ReadableLog, Protocol):
     async def repeated_ids(self) -> int:
-        """Count repeated ids too far apart for a lookup, once a day in each process."""
+        """
+        Return how often ids are repeated too far apart for a lookup, counted once a day in each process.
+        """
         ...
 
     async def read(
@@ -73,13 +75,13 @@ class Log(ReadableLog, Protocol):
         whole: bool = False,
         packed: Native | None = None,
     ) -> Sequence[Entry]:
-        """`with_open` also returns open records, in their present state."""
+        """Return records. `with_open` also returns open ones, in their present state."""
         ...
 
     async def append(self, submission: Submission) -> Receipt:
         """
-        Return the receipt after the flush. Raises SpoolFull if nothing was stored for lack of space,
-        SpoolUnavailable if nothing was stored or the commit is not confirmed.
+        Store a submission. Return the receipt after the flush. Raises SpoolFull if nothing was stored for
+        lack of space, SpoolUnavailable if nothing was stored or the commit is not confirmed.
         """
         ...
 
@@ -89,7 +91,8 @@ class Log(ReadableLog, Protocol):
 
     def knows_request(self, request: RequestNames) -> bool:
         """
-        Whether this process knows that the request was stored. Its sender can get the same success again.
+        Return whether this process knows that the request was stored. Its sender can get the same success
+        again.
         """
         ...
 
@@ -98,7 +101,10 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def unrecognised(self) -> Sequence[Mapping[str, object]]:
-        """Names of items that look like AI calls and that no dialect reads: {names, count, last_seen}."""
+        """
+        Return the attribute names of items that look like AI calls and that no dialect reads: {names, count,
+        last_seen}.
+        """
         ...
 
     async def event_types(self) -> Sequence[EventType]:
@@ -106,11 +112,11 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def conflicts(self) -> Sequence[Mapping[str, object]]:
-        """{first_source, second_source, count, first, second, ...}."""
+        """Return the conflicts: {first_source, second_source, count, first, second, ...}."""
         ...
 
     async def books(self) -> Books:
-        """Return counters, and a sentence for every failed equation."""
+        """Return the counters, and a sentence for every equation that does not hold."""
         ...
 
     async def verify(self) -> Books:
@@ -122,7 +128,7 @@ class Log(ReadableLog, Protocol):
         ...
 
     async def retain(self) -> int:
-        """Delete and count entries that are too old or whose space is needed. Return their number."""
+        """Delete entries that are too old or of which the space is needed. Return their number."""
         ...
 
     async def close(self) -> None:
@@ -137,7 +143,9 @@ _log = logging.getLogger(__name__)
 
 
 def notify(observer: Observer, commit: Commit) -> None:
-    """Log errors instead of raising them, because a sender that got one would send the records again."""
+    """
+    Notify an observer. Errors are logged, because a sender that got an error would send the records again.
+    """
     try:
         observer.committed(commit)
     except Exception:  # noqa: BLE001 - the observer's code, after the commit

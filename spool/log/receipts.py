@@ -32,7 +32,7 @@ NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals 
 # by priority: a request in parts has the first state that one part has
 _STATES = ("removed", "open", "kept", "known")
 
-# None if the row is damaged
+# terms are None if the row is damaged
 CommitTerms = tuple[float, Sequence[Terms] | None]
 
 
@@ -51,7 +51,7 @@ class Sealer:
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
     def open(self, receipt_id: str) -> tuple[int, int]:
-        """Return commit and index. Raises NotThere for another installation's id."""
+        """Return commit and index of a receipt id. Raises NotThere for the id of another installation."""
         try:
             sealed = base64.b32decode(receipt_id.strip().upper())
         except (binascii.Error, ValueError) as error:
@@ -88,8 +88,8 @@ async def receipt_view(
     oldest: Callable[[str], Awaitable[int]],
 ) -> dict[str, Any]:
     """
-    `find` reads a commit, `oldest` a topic's lowest stored number. Raises NotThere if the receipt is another
-    installation's or deleted, EntryUnreadable if its row is damaged.
+    Return a receipt's view. `find` reads a commit, `oldest` returns a topic's lowest stored number. Raises
+    NotThere if the receipt is deleted or from another installation, EntryUnreadable if its row is damaged.
     """
     commit, index = sealer.open(receipt_id)
     terms_of_commit = await find(commit)
@@ -135,7 +135,8 @@ def _receipt_view(
 
 def _combine_parts(view: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """
-    Combine a request's parts; `view` is the last. The range of numbers may include other requests' records.
+    Combine the views of a request's parts; `view` is the last part. The range of numbers may include other
+    requests' records.
     """
     whole = dict(view)
     for part in parts:

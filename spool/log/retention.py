@@ -14,9 +14,9 @@ from spool.log import books
 LEAST_RETRY_S = 1
 MOST_RETRY_S = 300
 UNKNOWN_RETRY_S = 30
-# of max_bytes that a full queue frees for the next commits
+# share of max_bytes that a full queue frees for the next commits
 ROOM = 0.02
-# without a report; the counter's process has probably ended
+# after this time without a report, the counter's process has probably ended
 SERIES_AGE_S = 30 * 86_400
 
 # A reader returns the lowest number of a topic that it needs, or None.
@@ -24,7 +24,7 @@ Reader = Callable[[str], int | None]
 
 
 def lowest_needed(topic: str, limit: int, readers: Iterable[Reader]) -> int:
-    """`limit`, or less if a reader needs it."""
+    """Return `limit`, or a lower number if a reader needs it."""
     needed = [reader(topic) for reader in readers]
     return min([limit, *(number for number in needed if number is not None)])
 
@@ -59,13 +59,16 @@ def removable_entries(
 
 
 class Progress(NamedTuple):
-    """`done`: records that no route needs any more."""
+    """Progress of the readers. `done`: records that no route needs any more."""
 
     done: int
     kept: int
 
     def with_topic(self, *, last: int, oldest: int, needed: int | None) -> Progress:
-        """Add last number, lowest stored number, and lowest number that a required route needs or None."""
+        """
+        Add a topic: its last number, its lowest stored number, and the lowest number that a required route
+        needs or None.
+        """
         done_through = last if needed is None else min(last, needed - 1)
         return Progress(self.done + done_through, self.kept + last + 1 - oldest)
 
@@ -77,12 +80,12 @@ class DrainRate:
         self._samples: list[tuple[float, Progress]] = []
 
     def add_sample(self, now: float, progress: Progress) -> None:
-        """`now` is monotonic. The last ten samples count, at least a second apart."""
+        """Add a sample at a monotonic time. The last ten samples count, which are at least a second apart."""
         if not self._samples or now - self._samples[-1][0] >= 1:
             self._samples = [*self._samples[-9:], (now, progress)]
 
     def spool_full(self) -> SpoolFull:
-        """The queue has reached `spool.max_bytes`."""
+        """Return the error for a queue that has reached `spool.max_bytes`."""
         return SpoolFull(
             "the queue on disk is full (spool.max_bytes)", retry_after_s=self.retry_after_s(ROOM)
         )
@@ -121,7 +124,7 @@ def carried_sums(rows: Iterable[tuple[int, int, bytes]], *, as_they_are: bool) -
     """
     Sum (topic, term) over rows of id, checksum and terms.
 
-    Raises DamagedCommits, or with `as_they_are` logs a damaged row, which adds nothing.
+    Raises DamagedCommits, unless `as_they_are` is set: then a damaged row is logged and adds nothing.
     """
     sums: Counter[tuple[str, str]] = Counter()
     for commit, checksum, packed in rows:

@@ -17,10 +17,10 @@ from itertools import pairwise
 from spool.packed.native import Native
 
 SPACE = 2**64  # ids are spread evenly over it
-SLICES = 64  # of a merge, so that no step blocks other threads for long
+SLICES = 64  # slices of a merge, so that no step blocks other threads for long
 SLICE = 16_384  # ids to compare in a step, for the same reason
-NO_IDS = array("Q")  # of a damaged run, whose row expires like any other
-EVERY_ID = b"\xff"  # marks that exclude nothing, after a read from disk
+NO_IDS = array("Q")  # ids of a damaged run; its row expires like any other
+EVERY_ID = b"\xff"  # marks that exclude no id, used after a read from disk
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,12 +31,12 @@ class IdRun:
     `marks` has a bit for the low end of every id, which excludes most unknown ids without a search.
     """
 
-    key: int  # of the stored row
+    key: int  # key of the stored row
     hour: int
-    arrived_at: float  # of the newest id
+    arrived_at: float  # arrival of the newest id
     ids: array[int]
     marks: bytes = EVERY_ID
-    mask: int = 0  # selects the low end
+    mask: int = 0  # selects the low end of an id
 
     def __contains__(self, id: int) -> bool:
         ids = self.ids
@@ -45,7 +45,7 @@ class IdRun:
 
 
 def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: Native | None = None) -> IdRun:
-    """Four to eight bits per id exclude seven of eight unknown ids."""
+    """Build a run. Four to eight bits per id exclude seven of eight unknown ids."""
     bits = max(8, 1 << (4 * len(ids) - 1).bit_length())
     mask = bits - 1
     if native is not None and (native_marks := native.marks(ids.tobytes(), bits >> 3)) is not None:
@@ -58,7 +58,7 @@ def build_run(key: int, hour: int, arrived_at: float, ids: array[int], native: N
 
 
 def merge_runs(one: array[int], other: array[int], native: Native | None = None) -> array[int]:
-    """Merge one slice of the number range at a time."""
+    """Merge two runs, one slice of the number range at a time."""
     merged = array("Q")
     if native is not None and (merged_bytes := native.merge(one.tobytes(), other.tobytes())) is not None:
         merged.frombytes(merged_bytes)
@@ -95,7 +95,7 @@ def pack_ids(ids: array[int]) -> tuple[bytes, int]:
 
 
 def unpack_ids(data: bytes, checksum: int) -> array[int] | None:
-    """Return None if they are damaged."""
+    """Return the ids, or None if they are damaged."""
     if zlib.crc32(data) != checksum or len(data) % 8:
         return None
     ids = array("Q")

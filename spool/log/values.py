@@ -19,7 +19,7 @@ from spool.record import Inference, Record, UsageMetric
 class CounterPoint(msgspec.Struct, frozen=True, gc=False):
     """A cumulative point. The commit computes the increase and fills in `template`."""
 
-    series: bytes  # 16 bytes: resource, scope, name, unit, attributes and start time
+    series: bytes  # a 16-byte digest of resource, scope, name, unit, attributes and start time
     start_time: int  # 0 if unknown; a first point is then only a base
     time: int
     value: int | Decimal
@@ -43,39 +43,40 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     rejected: Mapping[str, int] = {}
     # partial reports that began to wait, minus those completed or released
     pending: int = 0
-    # each replaces the waiting report with its key
+    # reports that replace the waiting report with their key
     keep: Sequence[PartialReport] = ()
     forget: Sequence[bytes] = ()  # keys to delete
     # if one of these versions has changed, the submission is refused with Stale
     expects: Sequence[Expectation] = ()
     heard: Sequence[bytes] = ()  # keys of senders (spool.log.heard)
-    heard_by: str = ""  # Tollhouse key of these calls and steps
-    steps: Sequence[SpanStep] = ()  # they may link calls to agents' runs
+    heard_by: str = ""  # the Tollhouse key under which the calls and steps arrived
+    steps: Sequence[SpanStep] = ()  # spans that may link calls to agents' runs
     # dropped tags, over a limit or with a name of content or of a secret
     left_out: int = 0
-    # dropped meters, above their total or any possible call
+    # dropped meters, because they exceed their total or any possible call
     meter_too_large: int = 0
-    # names of items that look like AI calls and that no dialect reads
+    # attribute names of items that look like AI calls and that no dialect reads
     unrecognised: Sequence[tuple[str, ...]] = ()
     # receipts of the request's earlier parts, only in the last part
     before: Sequence[str] = ()
-    # estimates again after an added report filled a count or the model
+    # estimates the cost again after an added report filled a count or the model
     price: Callable[[Inference], None] | None = None
     amount_of: AmountOf | None = None  # amount of a usage event
     # if the sender chose an idempotency key; a known request adds nothing
     request: RequestNames | None = None
-    # the request was known when this was made; if not at the commit, it is refused with Stale
+    # the request was known when this was made; if it is not known at the commit, the submission is refused
+    # with Stale
     is_repeat: bool = False
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """`records` includes known ones, so it does not reveal which were new."""
+    """The response to a submission. `records` includes known ones, so it does not reveal which were new."""
 
-    id: str  # encrypted: reveals neither order nor volume
+    id: str  # encrypted, so it reveals neither order nor volume
     records: int
     ignored: int
     rejected: int
-    durability: str = FSYNC  # what the records survive (spool.disks)
+    durability: str = FSYNC  # which failures the records survive (spool.disks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +86,7 @@ class Entry:
     topic: str
     first: int
     committed_at: float  # epoch seconds
-    records: Sequence[Record | None]  # None for a damaged one, which keeps its number and is counted
+    records: Sequence[Record | None]  # None for a damaged record, which keeps its number and is counted
 
     @property
     def last(self) -> int:
@@ -101,7 +102,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedTwice:
-    """Records accepted although their ids were known. `numbers` has the first of them."""
+    """
+    The number of records that were accepted although their ids were known. `numbers` has the first of them.
+    """
 
     records: int
     numbers: Sequence[int]
@@ -136,16 +139,16 @@ class LogStats:
     last_error: str | None
     alive: bool = True  # False if the committing task has ended; nothing is stored until a restart
     mount: Mount | None = None  # file system of the files
-    wal_bytes: int = 0  # of the write-ahead log, which is moved into the database later
-    wal_problem: str = ""  # why it cannot be moved
-    commit_s: float = 0.0  # of the running commit or upkeep
+    wal_bytes: int = 0  # bytes of the write-ahead log, which is moved into the database later
+    wal_problem: str = ""  # why the write-ahead log cannot be moved
+    commit_s: float = 0.0  # seconds that the running commit or upkeep has taken
     waiting: int = 0  # submissions
-    cache_bytes: int = 0  # of the cache of entries
+    cache_bytes: int = 0  # bytes of the cache of entries
     series: int = 0  # known cumulative counters at the last retention
     max_series: int = 0
     pending_spans: int = 0  # spans that may link calls to runs
     series_pushed_out: int = 0  # counters that this process dropped for lack of space
-    durability: str = FSYNC  # of an acknowledged record, if no mount is known
+    durability: str = FSYNC  # durability of an acknowledged record, if no mount is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

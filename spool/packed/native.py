@@ -18,19 +18,20 @@ import msgspec
 
 from spool.record import Inference
 
-# other numbers belong to another release
+# version of the interface; a module with another number belongs to another release
 INTERFACE: Final = 9
-MOST_FAULTS: Final = 3  # then it is off until the next start
+MOST_FAULTS: Final = 3  # after this number of faults, the module is off until the next start
 MODULE: Final = "tollhouse_native"
 
 _log = logging.getLogger(__name__)
 
-# The module's kinds of fields. EMPTY is any other: with a value, Python reads the record.
+# The kinds of fields in the module. EMPTY is any other kind: if such a field has a value, Python reads the
+# record.
 _TEXT, _BYTES, _NUMBER, _FLAG, _TAGS, EMPTY = range(6)
 T = TypeVar("T")
 FIELDS: Final = Inference.__struct_fields__
 _KINDS: Final[Mapping[object, int]] = {str: _TEXT, bytes: _BYTES, int: _NUMBER, bool: _FLAG}
-# The only mapping that the module reads. With another, Python reads the record.
+# The only mapping that the module reads. If a record has another mapping, Python reads the record.
 _TEXTS: Final = "tags"
 
 
@@ -39,7 +40,10 @@ def field_position(field: str) -> int:
 
 
 class Walked(NamedTuple):
-    """`offsets`: where records begin and the last ends, in 4 bytes. `odd`: what Python must decode."""
+    """
+    `offsets`: where records begin and where the last one ends, 4 bytes each. `odd`: positions of records that
+    Python must decode.
+    """
 
     offsets: bytes
     odd: Sequence[int]
@@ -82,7 +86,7 @@ class ItemMemory(Protocol):
     """`tollhouse_native.Memory`."""
 
     def scopes(self, body: bytes, most: int) -> tuple[Sequence[bytes], int] | None:
-        """Return each group's scope and the number of items, None as in `groups`."""
+        """Return the scope of each group and the number of items, or None in the cases of `groups`."""
         ...
 
     def groups(self, body: bytes, most: int) -> list[tuple[int, bytes, bytes, list[Any]]] | None:
@@ -115,17 +119,17 @@ class ItemMemory(Protocol):
         ...
 
     def name(self, name: bytes, rule: int, slot: int) -> bool:
-        """How to read it, and which part varies."""
+        """Learn how to read a name, and which part varies."""
         ...
 
     def context(self, number: int, texts: Sequence[bytes]) -> None: ...
 
     def ask(self, names: Sequence[bytes]) -> None:
-        """Names that rules look for, besides the plan's."""
+        """Add names that rules look for, besides those of the plan."""
         ...
 
     def is_free(self, name: bytes) -> bool:
-        """No reading depends on the name, so it is no part of a kind."""
+        """Note that no reading depends on the name, so it is no part of a kind."""
         ...
 
     def clear(self) -> None: ...
@@ -140,11 +144,11 @@ class ItemMemory(Protocol):
 
 
 class NativeFault(Exception):
-    """Python must process the input."""
+    """The module cannot process the input, so Python must do it."""
 
 
 class Native:
-    """Until it is off. `panic`: its internal error."""
+    """The compiled module, used until it is off. `panic`: its internal error."""
 
     def __init__(self, module: ModuleType) -> None:
         self.version: str = module.__version__
@@ -158,16 +162,19 @@ class Native:
         return self.faults < MOST_FAULTS
 
     def walk(self, packed: bytes, count: int) -> Walked | None:
-        """Return None if the bytes have anything else, or if the module is off. Python then reads them."""
+        """
+        Return the positions of the records. None if the bytes have anything else, or if the module is off;
+        Python then reads them.
+        """
         found = self._try_native(self._table.walk, packed, count)
         return None if found is None else Walked(*found)
 
     def merge(self, one: bytes, other: bytes) -> bytes | None:
-        """None if Python must do it."""
+        """Merge two runs of ids. None if Python must do it."""
         return self._try_native(self._module.merge, one, other)
 
     def marks(self, ids: bytes, size: int) -> bytes | None:
-        """A bit for the low end of each id. None if Python must do it."""
+        """Return a bit for the low end of each id. None if Python must do it."""
         return self._try_native(self._module.marks, ids, size)
 
     def _try_native(self, work: Callable[..., T], *given: object) -> T | None:
@@ -192,7 +199,7 @@ class Native:
         return memory
 
     def fail(self, error: BaseException) -> None:
-        """After MOST_FAULTS, it is off until the next start."""
+        """Count a fault. After MOST_FAULTS, the module is off until the next start."""
         self.faults += 1
         words = (
             "it is switched off until the next start"
@@ -209,11 +216,11 @@ class Native:
 
 @dataclass(frozen=True, slots=True)
 class NativeUse:
-    """The module for operators, or why it is not loaded."""
+    """Whether the module is used, for operators, or why it is not loaded."""
 
     native: Native | None = None
     reason: str = "no server runs"
-    is_installed: bool = False  # looked for and there, even if unusable
+    is_installed: bool = False  # the module was found, even if it is unusable
 
     @property
     def is_on(self) -> bool:
@@ -249,7 +256,7 @@ def load_if_enabled(wanted: bool) -> NativeUse:
 
 
 def load() -> Native:
-    """Raises ImportError with the reason."""
+    """Load the module. Raises ImportError with the reason."""
     module = importlib.import_module(MODULE)
     found = getattr(module, "INTERFACE", None)
     if found != INTERFACE:
@@ -260,7 +267,7 @@ def load() -> Native:
 
 
 def _make_table(module: ModuleType) -> Any:
-    """A record may omit fields at its end, read as None."""
+    """Return the table of fields. A record may omit fields at its end, which are then read as None."""
     kinds, least = _field_kinds()
     return module.Table(tag=Inference.__struct_config__.tag, fields=list(kinds), least=least)
 
@@ -273,7 +280,7 @@ def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
 
 
 def _value_kind(type: Any) -> tuple[int, bool]:
-    """Whether it may be None."""
+    """Return the kind of a type, and whether the value may be None."""
     if type in _KINDS:
         return _KINDS[type], False
     *kinds, none = getattr(type, "__args__", (type, type))
@@ -283,5 +290,5 @@ def _value_kind(type: Any) -> tuple[int, bool]:
 
 
 def _may_lack(field: msgspec.structs.FieldInfo) -> bool:
-    """Omitting it equals the default: None, False or empty."""
+    """Return whether a field may be omitted because its default is None, False or empty."""
     return field.default is None or field.default is False or field.default_factory is dict

@@ -11,14 +11,14 @@ from spool.log.entries.cache import CachedEntry
 from spool.packed.native import Native
 from spool.record import Inference, Record
 
-_PLAIN_OF = 4  # with more odd records, all are decoded
+_PLAIN_OF = 4  # if more than one in this number of records is odd, all records are decoded
 
 
 class PackedRecords(Sequence[Record]):
     """
     Positions `begin` until before `end` of a packed list.
 
-    `odd` records are no plain calls, and decoded. `native` reads the others.
+    `odd` records, which are no plain calls, are decoded. `native` reads the others.
     """
 
     __slots__ = ("_starts", "begin", "end", "native", "odd", "offsets", "packed")
@@ -95,7 +95,7 @@ def packed_records(
 def _amend_records(
     entry: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
 ) -> CachedEntry:
-    """Pack records with added reports again, copy the others."""
+    """Pack records with added reports again, and copy the other records."""
     records: list[Any] = list(entry.raw_records[begin:end])
     for place, fields in amendments.items():
         record = codec.decode_record(entry.raw_records[place])

@@ -23,9 +23,9 @@ _decoder = msgspec.msgpack.Decoder(rule.CountedFields)
 
 class PackedSums:
     """
-    Call `hand_over` at the end.
+    Sums of packed records. Call `hand_over` at the end.
 
-    After a NativeFault, discard `sums`, which have a part, and start again.
+    After a NativeFault, discard `sums`, which contain only a part, and start again.
     """
 
     def __init__(self, native: Native, sums: HourlySums) -> None:
@@ -34,7 +34,7 @@ class PackedSums:
         self._rows = _row_adder(native, sums)
 
     async def add(self, entry: Entry) -> None:
-        """While Python adds, other tasks can run."""
+        """Add the records of an entry. While Python adds, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
             for part in entry.split(at_once()):
@@ -54,7 +54,7 @@ class PackedSums:
             except self._native.panic as error:
                 self._native.fail(error)
                 raise NativeFault from error
-            if at < end:  # Python must add it
+            if at < end:  # Python must add this record
                 self._sums.add([_entry_of_one(entry, at - records.begin)])
                 at, done = at + 1, done + 1
                 if done % at_once() == 0:
@@ -62,7 +62,7 @@ class PackedSums:
         await pause()
 
     async def hand_over(self) -> None:
-        """There may be as many rows as calls."""
+        """Add the module's rows to the sums. There may be as many rows as calls."""
         rows, first = self._rows.take()
         for number, (hour, values, measures) in enumerate(rows, start=1):
             if number % at_once() == 0:

@@ -29,7 +29,7 @@ from spool.settings import (
 )
 from spool.sql import facts
 
-SYSTEM = "system"  # as `sslrootcert`: the authorities of the operating system
+SYSTEM = "system"  # value of `sslrootcert` that means the authorities of the operating system
 LONGEST_NAME = 63  # maximum length of a PostgreSQL name in bytes; PostgreSQL cuts longer names
 
 
@@ -122,7 +122,7 @@ def certificate_files(settings: StorageSettings) -> Iterator[tuple[str, Path]]:
 
 
 def _value_used_by_libpq(parameters: dict[str, str], name: str) -> str:
-    """The address has precedence over the variable."""
+    """Return a value. The address has precedence over the variable."""
     return parameters.get(name, os.environ.get(_variable_name(name), ""))
 
 
@@ -163,7 +163,7 @@ async def read_or_store_facts(
     database: Database, secret: bytes, settings: SpoolSettings
 ) -> InstallationFacts:
     """
-    The first node stores its facts.
+    Return the shared facts. The first node stores its own.
 
     Raises SpoolError if the installation has another secret. Logs each setting that differs from the shared
     one.
@@ -203,7 +203,7 @@ async def read_or_store_facts(
 
 
 async def read_settings(database: Database) -> dict[str, float]:
-    """Empty before the first start."""
+    """Return the shared settings, empty before the first start."""
 
     def read(connection: Connection) -> bytes:
         return _read_facts(database, connection).get("settings", b"{}")
@@ -213,7 +213,6 @@ async def read_settings(database: Database) -> dict[str, float]:
 
 
 async def read_incarnation(database: Database) -> str:
-    """Empty before the first start."""
     found = await database.read(lambda connection: _read_facts(database, connection))
     return found.get("incarnation", b"").decode()
 

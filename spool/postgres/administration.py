@@ -141,7 +141,10 @@ async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapp
 
 
 async def describe_losses(storage: StorageSettings, directory: Path) -> Sequence[str]:
-    """A loss means that the database no longer has commits that it confirmed to this node."""
+    """
+    Describe lost commits. A loss means that the database no longer has commits that it confirmed to this
+    node.
+    """
     async with _open_database(storage) as database:
         found = await usable_schema(database)
         if not found.version:

@@ -89,7 +89,7 @@ class Database:
         return self._reachability.pause.failures
 
     def fill_in_names(self, text: str) -> bytes:
-        """Results are cached. `{now}` uses the parameter `now`."""
+        """Fill the schema's name into a statement. Results are cached. `{now}` uses the parameter `now`."""
         statement = self._texts.get(text)
         if statement is None:
             statement = self._texts[text] = (
@@ -124,7 +124,7 @@ class Database:
         return long_snapshot(self._target)
 
     def now_parameter(self) -> float | None:
-        """Return None for the database's clock."""
+        """Return the time for `{now}`, or None to use the database's clock."""
         return (
             None
             if self._clock is None or isinstance(self._clock, SystemClock | SteadyClock)
@@ -132,7 +132,6 @@ class Database:
         )
 
     async def close(self) -> None:
-        """May be called more than once."""
         for lane in (self.append, self.pool, self.control):
             await lane.close()
 
@@ -168,7 +167,7 @@ class PostgresConnection:
         return self._execute(statement, values).fetchone()
 
     def send_query(self, statement: str, /, **values: object) -> Iterable[tuple[Any, ...]]:
-        """The rows may be read after the pipeline ends."""
+        """Send a query. Its rows may be read after the pipeline ends."""
         return self._execute(statement, values)
 
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:

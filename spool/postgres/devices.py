@@ -42,9 +42,9 @@ from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 _NAMES = tuple(attribute.name for attribute in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
 _JSON = ("labels", "operator_labels", "newest_calls", "uses")
-# during which a commit with a lost result is searched, and the pause between searches
+# seconds for which a commit with a lost result is searched, and the pause between searches
 LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1
-OVERLAP_S = 30.0  # a transaction may be committed this much after the time in its rows
+OVERLAP_S = 30.0  # seconds by which a commit may be later than the time in its rows
 
 _ALL = f"SELECT row_version, {_COLUMNS} FROM {{schema}}.devices"
 _ADD = f"""
@@ -99,8 +99,8 @@ class PostgresDevices:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._versions: Versions = {}  # as this process last read or wrote them
-        self._told: dict[str, Device] = {}  # as other processes were last informed of them
+        self._versions: Versions = {}  # versions of rows as this process last read or wrote them
+        self._told: dict[str, Device] = {}  # devices as other processes were last informed of them
         self._looked_at = 0.0
         # earlier commits that use an ended key may still run
         self._ends_keys = False
@@ -183,13 +183,13 @@ class PostgresDevices:
 
     def _lock_keys(self, connection: Connection, device_write: DeviceWrite, changes: _RowChanges) -> None:
         """
-        Lock keys; for urgent rows, take the head lock, so that urgent changes happen one after the other.
+        Lock the keys. For urgent rows, take the head lock, so that urgent changes happen one after the other.
         """
         if not changes.urgent:
             hold_keys(connection, self._database.fill_in_names, device_write.conditions.expects)
             return
         lock_head(connection, self._database)
-        # ending a key must work even without a standby, but without a confirmation
+        # a key can be ended even without a standby, but then without a confirmation
         if not changes.ends_keys:
             self._database.check_standby(connection)
 
@@ -258,7 +258,10 @@ class PostgresDevices:
     def _ids_over_limit(
         self, connection: Connection, new: Sequence[str], conditions: WriteConditions
     ) -> Sequence[str]:
-        """The caller holds the registry's head lock, so no other process can add devices."""
+        """
+        Return the ids of new devices beyond the limit. The caller holds the registry's head lock, so no other
+        process can add devices.
+        """
         bounded = [id for id in new if id in conditions.bounded]
         if conditions.most is None or not bounded:
             return ()
@@ -270,7 +273,7 @@ class PostgresDevices:
     def _ids_without_use(
         self, connection: Connection, devices: Mapping[str, Device], tokens: Mapping[str, int]
     ) -> Sequence[str]:
-        """The caller holds the head lock."""
+        """Return the ids of devices whose enrolment token is used up. The caller holds the head lock."""
         new_ids = [id for id, device in devices.items() if device.token in tokens]
         if not new_ids:
             return ()
@@ -315,7 +318,9 @@ class PostgresDevices:
     def _write_names(
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
-        """Alphabetical order prevents a deadlock of two processes with the same names."""
+        """
+        Write names in alphabetical order, which prevents a deadlock of two processes with the same names.
+        """
         sql = self._database.fill_in_names
         noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():
@@ -342,7 +347,9 @@ class PostgresDevices:
 
 
 def _urgent_facts(device: Device) -> Device:
-    """Other processes learn the remaining fields within seconds."""
+    """
+    Return the fields that other processes must learn at once. They learn the remaining fields within seconds.
+    """
     return replace(
         device,
         last_seen=0.0,
@@ -357,7 +364,10 @@ def _urgent_facts(device: Device) -> Device:
 
 
 def _next_version(version: int | None) -> int:
-    """A new row starts at a random version, so that it differs from every deleted row with the same id."""
+    """
+    Return the next version. A new row starts at a random version, so that it differs from every deleted row
+    with the same id.
+    """
     return secrets.randbits(60) if version is None else version + 1
 
 
@@ -389,7 +399,7 @@ class PostgresClusters(SqlClusters):
     def __init__(self, database: Database) -> None:
         super().__init__(PostgresTransactions(database))
         self._database = database
-        self._known: dict[str, Cluster] = {}  # as this process last read or wrote them
+        self._known: dict[str, Cluster] = {}  # clusters as this process last read or wrote them
 
     async def load(self) -> Sequence[Cluster]:
         clusters = await super().load()
@@ -399,7 +409,7 @@ class PostgresClusters(SqlClusters):
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
     ) -> None:
-        """Keep changes that another process has made since this process read the row."""
+        """Write a cluster. Changes that another process has made since this process read the row are kept."""
         known = self._known.get(cluster.id)
 
         def write_merged(on: Connection) -> Cluster:

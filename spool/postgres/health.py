@@ -16,7 +16,8 @@ STANDBYS = """
            max(coalesce(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), flush_lsn), 0))::bigint,
            coalesce(max(extract(epoch FROM flush_lag)), 0)::float8
       FROM pg_stat_replication GROUP BY application_name ORDER BY application_name"""
-# Sessions of the same role are always visible, and an append waits only for the head lock.
+# Sessions that wait. Sessions of the same role are always visible, and an append waits only for the head
+# lock.
 WAITS = """
     WITH waiting AS (
         SELECT wait_event = 'SyncRep' AS for_standby,
@@ -42,7 +43,7 @@ NODES = f"""
 
 
 async def read_health(database: Database, durability: str) -> DatabaseHealth:
-    """Raises SpoolUnavailable while the database is unreachable."""
+    """Return the state. Raises SpoolUnavailable while the database is unreachable."""
 
     def read_state(connection: Connection) -> DatabaseHealth:
         def read_one(statement: str) -> tuple[Any, ...]:

@@ -29,14 +29,14 @@ from spool.leases import HeldTasks, NodeSettings, NodeState, Work
 from spool.postgres.database import LIVE, SESSION_S, Connection, Database
 from spool.postgres.migrations import MAY_JOIN, VERSION, check_joining, join_parameters
 
-# after the start of a renewal, before other gateways end the session
+# seconds after the start of a renewal for which this gateway trusts its session; other gateways end it later
 TRUST_S = 4.0
 LOOK_S = 1.0
 WATCH_S = 0.25  # between time checks while the database does not respond
-# at least between two leases that this gateway gives up for an even share
+# seconds between two leases that this gateway gives up for an even share
 LET_GO_S = 10.0
-SHOWN_S = 3600.0  # ended sessions remain in the list
-NAMED_S = 60.0  # a route is then orphaned if no gateway names it
+SHOWN_S = 3600.0  # seconds for which ended sessions remain in the list
+NAMED_S = 60.0  # after these seconds, a route that no gateway names is orphaned
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ JOIN = f"""
 RENEW = f"""
     UPDATE {{schema}}.nodes SET seen_at = {{now}}, wants = %(wants)s::text[], routes = %(routes)s::text[]
      WHERE id = %(id)s AND {LIVE}"""
-# Other gateways see the end at once, but its routes are orphaned only later.
+# Other gateways see at once that this session has ended, but its routes are orphaned only later.
 LEAVE = f"UPDATE {{schema}}.nodes SET seen_at = least(seen_at, {{now}} - {SESSION_S}) WHERE id = %(id)s"
 FORGET = f"""
     WITH gone AS MATERIALIZED (
@@ -95,7 +95,7 @@ NODES = f"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """The digests have not changed since `since`."""
+    """Digests of settings, which have not changed since `since`."""
 
     digests: Mapping[str, str]
     since: float
@@ -108,11 +108,11 @@ class _Told:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Held:
-    """State as the database has it."""
+    """The leases of this gateway as the database has them."""
 
     is_live: bool
     leases: Mapping[str, int] = field(default_factory=dict)  # lease -> number of its wake-ups
-    # another gateway wants this lease and has fewer
+    # lease that another gateway wants, which has fewer leases
     surplus: str | None = None
 
 
@@ -129,7 +129,7 @@ class PostgresLeases:
         self._name = name
         self._version = version
         self._tasks = HeldTasks()
-        self.routes: frozenset[str] = frozenset()  # of this gateway's configuration
+        self.routes: frozenset[str] = frozenset()  # routes of this gateway's configuration
         self._known: frozenset[str] = frozenset()  # leases that have a row
         self._woken: Mapping[str, int] = {}
         self._gains = Counter[str]()  # lease -> how often this gateway gained it
@@ -137,14 +137,14 @@ class PostgresLeases:
         self._let_go_at = clock.monotonic()
         self._trusted_until = 0.0
         self._has_joined = False
-        self._may_be_live = False  # the database was asked for a session
+        self._may_be_live = False  # True once the database was asked for a session
         self._turn = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
         self._is_away = False
-        self._told: _Told | None = None  # to report to the other gateways
-        self._is_written = False  # stored in the row of this session
-        self.session = uuid4()  # marks the deliveries that this session sends
+        self._told: _Told | None = None  # digests to report to the other gateways
+        self._is_written = False  # whether the digests are stored in the row of this session
+        self.session = uuid4()  # id that marks the deliveries that this session sends
 
     @property
     def running_leases(self) -> Collection[str]:
@@ -239,7 +239,7 @@ class PostgresLeases:
             raise SpoolUnavailable("the database responds too slowly to keep a session")
 
     async def close(self) -> None:
-        """Let other gateways take over at once."""
+        """End the session, so that other gateways take over at once."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.gather(self._keeper, return_exceptions=True)
@@ -250,7 +250,7 @@ class PostgresLeases:
 
         def leave_session(
             connection: Connection,
-        ) -> None:  # runs after a look that was cancelled but not finished
+        ) -> None:  # this also runs after a cancelled call that has not finished
             self._execute(connection, RELEASE, names=sorted(self._known))
             self._execute(connection, LEAVE)
 
@@ -262,7 +262,7 @@ class PostgresLeases:
             self._asked.clear()
             try:
                 await self._look_in_time()
-            except OtherSchema as error:  # upgraded while this gateway had no session
+            except OtherSchema as error:  # the schema was upgraded while this gateway had no session
                 self._tasks.fail(error)
                 return
             except SpoolError as error:
@@ -290,14 +290,17 @@ class PostgresLeases:
         await look
 
     def _end_in_time(self) -> None:
-        """The next session gets another id, because interrupted deliveries stay assigned to the old one."""
+        """
+        End the session's tasks. The next session gets another id, because interrupted deliveries stay
+        assigned to the old one.
+        """
         if (self._tasks.held or self._going) and self._clock.monotonic() >= self._trusted_until:
             self._begin_anew()
 
     def _renew_rows(
         self, connection: Connection, *, session: UUID, joins: bool, wants: Sequence[str]
     ) -> _Held:
-        """Each statement is a transaction of its own."""
+        """Renew the session and its leases. Each statement is a transaction of its own."""
         execute = partial(self._execute, connection, id=session)
         if joins:
             execute(FORGET)
@@ -326,7 +329,7 @@ class PostgresLeases:
             holders, woken = self._read_holders(connection)
             own = {name for name, node in holders.items() if node == session}
         unwanted = sorted(own.difference(wants))
-        if unwanted:  # of this gateway's earlier configuration, which other gateways may still want
+        if unwanted:  # routes of this gateway's earlier configuration, which other gateways may still want
             execute(RELEASE, names=unwanted)
             own.difference_update(unwanted)
         return _Held(
@@ -382,7 +385,7 @@ class PostgresLeases:
             self._tasks.lose_lease(name)
 
     def _begin_anew(self) -> None:
-        """Other gateways may already run the tasks of this session."""
+        """Begin a new session, because other gateways may already run the tasks of this one."""
         _log.error(
             "the session has ended: tasks were stopped",
             extra={"action": "session_over"},
@@ -401,7 +404,7 @@ def _fair_share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
 def _lease_to_give_up(
     own: UUID, holders: Mapping[str, UUID | None], wants_by_node: Mapping[UUID, frozenset[str]], share: int
 ) -> str | None:
-    """Another gateway wants the lease and has less than its share."""
+    """Return a lease that another gateway wants, which has less than its share."""
     for name in sorted(name for name, node in holders.items() if node == own):
         for id, wants in wants_by_node.items():
             if id != own and name in wants and sum(node == id for node in holders.values()) < share:

@@ -80,7 +80,7 @@ def dimension_sql(dimension: str, parameters: StatementParameters) -> str:
         return f"COALESCE(NULLIF({dimension_sql(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
         return dimension_sql(TAG + ROW_TAG + dimension, parameters)
-    if dimension == "corrects":  # the part of the column `provider` after the separator
+    if dimension == "corrects":
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"
@@ -101,7 +101,9 @@ def storable_value(value: Any) -> Any:
 
 
 def _is_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
-    """The digest of texts with replaced characters is unknown."""
+    """
+    Return whether a set does not match its digest. The digest of texts with replaced characters is unknown.
+    """
     of = Dimensions(*dimensions)
     if json.loads(tags) != json.loads(tag_values(of.tags)):
         return True
@@ -109,7 +111,7 @@ def _is_wrong(digest: bytes, tags: str, *dimensions: Any) -> bool:
 
 
 def tag_values(tags: str) -> str:
-    """Queries read this JSON form."""
+    """Return the tags in the JSON form that queries read."""
     values = json.loads(tags) if tags else {}
     return json.dumps(
         {storable_value(name): storable_value(value) for name, value in values.items()}, ensure_ascii=False
@@ -122,7 +124,7 @@ def tag_values(tags: str) -> str:
 _COLUMNS = (*COUNTS, *MONEY, *LATENCY)
 _NAMES = ", ".join(_COLUMNS)
 _ADDED = ", ".join(f"{name} = old.{name} + excluded.{name}" for name in _COLUMNS)
-# arithmetic may round a Decimal
+# without these types, arithmetic may round a Decimal
 _KINDS = tuple("%s::numeric[]" if name in MONEY else "%s::bigint[]" for name in _COLUMNS)
 
 _OF_CALLS = f"WHERE k.kind <> '{BILLED}'"
@@ -136,7 +138,7 @@ _LOCK = "SELECT FROM {schema}.ledger_state WHERE name = 'reach' FOR UPDATE"
 
 
 def lock_sums(connection: Connection, database: Database) -> None:
-    """Later reads in this transaction see all changes of sums by other processes."""
+    """Lock the sums. Later reads in this transaction see all changes of sums by other processes."""
     connection.execute(database.fill_in_names(_LOCK))
 
 
@@ -325,7 +327,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _chosen_dimensions_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        """Return "" without filters."""
+        """Return SQL for the dimensions that pass the filters, "" without filters."""
         terms = [*self._filter_conditions(query.without_unit() if query.unit else query, known, parameters)]
         if not terms:
             return ""
@@ -355,7 +357,10 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _span_sums_sql(
         self, span: Span, chosen: str, parameters: StatementParameters, query: CostQuery | None = None
     ) -> str:
-        """A rollup is 0 or its number. `query` is needed for units of work."""
+        """
+        Return SQL for the sums of a span, in which a rollup is 0 or its number. `query` is needed for units
+        of work.
+        """
         width, since, until, rollup = span
         table = (
             self._filtered_sums(query) if query and rollup == ROLLUP else self._rollup_source(width, rollup)
@@ -374,7 +379,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, chosen: str, parameters: StatementParameters
     ) -> str:
         """
-        `of` is a table and the beginning of a condition.
+        Return SQL for the sums that pass the filters. `of` is a table and the beginning of a condition.
 
         The dimensions that pass the filters are selected first. If there are few, their sums are looked up
         one by one.
@@ -396,7 +401,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         self, chosen: str, parameters: StatementParameters, max_numbers: int
     ) -> Sequence[int] | None:
         """
-        Return None for more than `max_numbers`.
+        Return the numbers of the dimensions that pass, or None for more than `max_numbers`.
 
         The last result is cached, because one query reads several spans.
         """
@@ -464,7 +469,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def billed_totals(
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
-        from spool.sql import billed  # only if billed costs are used
+        from spool.sql import billed  # imported only if billed costs are used
 
         parameters = StatementParameters()
         filters = billed.FilterParts.split_filters(query)
@@ -501,7 +506,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _filter_conditions(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> Iterator[str]:
-        """`known` has the SQL expression of each dimension."""
+        """Return SQL conditions of the filters. `known` has the SQL expression of each dimension."""
         for word, chosen in (("= ANY", query.include), ("<> ALL", query.exclude)):
             for name, wanted_values in chosen.items():
                 yield f"{known[name]} {word}({parameters.add(list(map(storable_value, wanted_values)))}::text[])"
@@ -538,7 +543,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _dimension_expressions(
         self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Include the dimensions in `known`."""
+        """Return the expression of each dimension, including those in `known`."""
         expressions = dict(known or {})
         for name in query.used_dimensions:
             if name in UNITS:
@@ -548,7 +553,10 @@ class PostgresLedgerRows(SqlLedgerRows):
         return expressions
 
     def _dimension_expression(self, dimension: str | Derived, parameters: StatementParameters) -> str:
-        """Compute derived dimensions in Python, and join them by the values of their sources."""
+        """
+        Return the SQL expression of a dimension. Derived dimensions are computed in Python, and joined by the
+        values of their sources.
+        """
         if not isinstance(dimension, Derived):
             return dimension_sql(dimension, parameters)
         known = self._read_combinations(dimension.sources)
@@ -605,7 +613,7 @@ class PostgresLedgerRows(SqlLedgerRows):
 
 
 def _array_text(numbers: Iterable[str]) -> str:
-    """The driver would examine each element of a list."""
+    """Return an array as text, because the driver would examine each element of a list."""
     return f"{{{','.join(numbers)}}}"
 
 
@@ -616,7 +624,7 @@ T = TypeVar("T")
 
 
 class PostgresLedger:
-    """`close` leaves the database open for other objects."""
+    """The store of the sums. `close` leaves the database open for other objects."""
 
     shares_log = True
 
@@ -625,7 +633,7 @@ class PostgresLedger:
 
     async def change(self, work: Callable[[LedgerRows], T]) -> T:
         """
-        Wait for no standby.
+        Run `work` in a transaction that waits for no standby.
 
         After a failover, the sums and their progress are lost together, and the missing records are counted
         again from the log.
@@ -643,7 +651,7 @@ class PostgresLedger:
         )
 
     async def overwrite(self) -> str:
-        """The storage says what a database keeps."""
+        """Return "", because the storage says what a database keeps."""
         return ""
 
     async def close(self) -> None:

@@ -83,7 +83,7 @@ MAY_JOIN = f"""
             OR name = '{UNFINISHED}'
            FOR SHARE) AS fitting"""
 
-# too old for a migration
+# nodes that are too old for a migration
 OLDER_NODES = f"""
     SELECT DISTINCT name, version, schema_version FROM {{schema}}.nodes
      WHERE {LIVE} AND schema_version < %(oldest)s
@@ -94,7 +94,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FoundSchema:
-    """`version` is 0 if the schema does not exist."""
+    """The schema that was found. `version` is 0 if it does not exist."""
 
     version: int = 0
     oldest_node: int = 0
@@ -126,7 +126,7 @@ def read_script(name: str) -> str:
 
 
 async def found_version(database: Database) -> int:
-    """Return 0 if the schema does not exist."""
+    """Return the version of the schema, or 0 if it does not exist."""
     return (await found_schema(database)).version
 
 
@@ -135,7 +135,7 @@ async def found_schema(database: Database) -> FoundSchema:
 
 
 async def usable_schema(database: Database) -> FoundSchema:
-    """Raises OtherSchema if this build cannot use the schema."""
+    """Return the schema. Raises OtherSchema if this build cannot use it."""
     found = await found_schema(database)
     found.check()
     return found
@@ -158,14 +158,16 @@ async def migrate(
             _log.warning("%s: waiting for it", error, extra={"action": "migration_waits"})
         else:
             return
-        # other processes do not wait for this one
+        # a pause, so that several processes do not wait for each other
         await asyncio.sleep(random.uniform(0.5, 1.5))
 
 
 async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
-    """Raise BeingMigrated if another process blocks this one for long."""
+    """
+    Upgrade the schema as `migrate` does. Raises BeingMigrated if another process blocks this one for long.
+    """
     found = await found_schema(database)
     found.check(versions)
     if len(found.digests) >= len(versions):
@@ -179,7 +181,7 @@ async def try_to_migrate(
 
 
 def join_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
-    """`FoundSchema.check` accepts these versions."""
+    """Return parameters with the versions that `FoundSchema.check` accepts."""
     return {
         "versions": [str(version).encode() for version in range(FIRST, own + 2)],
         "oldest": [str(oldest).encode() for oldest in range(FIRST, own + 1)],
@@ -187,12 +189,12 @@ def join_parameters(own: int = VERSION) -> dict[str, list[bytes]]:
 
 
 def check_joining(database: Database, connection: Connection) -> None:
-    """The schema may have been upgraded after it was opened. Raises OtherSchema."""
+    """Raise OtherSchema if the schema was upgraded after it was opened."""
     _stored_schema(database, connection).check()
 
 
 def _make_facts(database: Database, connection: Connection, *, for_copy: bool) -> None:
-    """Another process may create them at the same time."""
+    """Create the facts. Another process may create them at the same time."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding != "UTF8":
         raise NotAllowed(

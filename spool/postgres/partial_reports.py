@@ -14,7 +14,7 @@ from spool.log.partial_reports import PartialReport, kind_of_key, version_of
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
 
-# some 20,000 rows per transaction, which take a fraction of a second
+# blocks per transaction: some 20,000 rows, which take a fraction of a second
 STEP_BLOCKS = 256
 
 _BLOCKS = "SELECT pg_relation_size('{{schema}}.{table}') / current_setting('block_size')::bigint"
@@ -91,7 +91,7 @@ class PostgresPartialReports:
     def ask_versions(
         self, connection: Connection, keys: Sequence[bytes]
     ) -> Callable[[], Mapping[bytes, int]]:
-        """Keys without a report are omitted."""
+        """Query the versions of reports. Keys without a report are omitted."""
         cursor = connection.execute(self._database.fill_in_names(_VERSIONS), (list(keys),))
         return lambda: dict(cursor.fetchall())
 
@@ -170,10 +170,12 @@ class PostgresHeard:
         )
 
     async def delete_old(self, before: float) -> int:
-        """Wait for no standby: if a failover restores old senders, they are deleted again."""
+        """
+        Delete old senders without waiting for a standby: if a failover restores them, they are deleted again.
+        """
         return await remove_aged(self._database, "heard", "at", before=before)
 
 
 def _end_of_prefix(begin: bytes) -> bytes:
-    """The key sorts directly after all keys with this prefix."""
+    """Return a key that sorts directly after all keys with this prefix."""
     return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

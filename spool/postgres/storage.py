@@ -92,7 +92,7 @@ async def open_spool(
     durability: str = REPLICATED,
     confirmed: ConfirmedCommits | None = None,
 ) -> PostgresSpool:
-    """The schema must exist in this version."""
+    """Open a storage. The schema must exist in this version."""
 
     reports = PostgresPartialReports(database)
     heard = PostgresHeard(database)
@@ -115,7 +115,7 @@ async def open_spool(
         return write_other_tables
 
     async def delete_old_totals(now: float) -> bool:
-        """Return True if any were found."""
+        """Delete totals that are too old. Return True if any were found."""
 
         def find_settled(connection: Connection) -> streams.SettledTotals | None:
             first = lowest_stored(database, connection, UNIT_COST)

@@ -50,14 +50,14 @@ _REMOVE_SETTLED = """
 
 
 class PostgresStreamRows(SqlStreamRows):
-    """One round trip reads everything that the operations of a commit need."""
+    """The rows of streams. One round trip reads everything that the operations of a commit need."""
 
     def __init__(self, connection: Connection, database: Database) -> None:
         self._pipelined = PostgresConnection(connection, database.fill_in_names)
         super().__init__(self._pipelined)
 
     def ask_rows(self, operations: Sequence[UnitCostOperation]) -> Callable[[], None]:
-        """Call the returned function after the pipeline ends."""
+        """Query rows. Call the returned function after the pipeline ends."""
         names = sorted({operation.stream for operation in operations})
         rows = self._pipelined.send_query(_NAMED, names=names)
         sums = {
@@ -90,7 +90,7 @@ class PostgresStreams(SqlStreams):
 
     @classmethod
     async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
-        """The first call stores the present time, from which on totals are complete."""
+        """Open the streams. The first call stores the present time, from which on totals are complete."""
         now = repr(clock.now()).encode()
         await database.run(lambda on: facts.add(PostgresConnection(on, database.fill_in_names), SINCE, now))
         return cls(PostgresTransactions(database))
@@ -100,7 +100,7 @@ class PostgresStreams(SqlStreams):
 
 
 def add_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:
-    """Check also the expectations about streams."""
+    """Return `versions`, extended by the expectations about streams."""
 
     def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         claimed = shared.claimed_streams(keys)
@@ -160,13 +160,13 @@ def _unit_cost_operations(records: Iterable[Record]) -> list[UnitCostOperation]:
 
 
 class SettledTotals(NamedTuple):
-    """One per position, in the state in which they were read."""
+    """Totals that may be deleted: one per position, in the state in which they were read."""
 
     streams: list[str]
     keys: list[str]
     updated: list[float]
     sizes: list[int]
-    since: float  # later totals count as complete, if they are not deleted
+    since: float  # time from which on totals count as complete, if they are not deleted
 
 
 def settled_totals(

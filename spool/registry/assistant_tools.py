@@ -41,7 +41,7 @@ class AssistantToolTable:
         return self._decided.get(name)
 
     async def set_enabled(self, name: str, *, enabled: bool, actor: Actor) -> None:
-        """Nothing changes if the decision is the same."""
+        """Store a decision. Nothing changes if it is the same as before."""
         now = self._changes.now()
 
         def store_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
@@ -60,7 +60,7 @@ class AssistantToolTable:
         await self._changes.change(store_decision, self._set_decisions)
 
     async def delete_decision(self, name: str, *, actor: Actor) -> None:
-        """The configuration then decides again."""
+        """Delete a decision. The configuration then decides again."""
         now = self._changes.now()
 
         def delete_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
@@ -91,13 +91,18 @@ CALLS_KIND = "tool_calls"
 
 
 class ToolCallTable:
-    """One document per caller and day, under a hash of the caller's name. Past days are deleted."""
+    """
+    The number of calls: one document per caller and day, under a hash of the caller's name. Past days are
+    deleted.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def count_call(self, name: str, *, day: int, most: int, actor: Actor) -> bool:
-        """Return False if `most` calls are counted. Raises KeyEnded like every change."""
+        """
+        Count a call. Return False if `most` calls are counted already. Raises KeyEnded like every change.
+        """
         id = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
         def count_call(rows: RegistryRows) -> bool:

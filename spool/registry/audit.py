@@ -10,7 +10,7 @@ from spool.registry.operators import Actor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedChange:
-    """`before` and `after` have only fields that differ, or are None."""
+    """A change for the audit list. `before` and `after` have only fields that differ, or are None."""
 
     actor: Actor
     action: str
@@ -19,7 +19,7 @@ class AuditedChange:
     after: Mapping[str, object] | None = None
 
 
-# adds the rows of changes made together
+# function that adds the rows of changes that were made together
 Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]
 
 

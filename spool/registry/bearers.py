@@ -1,5 +1,5 @@
 """
-A submission's expectation that its key or device is still valid; otherwise nothing is stored.
+A submission's expectation that its key or device is still valid. If it is not, nothing is stored.
 
 Needed only on shared storage, where a key can end before this process's memory shows it.
 """
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from spool.log.partial_reports import Expectation
 
-# prefixes of their keys, unlike those of partial reports
+# prefixes of the keys of these expectations, unlike those of partial reports
 KEYS, NUMBERS, DEVICES, TOKENS = b"bearer/key/", b"bearer/number/", b"bearer/device/", b"bearer/token/"
 BEARERS = (KEYS, NUMBERS, DEVICES, TOKENS)
 GOOD = 1
@@ -23,12 +23,12 @@ class Brought(Protocol):
 
 
 def key_is_good(digest: bytes) -> Expectation:
-    """Expect that the secret with this keyed hash is still valid."""
+    """Return the expectation that the secret with this keyed hash is still valid."""
     return Expectation(KEYS + digest, GOOD)
 
 
 def number_is_good(id: int) -> Expectation:
-    """Expect that the key exists and is enabled, whatever its secret."""
+    """Return the expectation that the key exists and is enabled, whatever its secret."""
     return Expectation(NUMBERS + str(id).encode(), GOOD)
 
 
@@ -37,7 +37,7 @@ def device_is_good(id: str, generation: int) -> Expectation:
 
 
 def token_is_good(id: str) -> Expectation:
-    """Expect that the token exists and is not revoked."""
+    """Return the expectation that the token exists and is not revoked."""
     return Expectation(TOKENS + id.encode(), GOOD)
 
 

@@ -1,6 +1,6 @@
 """
-Changes of a registry, one after the other, with the tables in memory. `follow` applies other processes'
-commits.
+The changes of a registry, one after the other, with the tables in memory. `follow` applies the commits of
+other processes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from spool.registry.following import RegistryNews, Subject
 from spool.registry.registry_rows import RegistryRows, RegistryStore
 
 T = TypeVar("T")
-# age of the last check for other processes' changes, from its beginning; after that, memory is stale
+# age of the last check for other processes' changes, from its beginning; after this time, memory counts as
+# stale
 LOOKED_S = 1.0
 
 
 class Changes:
     """Store, clock and order of changes for all tables of a registry."""
 
-    is_draft = False  # all changes belong to one uncommitted transaction
+    is_draft = False  # whether all changes belong to one uncommitted transaction
 
     def __init__(self, store: RegistryStore, *, clock: Clock, secret: bytes) -> None:
         self.clock = clock
@@ -37,15 +38,17 @@ class Changes:
         self._turn = asyncio.Lock()
         self._running: set[asyncio.Future[Any]] = set()
         self._loaders: list[tuple[Collection[Subject], Callable[[], Awaitable[None]]]] = []
-        self._seq: int | None = None  # up to here, memory has other processes' changes
+        self._seq: int | None = None  # number of the newest change of other processes that memory has
         self._looked_at = clock.monotonic()
-        # checks that have begun, and the newest finished one
+        # number of checks that have begun, and number of the newest finished one
         self._looks_begun = self._newest_look = 0
         self._looked = asyncio.Condition()
-        self.version = 0  # grows with every change
+        self.version = 0  # number that grows with every change
         self._changed = asyncio.Event()
         self._must_load = False  # True if memory lacks the newest commit of `change_any_table`
-        self.news: RegistryNews | None = None  # while tables load these changes, and not everything
+        self.news: RegistryNews | None = (
+            None  # the changes that tables load now, None while they load everything
+        )
 
     def derive_secret(self, use: str) -> bytes:
         return derive_secret(self._secret, f"registry: {use}")
@@ -102,7 +105,7 @@ class Changes:
         self._must_load = False
 
     async def _run_shielded(self, change: Coroutine[Any, Any, T]) -> T:
-        """The caller may be cancelled."""
+        """Run a change to its end, even if the caller is cancelled."""
         task = asyncio.create_task(change)
         self._running.add(task)
         task.add_done_callback(self._discard_task)
@@ -129,7 +132,7 @@ class Changes:
         """
         Apply and return every change that was committed before this call.
 
-        Raises SpoolUnavailable, and leaves memory, if they cannot be read.
+        Raises SpoolUnavailable, and leaves memory as it is, if they cannot be read.
         """
         async with self._turn:
             began = self.clock.monotonic()
@@ -177,11 +180,11 @@ class Changes:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether memory has every change older than LOOKED_S."""
+        """Return whether memory has every change older than LOOKED_S."""
         return not self.is_shared or self.clock.monotonic() - self._looked_at <= LOOKED_S
 
     async def close(self) -> None:
-        """Running changes finish first."""
+        """Close the store, after running changes have finished."""
         await asyncio.gather(*self._running, return_exceptions=True)
         await self._store.close()
 
@@ -209,7 +212,7 @@ class DraftChanges(Changes):
         return result
 
     def _next_time(self) -> float:
-        """Always later than before, so that rows of a draft have an order."""
+        """Return a time that is always later than before, so that rows of a draft have an order."""
         self._newest = max(self.clock.now(), self._newest + 1e-6)
         return self._newest
 

@@ -25,7 +25,7 @@ _ACCOUNT = re.compile(r"\d{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Bucket:
-    """The S3 bucket of a provider's files, stored and shown, but never read."""
+    """The S3 bucket with a provider's files. It is stored and shown, but never read."""
 
     bucket_name: str
     bucket_path: str
@@ -34,7 +34,7 @@ class S3Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDraft:
-    """What a person or key sets. `upstream_id` "" means the same id as here."""
+    """The fields of a connection that a person or key sets. `upstream_id` "" means the same id as here."""
 
     name: str
     cloud_provider: str
@@ -74,7 +74,7 @@ def check_connection_id(id: str) -> str:
 
 
 def check_connection(draft: ConnectionDraft) -> ConnectionDraft:
-    """Raises Invalid with the field and the broken rule."""
+    """Return the checked draft. Raises Invalid with the field and the broken rule."""
     if draft.upstream_id:
         check_connection_id(draft.upstream_id)
     return replace(

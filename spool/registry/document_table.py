@@ -36,7 +36,7 @@ INSIGHTS = "insights"
 
 
 def rows_by_maker(rows: RegistryRows, limit: str, there: int) -> Mapping[str, int]:
-    """Return counts by key, with people under "". `there` is the total."""
+    """Return the number of rows by key, with those of people under "". `there` is the total."""
     counts_by_maker = Counter(maker_by_id(rows, limit).values())
     return {**counts_by_maker, "": max(0, there - counts_by_maker.total())}
 
@@ -52,7 +52,7 @@ def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: in
 
 def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
-    Do what `check_share` does, for a table that is not read as a whole.
+    Check a key's share in the way of `check_share`, for a table that is not read as a whole.
 
     Each deletion must call `forget_maker`.
     """
@@ -61,7 +61,7 @@ def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Act
 
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
-    """Do what `check_share` does, for `n` more comments."""
+    """Check a key's share in the way of `check_share`, for `n` more comments."""
     if actor.is_key and not may_add(authors.count(actor.name), len(authors) + n - 1, n, most):
         raise NotAllowed(
             f"the comment was not added: {len(authors)} of {most} comments exist, and a key gets at "
@@ -88,12 +88,11 @@ def forget_maker(rows: RegistryRows, limit: str, id: str) -> None:
 
 
 def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
-    """Return the makers by row id."""
     return {id: str(body["key"]) for id, body in rows.documents(_maker_kind(limit)).items()}
 
 
 def maker_of_each(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
-    """Yield "" for people."""
+    """Yield the key that made each row, "" for people."""
     maker_of = maker_by_id(rows, limit)
     return (maker_of.get(id, "") for id in there)
 
@@ -120,7 +119,7 @@ class NamedDocument(ManagedDocument, Protocol):
 class MemoryTable(Protocol):
     @property
     def about(self) -> tuple[Subject, ...]:
-        """Return subjects of other processes' announcements about this table's rows."""
+        """Return the subjects under which other processes announce changes of this table's rows."""
         ...
 
     async def load(self) -> None: ...
@@ -149,7 +148,7 @@ class RowKind(Protocol[Row]):
     def delete(self, rows: RegistryRows, id: str) -> None: ...
 
 
-# whether the requester may see a row
+# function that returns whether the requester may see a row
 Sees: TypeAlias = "Callable[[Row], bool]"
 
 
@@ -157,23 +156,24 @@ def sees_everything(_: object) -> bool:
     return True
 
 
-# raises if a row does not fit all stored ones
+# function that raises if a row does not fit all stored rows
 Check = Callable[[RegistryRows, Mapping[str, Row], Row], None]
 
 
 class DocumentTable(Generic[Row]):
     """
-    Each change is one transaction with its audit row, or nothing if it raises.
+    A table of documents. Each change is one transaction with its audit row, or nothing if it raises.
 
     A subclass declares its kind, its draft and its limit, and uses `_add`, `_edit` and `_remove`.
     """
 
     kind: RowKind[Row]
-    draft: type[Any]  # fields that people and keys set and the audit list shows
-    # Setting with the number of rows, or any name with `most`. Creators are recorded under it.
+    draft: type[Any]  # the fields that people and keys set and the audit list shows
+    # Name of the setting with the largest number of rows, or any name if `most` is set. Creators are recorded
+    # under it.
     limit: str
-    most: int = 0  # rows, if no setting limits them
-    action: str  # audit actions before the dot
+    most: int = 0  # largest number of rows, if no setting limits it
+    action: str  # name of audit actions before the dot
 
     def __init__(self, changes: Changes) -> None:
         missing = [name for name in ("kind", "draft", "limit", "action") if not hasattr(self, name)]
@@ -199,17 +199,17 @@ class DocumentTable(Generic[Row]):
         return self._require_row(self._rows, id)
 
     def count(self) -> int:
-        """Built-in rows do not count."""
+        """Return the number of rows. Built-in rows do not count."""
         return len(self._rows)
 
     def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:
-        """Return other items of each key by limit, with people under ""."""
+        """Return the other items of each key by limit, with those of people under ""."""
         return {}
 
     async def _add(self, row: Row, *, check: Check[Row] | None = None, most: int | None, actor: Actor) -> Row:
         """
-        Raises NotAllowed if there would be more than `most` rows (None is no limit), or if a key would exceed
-        its share.
+        Add a row. Raises NotAllowed if there would be more than `most` rows (None is no limit), or if a key
+        would exceed its share.
         """
         noun = self.kind.noun
 
@@ -244,7 +244,7 @@ class DocumentTable(Generic[Row]):
         **stamp: Any,
     ) -> Row:
         """
-        Apply `edit`, and set `stamp` only if the row changes.
+        Apply `edit` to a row, and set `stamp` only if the row changes.
 
         Raises NotAllowed if the row differs from `version`.
         """
@@ -275,7 +275,7 @@ class DocumentTable(Generic[Row]):
     async def _remove(
         self, id: str, *, check: Callable[[RegistryRows, Row], None] | None = None, actor: Actor
     ) -> None:
-        """`check` raises if the row must not be deleted, else deletes dependent rows."""
+        """Delete a row. `check` raises if it must not be deleted, else it deletes dependent rows."""
         now = self._changes.now()
 
         def remove_row(rows: RegistryRows) -> None:
@@ -290,7 +290,7 @@ class DocumentTable(Generic[Row]):
         await self._changes.change(remove_row, lambda _: self._forget_row(id))
 
     def _stored_rows(self, rows: RegistryRows) -> Mapping[str, Row]:
-        """A draft has them in memory, where no other process changes them."""
+        """Return the stored rows. A draft has them in memory, where no other process changes them."""
         return self._rows if self._changes.is_draft else self.kind.all(rows)
 
     def _require_row(self, kept: Mapping[str, Row], id: str) -> Row:
@@ -315,25 +315,24 @@ class DocumentTable(Generic[Row]):
 
 
 class ManagedTable(DocumentTable[Row]):
-    """Rows are managed as drafts. Subclasses override the rules that differ."""
+    """A table of rows that are managed as drafts. Subclasses override the rules that differ."""
 
     def check_draft(self, draft: Any) -> Any:
-        """Return the stored form. Raises Invalid with the field and the broken rule."""
+        """Return a draft in its stored form. Raises Invalid with the field and the broken rule."""
         return draft
 
     def check_known(self, draft: Any, given: Collection[str], known: Collection[str]) -> None:
         """Raise Invalid if a `given` field names a dimension outside `known`."""
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
-        """Return what is not in the draft, except id and times."""
+        """Return the fields that are not in the draft, except id and times."""
         return {}
 
     def finish_change(self, before: Row, after: Row, actor: Actor, now: float) -> Row:
-        """Return the stored form."""
         return after
 
     def check_place(self, rows: RegistryRows, stored: Mapping[str, Row], row: Row, sees: Sees[Row]) -> None:
-        """Raise if the row conflicts with stored rows. `sees` decides which are visible."""
+        """Raise if the row conflicts with stored rows. `sees` decides which rows are visible."""
 
     def check_deletion(self, rows: RegistryRows, row: Row) -> None:
         """Raise if a row must not be deleted, else delete dependent rows."""
@@ -350,9 +349,9 @@ class ManagedTable(DocumentTable[Row]):
         **own: Any,
     ) -> Row:
         """
-        `own` are fields outside the draft.
+        Create a row. `own` are fields outside the draft.
 
-        Raises NotAllowed beyond `most` rows (None is no limit) or a key's share.
+        Raises NotAllowed beyond `most` rows (None is no limit) or beyond a key's share.
         """
         now = self._changes.now()
         drafted = self.check_draft(draft)
@@ -377,7 +376,7 @@ class ManagedTable(DocumentTable[Row]):
         actor: Actor,
         sees: Sees[Row] = sees_everything,
     ) -> Row:
-        """Raises NotAllowed if the row differs from `version`."""
+        """Change fields of a row. Raises NotAllowed if the row differs from `version`."""
         now = self._changes.now()
 
         def edit(before: Row) -> Row:
@@ -416,7 +415,7 @@ class PlainDocuments:
         return self._documents
 
     async def add(self, id: str, body: Mapping[str, Any], *, actor: Actor, action: str) -> None:
-        """Raises AlreadyThere if the id exists."""
+        """Add a document. Raises AlreadyThere if the id exists."""
         now = self._changes.now()
 
         def add_document(rows: RegistryRows) -> None:
@@ -428,7 +427,7 @@ class PlainDocuments:
         await self._changes.change(add_document, lambda _: self._set_documents({**self._documents, id: body}))
 
     async def remove(self, id: str, *, actor: Actor, action: str) -> None:
-        """Raises NotThere. Without `action`, no audit row is written."""
+        """Delete a document. Raises NotThere. Without `action`, no audit row is written."""
         now = self._changes.now()
 
         def remove_document(rows: RegistryRows) -> None:
@@ -456,7 +455,7 @@ class NamedTable(DocumentTable[NamedRow]):
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 
     def find_any(self, word: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow:
-        """Search by id, then by name. Raises NotThere."""
+        """Search a row by id, then by name. Raises NotThere."""
         row = self.find(word)
         if row is None or not sees(row):
             row = self.find_by_name(word, sees)
@@ -478,7 +477,7 @@ def draft_fields(draft: Any, kind: type[Any] | None = None) -> dict[str, Any]:
 
 def is_taken(kept: Iterable[NamedRow], row: NamedRow, sees: Sees[NamedRow] = sees_everything) -> bool:
     """
-    Whether another visible row has this name. Case is ignored.
+    Return whether another visible row has this name. Case is ignored.
 
     An error about hidden rows would reveal them.
     """

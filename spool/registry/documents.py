@@ -42,7 +42,7 @@ class StoredForm:
 
 
 class DocumentRows(Protocol):
-    """What an engine provides within a transaction."""
+    """The access to documents that an engine provides within a transaction."""
 
     def documents(self, kind: str, ids: Iterable[str] | None = None) -> Mapping[str, Mapping[str, Any]]:
         """Return all documents of a kind, or those with these ids. Order by id."""
@@ -65,7 +65,7 @@ class DocumentRows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DocumentKind(Generic[Row]):
-    """`name` is its name in the storage, `noun` the word in messages."""
+    """A kind of documents. `name` is its name in the storage, `noun` the word in messages."""
 
     name: str
     row: type[Row]
@@ -94,7 +94,7 @@ class DocumentKind(Generic[Row]):
         rows.delete_document(self.name, id)
 
     def restore(self, body: Mapping[str, Any]) -> Row:
-        """Raises RegistryDamaged if the document does not fit."""
+        """Return the row of a document. Raises RegistryDamaged if the document does not fit."""
         try:
             values = {name: form.back(body) for name, form in _stored_forms(self.row).items()}
             return msgspec.convert({**body, **values}, self.row)
@@ -128,7 +128,7 @@ def replace_fields(row: Edited, **changes: Any) -> Edited:
 
 def stamp_edit(before: Edited, after: Edited, **stamp: Any) -> Edited:
     """
-    Return `after` with time and author, or `before` if they are equal.
+    Return `after` with time and author, or `before` if the rows are equal.
 
     So an edit without a change is neither stored nor audited, and a new time always means a change.
     """
@@ -139,7 +139,8 @@ def version_of(row: object) -> str:
     """
     Return a text that a client sends with an edit, to detect a concurrent change.
 
-    Fields in the class's `noted` are left out: the machine writes them, so they must not refuse an edit.
+    Fields in the class's `noted` are left out: Tollhouse itself writes them, so they must not make an edit
+    fail.
     """
     body = stored_body(row)
     for name in getattr(row, "noted", ()):

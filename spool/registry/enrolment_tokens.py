@@ -33,12 +33,15 @@ STATES = (ACTIVE, USED_UP, EXPIRED, REVOKED)
 MAX_USES = 1_000_000
 MAX_LIFE_S = 366 * 86_400.0
 MAX_SERIAL = 64
-KEPT_S = 90 * 86_400.0  # then an ended token leaves the list
+KEPT_S = 90 * 86_400.0  # seconds after which an ended token leaves the list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenDraft:
-    """What people set. A `serial` restricts the token to this machine."""
+    """
+    The fields of a token that people set. `serial` restricts the token to the machine with this serial
+    number.
+    """
 
     name: str
     uses: int
@@ -59,7 +62,7 @@ class EnrolmentToken(TokenDraft):
 
     @property
     def sender(self) -> str:
-        """The token's name in place of a key's."""
+        """Return the token's name, which takes the place of a key's name."""
         return f"token {self.name}"
 
     @property
@@ -67,7 +70,7 @@ class EnrolmentToken(TokenDraft):
         return self.uses - self.spent
 
     def state(self, devices: int, now: float) -> str:
-        """`devices` is the number of existing ones that it enrolled."""
+        """Return the state. `devices` is the number of existing devices that the token enrolled."""
         if self.revoked_at is not None:
             return REVOKED
         if self.expires_at <= now:
@@ -76,7 +79,7 @@ class EnrolmentToken(TokenDraft):
 
     @property
     def key(self) -> tuple[str, str]:
-        """Unique among tokens that have not ended."""
+        """Return name and serial number, which are unique among tokens that have not ended."""
         return self.name.casefold(), self.serial.casefold()
 
     def is_live(self, now: float) -> bool:
@@ -88,7 +91,7 @@ class EnrolmentToken(TokenDraft):
 
 
 def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
-    """Raises Invalid with the broken rule."""
+    """Return the checked draft. Raises Invalid with the broken rule."""
     if not 1 <= draft.uses <= MAX_USES:
         raise Invalid(f"the number of uses must be 1 to {MAX_USES}")
     if not now < draft.expires_at <= now + MAX_LIFE_S:
@@ -100,7 +103,7 @@ def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
 
 
 def new_token_text() -> str:
-    """Return id and secret."""
+    """Return a text with id and secret."""
     return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
 
 
@@ -116,8 +119,6 @@ def _check_free(stored: Mapping[str, EnrolmentToken], made: Iterable[EnrolmentTo
 
 
 class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
-    """All in memory. A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
-
     kind = DocumentKind("enrolment_token", EnrolmentToken, "token")
     draft = TokenDraft
     limit = "enrolment tokens"
@@ -149,7 +150,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return tokens
 
     def expectation(self, token: EnrolmentToken) -> tuple[Expectation, ...]:
-        """Expect that the token is not revoked. Empty if only this process changes tokens."""
+        """Return the expectation that the token is not revoked, none if only this process changes tokens."""
         return (token_is_good(token.id),) if self._changes.is_shared else ()
 
     async def create(
@@ -188,7 +189,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return made
 
     async def edit(self, id: str, draft: TokenDraft, *, actor: Actor) -> EnrolmentToken:
-        """The secret stays; name and serial number must."""
+        """Change a token. The secret stays; name and serial number must not change."""
         now = self._changes.now()
 
         def edit_token(rows: RegistryRows) -> EnrolmentToken:
@@ -208,7 +209,10 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return await self._changes.change(edit_token, self._remember_row)
 
     async def revoke(self, word: str, *, actor: Actor) -> Sequence[EnrolmentToken]:
-        """Revoke the token with this id, or all with this name. Include those revoked before."""
+        """
+        Revoke the token with this id, or all tokens with this name. Return them with those that were revoked
+        before.
+        """
         now = self._changes.now()
 
         def revoke_token(token: EnrolmentToken) -> EnrolmentToken:
@@ -218,7 +222,7 @@ class EnrolmentTokenTable(DocumentTable[EnrolmentToken]):
         return await self._change(ids, revoke_token, "token.revoke", word, actor)
 
     async def count_spent_uses(self, devices_by_token: Mapping[str, int], *, actor: Actor) -> None:
-        """Count uses of devices about to be deleted, except for ended tokens."""
+        """Count the uses of devices that will be deleted, except for ended tokens."""
         now = self._changes.now()
 
         def add_spent(token: EnrolmentToken) -> EnrolmentToken:

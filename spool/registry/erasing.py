@@ -24,18 +24,18 @@ from spool.registry.tables import enforcers
 from spool.registry.tables.operators import delete_operators
 from spool.registry.tables.persons import ERASURE, KIND, NAME, KnownPeople, read_people, stored_erasures
 
-# fields, and dimensions in filters
+# fields, and dimensions in filters, that contain people
 PEOPLE = frozenset(
     (USER, SECOND_NAME, USER_EMAIL, "users", "owner", "owners", "subject", "names", "person", "viewer")
 )
 AUTHORS = frozenset(("author", "actor", "account", "assignee"))
-MEMBERS = "members"  # a role's addresses of people
+MEMBERS = "members"  # field with the e-mail addresses of a role's members
 FINDING = "finding"  # column of insights
-MAX_PLACES = 1000  # texts in a report
+MAX_PLACES = 1000  # texts that a report lists
 
 
 class TextPlace(NamedTuple):
-    """A text with a name."""
+    """A place of a text that contains a name."""
 
     table: str
     id: str
@@ -45,8 +45,8 @@ class TextPlace(NamedTuple):
 @dataclass(kw_only=True)
 class ErasedRows:
     """
-    `texts` have a name, and were replaced if the erasure says so. `managed` are places in files of changed
-    objects.
+    `texts` are places of texts with a name, which were replaced if the erasure says so. `managed` are places
+    in the files of changed objects.
     """
 
     people: int = 0
@@ -68,8 +68,8 @@ async def erase(
     """
     Erase a person in one transaction. `labels` are the names that the console showed.
 
-    Raises NotAllowed if the actor is this person, or if no other Admin would be left. `is_trial` changes
-    nothing.
+    Raises NotAllowed if the actor is this person, or if no other Admin would be left. With `is_trial`,
+    nothing changes.
     """
     now = changes.now()
 
@@ -90,7 +90,7 @@ async def erase(
 
 
 class _Trial(Exception):
-    """Undoes a trial's transaction."""
+    """Raised to undo the transaction of a trial."""
 
     def __init__(self, done: ErasedRows) -> None:
         super().__init__("nothing was changed")
@@ -166,7 +166,7 @@ class _Erasing:
         return after
 
     def _rewrite_value(self, value: Any, place: TextPlace, everywhere: bool) -> Any:
-        """`everywhere` replaces every text, as in audit rows."""
+        """Return a value without names. `everywhere` replaces names in every text, as in audit rows."""
         name = place.field
         if isinstance(value, Mapping):
             return self._rewrite_mapping(value, place, everywhere)
@@ -176,7 +176,7 @@ class _Erasing:
             return [self._rewrite_value(each, place, everywhere) for each in value]
         if not isinstance(value, str) or not value:
             return value
-        if name == FINDING:  # it identifies the insight, so it stays unique
+        if name == FINDING:  # the text identifies the insight, so it must stay unique
             return rename_words(value, self.replace_name)
         if everywhere or name in AUTHORS or name.endswith("_by"):
             return self._erase_names(value)
@@ -216,7 +216,7 @@ class _Erasing:
 
 
 def pseudonym_of_name(people: People, erased: Pseudonyms, name: str) -> str:
-    """Find also an erasure that has only the hash of the address."""
+    """Return a name's pseudonym, also if an erasure has only the hash of the address."""
     pseudonym = people.pseudonym(name, EVER, erased)
     if pseudonym == name and is_address(name):
         hashed = people.hash_address(name)

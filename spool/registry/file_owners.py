@@ -1,5 +1,5 @@
 """
-The files of objects, which are then changed only by applying their file.
+The files that manage objects. Such an object is changed only by applying its file.
 
 Objects without a row here were made by people or keys.
 """
@@ -42,7 +42,7 @@ FILE_OWNERS = DocumentKind("file_owner", FileOwner, "owner of an object")
 
 
 def owner_id(action: str, id: str) -> str:
-    """`action` is the audit actions' part before the dot."""
+    """Return the id of an owner. `action` is the part of audit actions before the dot."""
     return f"{action} {id}"
 
 
@@ -56,7 +56,7 @@ def check_unmanaged(changes: Changes, rows: RegistryRows, action: str, id: str) 
 
 
 class FileOwnerTable:
-    """All in memory. The objects, not the owners, have audit rows."""
+    """The owners, all in memory. The objects, not the owners, have audit rows."""
 
     about: tuple[Subject, ...] = (FILE_OWNERS.about,)
 
@@ -68,11 +68,11 @@ class FileOwnerTable:
         self._owners = await self._changes.read(FILE_OWNERS.all)
 
     def all(self) -> Mapping[str, FileOwner]:
-        """Every change creates a new mapping."""
+        """Return the owners by id. Every change creates a new mapping."""
         return self._owners
 
     def check(self, action: str, id: str) -> None:
-        """Raise Managed by memory, except in a draft."""
+        """Raise Managed if a file manages the object, by the state in memory, except in a draft."""
         owner = self._owners.get(owner_id(action, id))
         if owner is not None and not self._changes.is_draft:
             raise owner.refusal()

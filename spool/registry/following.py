@@ -1,7 +1,7 @@
 """
-Changes of other processes to a shared registry, part of which each has in memory.
+Changes of other processes to a shared registry. Each process has a part of the registry in memory.
 
-An engine with one process reports none.
+An engine with one process reports no changes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-Subject = tuple[str, str]  # kind (below) and id of a changed row, or "" for all ids
+Subject = tuple[str, str]  # kind (see below) and id of a changed row, or "" for all ids
 
 KEYS = "key"
 CONNECTIONS = "connection"
@@ -44,7 +44,7 @@ class RegistryNews:
         return any(change in about or (change[0], "") in about for change in self.changed)
 
     def changed_ids(self, kind: str) -> Collection[str] | None:
-        """None if any id may have changed."""
+        """Return the changed ids of a kind, or None if any id may have changed."""
         if self.changed is None or (kind, "") in self.changed:
             return None
         return {id for changed_kind, id in self.changed if changed_kind == kind}

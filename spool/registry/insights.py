@@ -34,7 +34,7 @@ _CENT = Decimal("0.01")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """`cost_impact` is decimal text in dollars."""
+    """The fields of an insight that a person sets. `cost_impact` is decimal text in dollars."""
 
     title: str
     description: str = ""
@@ -46,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Concerned:
-    """A filter for calls as in views. "" is unknown."""
+    """A filter for the calls that an insight concerns, in the form of views. "" is unknown."""
 
     include: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exclude: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -58,12 +58,12 @@ prepare_types(Concerned)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """
-    A detector's finding. `key` is the same for the same thing.
+    A detector's finding. `key` stays the same as long as the detector finds the same thing.
 
-    `newest` is the newest evidence, None for a present state. Later evidence, or a state that ended and began
-    again, reopens an addressed insight. `channels` are notified besides subscribed ones. `concerns` selects
-    the calls, which a restricted person must be allowed to see; None without calls. `severity` overrides that
-    of category and cost impact. `csv` lists what it is about, for the notice.
+    `newest` is the newest evidence, None if the finding describes a present state. Later evidence, or a state
+    that ended and began again, reopens an addressed insight. `channels` are notified besides subscribed ones.
+    `concerns` selects the calls, which a restricted person must be allowed to see; None without calls.
+    `severity` overrides that of category and cost impact. `csv` is a list for the notice, such as the calls.
     """
 
     key: str
@@ -107,11 +107,13 @@ class Insight:
 
     @property
     def is_gone(self) -> bool:
-        """A detector no longer finds it."""
+        """Return whether the detector no longer finds the insight."""
         return self.finding is not None and not self.present
 
     def is_reopened_by(self, newest: float | None) -> bool:
-        """`newest` is the newest evidence."""
+        """
+        Return whether evidence reopens an addressed insight. `newest` is the time of the newest evidence.
+        """
         if self.status != ADDRESSED:
             return False
         return not self.present or (newest is not None and newest > self.status_at)
@@ -130,7 +132,7 @@ class Comment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     """
-    Insights that one run changed.
+    The insights that one run of detectors changed.
 
     `left_out`: findings beyond MAX_INSIGHTS.
     """
@@ -143,7 +145,7 @@ class Merged:
 
 
 def check_draft(draft: Draft) -> Draft:
-    """Raises Invalid with the field and the broken rule."""
+    """Return the checked draft. Raises Invalid with the field and the broken rule."""
     title = draft.title.strip()
     if not title:
         raise Invalid("an insight needs a title")
@@ -168,7 +170,10 @@ def check_effort(effort: str) -> str:
 
 
 def check_link(link: str) -> str:
-    """Accept only web addresses: other schemes could harm readers who open one."""
+    """
+    Return a checked link. Only web addresses are allowed, because other schemes could harm readers who open
+    one.
+    """
     link = _check_text("link", link.strip(), MAX_LINK)
     if link != web_link(link):
         raise Invalid("link must be an address that begins with http:// or https://")
@@ -186,7 +191,7 @@ def stored_concern(concerns: Concerned | None) -> str:
 
 
 def dollar_text(amount: Decimal) -> str:
-    """Round to whole cents, as findings do."""
+    """Return an amount rounded to whole cents, as findings have it."""
     return f"{amount.quantize(_CENT):f}"
 
 

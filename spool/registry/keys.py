@@ -1,8 +1,8 @@
 """
 API keys and their rules (published interface, parts 2.1, 3.1 and 8). Pure.
 
-Names are trimmed and NFC-normalized, and differ in more than case, so that nobody deletes `prod` instead of
-`Prod`. Lookups are exact.
+Names are trimmed and NFC-normalized, and must differ in more than case, so that nobody deletes `prod` instead
+of `Prod`. Lookups are exact.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ STATES = (
     ENABLED,
     DISABLED,
     EXPIRED,
-)  # the published interface has the first two, as status
+)  # the published interface has the first two states, as `status`
 NOT_IN_USE = "Not In Use"
-# key with the secret in server.api_key_file
+# name of the key with the secret in server.api_key_file
 LEGACY_NAME = "Legacy API Key"
 
 FILE_KEY, DEPLOYMENT = "file_key", "deployment"  # document of FileKey
@@ -42,7 +42,7 @@ MAX_DESCRIPTION = 1000
 MAX_LABELS = 32
 MAX_LABEL_VALUE = 256
 SECRET_PREFIX = "th_"
-MIN_SECRET, MAX_SECRET = 32, 512  # characters, in a file
+MIN_SECRET, MAX_SECRET = 32, 512  # length of a secret in a file, in characters
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ORDER = {scope: index for index, scope in enumerate(scope for group in GROUPS.values() for scope in group)}
@@ -60,7 +60,7 @@ class Secret:
     ends_at: float | None = None
 
     def with_end(self, at: float) -> Secret:
-        """Keep an earlier end."""
+        """Return the secret with this end, unless it has an earlier one."""
         return self if self.ends_at is not None and self.ends_at <= at else replace(self, ends_at=at)
 
 
@@ -81,7 +81,7 @@ class Key:
 
     @property
     def current_scopes(self) -> frozenset[str]:
-        """Use cases are resolved at each call, not when the key is created."""
+        """Return the scopes. Use cases are resolved at each call, not when the key is created."""
         return resolve_scopes(scopes=self.scopes, use_cases=self.use_cases)
 
     @property
@@ -90,7 +90,7 @@ class Key:
 
     @property
     def version(self) -> str:
-        """The version of what people change. Requests with the key do not change it."""
+        """Return the version of the fields that people change. Requests with the key do not change it."""
         names = (
             "name",
             "status",
@@ -105,7 +105,7 @@ class Key:
 
     @property
     def overlap_ends_at(self) -> float | None:
-        """Return until when older secrets work, or None."""
+        """Return the time until which older secrets work, or None."""
         ends = [secret.ends_at for secret in self.secrets[:-1] if secret.ends_at is not None]
         return max(ends, default=None)
 
@@ -119,7 +119,7 @@ class Key:
         return EXPIRED if is_over and self.status == ENABLED else self.status
 
     def with_expiry(self, at: float | None) -> Key:
-        """Limit older secrets as well. None removes the expiry."""
+        """Return the key with an expiry, which limits older secrets as well. None removes the expiry."""
         *overlapping, newest = self.secrets
         earlier = [secret if at is None else secret.with_end(at) for secret in overlapping]
         return replace(self, secrets=(*earlier, replace(newest, ends_at=at)))
@@ -128,9 +128,9 @@ class Key:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileKey:
     """
-    State of the key in the deployment's file.
+    The state of the key in the deployment's file.
 
-    `key` is None after its deletion. `ended` secrets never work again.
+    `key` is None after the key's deletion. `ended` secrets never work again.
     """
 
     key: int | None = None
@@ -166,7 +166,7 @@ def new_secret() -> str:
 
 
 def check_secret(secret: str) -> str:
-    """Raises Invalid if a secret could be guessed, or not sent in a header."""
+    """Return the secret. Raises Invalid if it could be guessed, or cannot be sent in a header."""
     is_sendable = secret.isascii() and secret.isprintable() and " " not in secret
     if not is_sendable or not MIN_SECRET <= len(secret) <= MAX_SECRET:
         raise Invalid(
@@ -176,12 +176,12 @@ def check_secret(secret: str) -> str:
 
 
 def fold_name(name: str) -> str:
-    """The form that must be unique."""
+    """Return the form of a name that must be unique."""
     return unicodedata.normalize("NFC", name.strip()).casefold()
 
 
 def check_name(name: str) -> str:
-    """Raises Invalid with the broken rule."""
+    """Return the checked name. Raises Invalid with the broken rule."""
     name = unicodedata.normalize("NFC", name.strip())
     if len(name) < MIN_NAME:
         raise Invalid(f"a key name must have at least {MIN_NAME} characters after trimming")
@@ -216,12 +216,14 @@ def check_grant(scopes: Iterable[str], use_cases: Iterable[str]) -> tuple[tuple[
 
 
 def round_time(at: float | None) -> float | None:
-    """Round to milliseconds, as shown, so that a client that sends the time back changes nothing."""
+    """
+    Round a time to milliseconds, as it is shown, so that a client that sends the time back changes nothing.
+    """
     return None if at is None else round(at, 3)
 
 
 def check_expiry(at: float | None, now: float) -> float | None:
-    """Raises Invalid unless it is in the future."""
+    """Return the rounded time. Raises Invalid unless it is in the future."""
     if at is not None and at <= now:
         raise Invalid("expires_at must be in the future. To end a key now, disable or delete it")
     return at

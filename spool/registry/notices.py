@@ -26,10 +26,10 @@ SEVERITIES = (INFO, WARNING, CRITICAL)
 TEST = "test"
 INSIGHT_OPENED = "insight.opened"
 VIEW_ANOMALY = "view.anomaly"
-REPORT = "report.view"  # a scheduled cost report
-COST_IMPACT = "cost_impact"  # dollars as decimal text
-BAR = "\N{FULL BLOCK}"  # part of a bar in a report's text
-ALONE = (TEST, REPORT)  # sent immediately, each in its own message
+REPORT = "report.view"  # kind of a scheduled cost report
+COST_IMPACT = "cost_impact"  # name of the field with the cost impact in dollars, as decimal text
+BAR = "\N{FULL BLOCK}"  # the character of which the bars in a report's text consist
+ALONE = (TEST, REPORT)  # kinds that are sent immediately, each in its own message
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
@@ -38,9 +38,9 @@ STATES = (WAITING, SENT, FAILED, DISCARDED)
 RUNNING, FAILING, PARKED, REMOVED = "running", "failing", "parked", "removed"
 CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
-FAILING_TOO_LONG_S = 900.0  # then a failing channel is down
+FAILING_TOO_LONG_S = 900.0  # after this time, a failing channel counts as down
 MAX_WAITING = 1_000  # per channel
-# finished, of all channels
+# finished notifications of all channels that are stored
 MAX_OVER = 10_000
 KEPT_S = 30 * 86400.0  # of finished notifications
 MAX_TITLE = 256
@@ -49,11 +49,11 @@ MAX_FIELDS = 32
 MAX_FIELD_NAME = 64
 MAX_FIELD = 256
 MAX_THREAD = 256
-MAX_CSV = 128 * 1024  # a longer list loses its last rows
+MAX_CSV = 128 * 1024  # bytes; a longer list loses its last rows
 
 NOT_ARRIVING = "delivery"  # category of critical insights
 _WARNINGS = frozenset({"budget", "reliability", "spend"})
-_DEAR = Decimal(100)  # dollars of cost impact that make a warning
+_DEAR = Decimal(100)  # dollars of cost impact from which on an insight is a warning
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _KIND = re.compile(r"[a-z_]{1,64}(\.[a-z_]{1,64})?")
@@ -64,8 +64,9 @@ class Notice:
     """
     The same event always gives the same `id`, also for the receiver.
 
-    `kind` is such as `budget.threshold_crossed`. E-mail programs group the same `thread`. `at` is in epoch
-    seconds. `to` replaces an e-mail channel's address. `csv` is a mail's attachment or a webhook's field.
+    `kind`: for example `budget.threshold_crossed`. E-mail programs group mails with the same `thread`. `at`
+    is in epoch seconds. `to` replaces an e-mail channel's address. `csv` is a mail's attachment or a
+    webhook's field.
     """
 
     id: str
@@ -86,9 +87,9 @@ class Notification:
     """
     A notice for one channel. Times are epoch seconds.
 
-    `number` orders a channel's notifications. Those with the same `message`, the first one's `number`, are
-    sent together; it is stored before the first attempt, so a retry sends the same. `failing_since`: when the
-    channel began to fail meanwhile. `reached`: recipients that have it.
+    `number` orders a channel's notifications. Those with the same `message` (the `number` of the first of
+    them) are sent together. It is stored before the first attempt, so a retry sends the same notices.
+    `failing_since`: when the channel began to fail since then. `reached`: recipients that have received it.
     """
 
     notice: Notice
@@ -110,7 +111,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelCounts:
-    """Sent and failed since the channel first appeared."""
+    """Notifications sent and failed since the channel first appeared."""
 
     waiting: int = 0
     sent: int = 0
@@ -122,9 +123,9 @@ class ChannelState:
     """
     A channel for operators.
 
-    `reason`: why no message arrives. `oldest`: oldest waiting notice. `failing_since`: no attempt succeeded
-    since. `critical`: waiting critical notices. `insights`: lowest severity it receives. `is_kept`: created
-    in the console, not configured.
+    `reason`: why no message arrives. `oldest`: oldest waiting notice. `failing_since`: time since which no
+    attempt succeeded. `critical`: waiting critical notices. `insights`: lowest severity it receives.
+    `is_kept`: created in the console, not configured.
     """
 
     name: str
@@ -139,7 +140,7 @@ class ChannelState:
     critical: int = 0
 
     def is_down(self, now: float) -> bool:
-        """Whether people must repair the channel."""
+        """Return whether people must repair the channel."""
         if self.state == PARKED:
             return True
         if self.critical and self.state in (FAILING, REMOVED):
@@ -195,7 +196,7 @@ def check_notice(notice: Notice) -> Notice:
 
 
 def insight_notice(insight: Insight, csv: str = "") -> Notice:
-    """An insight is noticed once per opening and stated severity."""
+    """Return the notice of an insight. Each opening and stated severity has one notice."""
     opened = round(insight.status_at * 1000)
     stated = f"-{insight.severity}" if insight.severity else ""
     return Notice(
@@ -239,7 +240,7 @@ def read_notification(document: Mapping[str, Any]) -> Notification:
 
 
 def _single_line(text: str, max_length: int) -> str:
-    """A line break in a name would start a new e-mail header."""
+    """Return a text as one line, because a line break in a name would start a new e-mail header."""
     text = replace_unprintable(text).strip()
     return text if len(text) <= max_length else f"{text[: max_length - 3]}..."
 
@@ -301,18 +302,18 @@ def add_anomaly_notices(rows: RegistryRows, opened: Iterable[tuple[Insight, Coll
 
 
 class NoticeTable:
-    """Not in memory, because changes of other tables add notices."""
+    """The notifications. They are not in memory, because changes of other tables add notices."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
-        # From the configuration: all channels, and those of insights.
+        # Channels of the configuration: all of them, and those for insights.
         self.channels: tuple[str, ...] = ()
         self.subscriptions: tuple[InsightSubscription, ...] = ()
-        # they accept reports, not only alerts
+        # channels that accept reports, not only alerts
         self.report_channels: frozenset[str] = frozenset()
-        # type webhook, with verdicts on budgets
+        # channels of the type webhook, which also get verdicts on budgets
         self.webhook_channels: frozenset[str] = frozenset()
-        # they can send to a person's address
+        # channels that can send to a person's address
         self.mail_channels: frozenset[str] = frozenset()
 
     def check_channels(self, field: str, names: Iterable[str]) -> None:
@@ -322,7 +323,7 @@ class NoticeTable:
                 raise Invalid(f"{field}: {name[:60]!r} is not a channel of [[notify]]. Use one of: {known}")
 
     def check_report_channels(self, field: str, names: Iterable[str]) -> None:
-        """Raise Invalid if one is unknown or accepts only alerts."""
+        """Raise Invalid if a channel is unknown or accepts only alerts."""
         names = tuple(names)
         self.check_channels(field, names)
         for name in names:
@@ -333,7 +334,7 @@ class NoticeTable:
 
     @property
     def version(self) -> int:
-        """Grows with every change of the registry."""
+        """Return a number that grows with every change of the registry."""
         return self._changes.version
 
     async def add(self, notices: Sequence[Notice], channels: Sequence[str]) -> None:
@@ -354,11 +355,14 @@ class NoticeTable:
         return await self._changes.read(_notification_reader(_WAITING))
 
     async def wait_until_durable(self) -> None:
-        """Call it before sending, or a notification could be lost and sent again under another id."""
+        """
+        Wait until notifications are durable. Call this before sending, or a notification could be lost and
+        sent again under another id.
+        """
         await self._changes.wait_until_durable()
 
     async def change_count(self, channel: str) -> int:
-        """A faster read than that of waiting notifications."""
+        """Return the number of changes of a channel, which is faster to read than its notifications."""
         body = await self._changes.read(lambda rows: rows.document(_CHANNEL, channel))
         return int((body or {}).get("changes", 0))
 
@@ -377,7 +381,7 @@ class NoticeTable:
         return await self._changes.read(read_counts)
 
     async def update(self, changed: Sequence[Notification]) -> None:
-        """What no longer waits does not change."""
+        """Store changed notifications. A notification that no longer waits does not change."""
         now = self._changes.now()
 
         def store_changed(rows: RegistryRows) -> None:
@@ -398,8 +402,8 @@ class NoticeTable:
 
     async def retry(self, ids: Collection[str], *, actor: Actor) -> int:
         """
-        Send failed and discarded ones after those that wait, and waiting ones at once. Return the number of
-        changes.
+        Send failed and discarded notifications again, after those that wait, and waiting ones at once. Return
+        the number of changes.
         """
 
         def retry_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
@@ -413,7 +417,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.retry", ids, retry_notification, actor)
 
     async def discard(self, ids: Collection[str], *, actor: Actor) -> int:
-        """Return the number of changed ones."""
+        """Give up notifications. Return the number of changes."""
 
         def discard_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)
@@ -422,7 +426,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.discard", ids, discard_notification, actor)
 
     async def delete_old(self) -> None:
-        """Delete what is older than KEPT_S, then the oldest beyond MAX_OVER."""
+        """Delete finished notifications that are older than KEPT_S, then the oldest ones beyond MAX_OVER."""
         ends = self._changes.now() - KEPT_S
         over = sorted(
             await self.finished_notifications(),
@@ -446,7 +450,6 @@ class NoticeTable:
         changed: Callable[[Notification, _ChannelBooks], Notification | None],
         actor: Actor,
     ) -> int:
-        """Return the number of changes. Raises NotThere for an unknown id, and changes none."""
         now = self._changes.now()
 
         def change_notifications(rows: RegistryRows) -> int:
@@ -504,7 +507,7 @@ class _ChannelBooks:
         )
 
     def remove(self, notification: Notification) -> None:
-        """Delete it before it is stored again."""
+        """Remove a notification before it is stored again."""
         if self._rows.document(_WAITING, notification.id) is not None:
             self._counts = replace(self._counts, waiting=self._counts.waiting - 1)
             self._rows.delete_document(_WAITING, notification.id)

@@ -14,7 +14,7 @@ from spool.log.partial_reports import Expectation
 
 NO_ROLE, VIEWER, OPERATOR, ADMIN = "none", "viewer", "operator", "admin"
 ENABLED, DISABLED = "Enabled", "Disabled"
-# each has the rights of those before; spool.registry.roles explains NO_ROLE
+# each role has the rights of the roles before it; spool.registry.roles explains NO_ROLE
 ROLES = (
     NO_ROLE,
     VIEWER,
@@ -27,13 +27,14 @@ MAX_PASSWORD = 1024
 LINK_LIFE_S = 600.0
 SESSION_LIFE_S = 12 * 3600.0
 SESSION_IDLE_S = 3600.0
-# of a provider's token, and of the record of its end
+# seconds for which a provider's token may live, and for which its end is recorded
 MAX_TOKEN_LIFE_S = 7 * 86_400.0
 
-# A guess costs 32 MiB and about 0.2 s (OWASP's figures for passwords). Stored with each hash, so they can be
-# raised.
+# A guess costs 32 MiB and about 0.2 s (OWASP's figures for passwords). The figures are stored with each hash,
+# so they can be raised.
 SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**15, 8, 3
-# Matches no password. Checked for an unknown account, so that a guess takes as long as for a known one.
+# A hash that matches no password. It is checked for an unknown account, so that a guess takes as long as for
+# a known one.
 NOBODY = f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${'00' * 16}${'00' * 32}".encode()
 _EMAIL = re.compile(r"[^\s@<>\"]{1,64}@[^\s@<>\"]{1,189}")
 
@@ -43,8 +44,8 @@ class Actor:
     """
     Who makes a change, for the audit list.
 
-    `expects`: on shared storage, that a key is still valid, else the change is rejected. `is_key`: limited to
-    a share (spool.registry.document_table).
+    `expects`: on shared storage, the expectation that a key is still valid; otherwise the change is rejected.
+    `is_key`: limited to a share (spool.registry.document_table).
     """
 
     name: str
@@ -61,25 +62,25 @@ class Operator:
     created_at: float
     last_modified: float
     password: bytes = field(repr=False)
-    disabled: bool = False  # no sign-in by any method
+    disabled: bool = False  # the operator cannot sign in by any method
     issuer: str = ""  # OpenID provider, "" for a Tollhouse account
     subject: str = ""  # id at the provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """A checked sign-in at an OpenID provider. `session` is the provider's id of it."""
+    """A checked sign-in at an OpenID provider. `session` is the provider's id of the sign-in."""
 
     email: str
     role: str
-    decides_role: bool  # else the account decides
-    # by a group, not by default
+    decides_role: bool  # whether the provider decides the role; otherwise the account does
+    # whether a group gives the role, and not the default
     is_mapped: bool = False
     issuer: str
     subject: str
     session: str = ""
     groups: tuple[str, ...] = ()
-    refreshes: bool = False  # Tollhouse regularly asks the provider whether it is valid
+    refreshes: bool = False  # whether Tollhouse regularly asks the provider if the sign-in is still valid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +93,21 @@ class Session:
     csrf: str = field(repr=False)
     created_at: float
     seen_at: float
-    operator: bool  # began with an account, not a console link
-    # it can end the session; "" for a link from the operator socket
+    operator: bool  # whether it began with an account and not with a console link
+    # account that can end the session; "" for a link from the operator socket
     account: str
     address: str  # at sign-in
-    ends_at: float  # even if in use
+    ends_at: float  # time at which the session ends even if it is in use
     issuer: str = ""  # OpenID provider, "" for a password or a link
     subject: str = ""  # id at the provider
-    # with this id, the provider can end the session
+    # id by which the provider can end the session
     provider_session: str = ""
     groups: str = "[]"  # groups at the provider, a JSON list
     refreshes: bool = False  # as in Person
 
     @property
     def id(self) -> str:
-        """Return a part of the digest, which does not reveal the secret."""
+        """Return a part of the digest as an id, which does not reveal the secret."""
         return self.digest[:8].hex()
 
     def is_over(self, now: float) -> bool:
@@ -115,13 +116,13 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsoleLink:
-    """Signs in once, under the actor's name. Only a keyed hash is stored."""
+    """A link that signs in once, under the actor's name. Only a keyed hash of it is stored."""
 
     digest: bytes = field(repr=False)
     actor: str
     role: str
     ends_at: float
-    # its end ends the link; "" for the operator socket
+    # account with whose end the link ends; "" for the operator socket
     account: str
 
 
@@ -130,7 +131,10 @@ def operator_status(operator: Operator) -> str:
 
 
 def check_email(email: str) -> str:
-    """Upper and lower case are one account. Raises Invalid unless it is an e-mail address."""
+    """
+    Return the address in lower case, because upper and lower case are one account. Raises Invalid unless it
+    is an e-mail address.
+    """
     email = unicodedata.normalize("NFC", email.strip()).lower()
     if not is_email(email):
         raise Invalid("an operator name must be an e-mail address, such as ada@example.com")
@@ -154,14 +158,14 @@ def check_password(password: str) -> str:
 
 
 def hash_password(password: str) -> bytes:
-    """Slow on purpose: call it off the event loop."""
+    """Hash a password. This is slow on purpose, so call it off the event loop."""
     salt = secrets.token_bytes(16)
     digest = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
     return f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${digest.hex()}".encode()
 
 
 def is_matching_password(password: str, kept: bytes) -> bool:
-    """Slow on purpose: call it off the event loop. Compares in constant time."""
+    """Check a password in constant time. This is slow on purpose, so call it off the event loop."""
     _, n, r, p, salt, digest = kept.decode().split("$")
     computed = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
     return hmac.compare_digest(computed, bytes.fromhex(digest))

@@ -47,7 +47,7 @@ def restore_context(body: Mapping[str, Any]) -> OrgContext:
 
 
 def check_context(text: str) -> str:
-    """An empty text means no notes."""
+    """Return the checked text. An empty text means no notes."""
     text = text.strip()
     if len(text) > MAX_TEXT:
         raise Invalid(f"text must have at most {MAX_TEXT} characters, but this has {len(text)}: shorten it")
@@ -55,8 +55,6 @@ def check_context(text: str) -> str:
 
 
 class OrgContextTable:
-    """A method that raises changes nothing."""
-
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
@@ -64,7 +62,7 @@ class OrgContextTable:
         return await self._changes.read(_read)
 
     async def set_text(self, text: str, *, actor: Actor) -> OrgContext | None:
-        """An empty text deletes the notes."""
+        """Replace the notes. An empty text deletes them."""
         text, now = check_context(text), self._changes.now()
 
         def store_text(rows: RegistryRows) -> OrgContext | None:

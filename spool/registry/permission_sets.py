@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionSet:
-    """A role with this set also has those in `includes`: one to change data includes one to read them."""
+    """
+    A right that roles grant. It also grants the sets in `includes`; a set to change data includes the set to
+    read them.
+    """
 
     id: str
     title: str
@@ -32,7 +35,7 @@ VIEW_NAMES = "view_names"
 ANSWER_PRIVACY_REQUESTS = "answer_privacy_requests"
 
 _CATALOGUE = (
-    # the published interface names the first five
+    # the published interface names the first five sets
     PermissionSet(
         id=VIEW_RECOMMENDATIONS,
         title="View Recommendations",
@@ -142,9 +145,9 @@ PERMISSION_SETS: Mapping[str, PermissionSet] = {
     permission_set.id: permission_set for permission_set in _CATALOGUE
 }
 
-# except the one that only a role can grant
+# all sets except the one that only a role can grant
 ALL = frozenset(PERMISSION_SETS) - {ANSWER_PRIVACY_REQUESTS}
-# of account roles; an Admin has ALL
+# sets that account roles give; an Admin has ALL
 OF_MEMBER = frozenset(
     (VIEW_COSTS, VIEW_RECORDS, VIEW_OPERATION, VIEW_RECOMMENDATIONS, VIEW_STREAM_SETTINGS, USE_ASSISTANTS)
 )

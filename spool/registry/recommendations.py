@@ -26,7 +26,7 @@ _MAX_AMOUNT = Decimal(10) ** 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processing:
-    """`mode` "" is standard. None is unknown or any, by use."""
+    """How calls are processed. `mode` "" is standard. None means unknown or any, depending on the use."""
 
     model: str | None = None
     provider: str | None = None
@@ -38,8 +38,8 @@ class Saving:
     """
     A possible saving. `key` ("type:...") is the same for the same saving.
 
-    `spent`: cost of the tokens. `gross_savings`: if it were the only one; `monthly_savings`: after larger
-    ones for the same tokens.
+    `spent`: cost of the tokens. `gross_savings`: savings if this were the only recommendation;
+    `monthly_savings`: what remains after larger savings for the same tokens.
 
     `measured_by`: dimension values of the same work after the change, to measure realized savings.
     `concerns`: values that all its calls share, which a restricted person must be allowed to see.
@@ -68,7 +68,7 @@ class Saving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Realized:
-    """Saved after it was addressed, in [since, until)."""
+    """The amount saved in [since, until), after the recommendation was addressed."""
 
     amount: str
     since: str
@@ -78,8 +78,8 @@ class Realized:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
     """
-    `is_open`: the last run found it, and its type is enabled. `promised`: monthly savings when addressed.
-    `touched` by a person: others are deleted some time after they close.
+    `is_open`: the last run found it, and its type is enabled. `promised`: monthly savings when it was
+    addressed. `touched`: a person edited it; others are deleted some time after they close.
     """
 
     id: str
@@ -121,7 +121,7 @@ class RecommendationComment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommentThread:
-    """Oldest first. `last` is the highest id ever used."""
+    """Comments, oldest first. `last` is the highest id that was ever used."""
 
     last: int = 0
     comments: Sequence[RecommendationComment] = field(default_factory=tuple)

@@ -43,7 +43,7 @@ from spool.statements import Statements
 
 
 class DeclaredTable(MemoryTable, Protocol):
-    """A table of a higher package, passed at the opening."""
+    """A table of a higher package, which is passed at the opening."""
 
     def __init__(self, changes: Changes) -> None: ...
 
@@ -57,7 +57,7 @@ Table = TypeVar("Table", bound=DeclaredTable)
 
 
 class _Undone(Exception):
-    """Ends a transaction without a change."""
+    """Raised to end a transaction without a change."""
 
     def __init__(self, result: Any) -> None:
         super().__init__("nothing was changed")
@@ -102,8 +102,8 @@ class Registry:
         self.billed_invoices = PlainDocuments(changes, "billed_invoice")
         # cells of spool.ledger.groups
         self.group_costs = PlainDocuments(changes, "group_costs", unaudited=("cells",))
-        self.closed_months = PlainDocuments(changes, "closed_month")  # of a provider's bills
-        # whose rows costs show
+        self.closed_months = PlainDocuments(changes, "closed_month")  # closed months of a provider's bills
+        # connections whose rows appear in costs
         self.connections_in_costs = PlainDocuments(changes, "connection_in_costs")
         self._declared: dict[type[DeclaredTable], DeclaredTable] = {kind: kind(changes) for kind in declared}
         self._documents: Sequence[DocumentTable[Any]] = [
@@ -122,13 +122,13 @@ class Registry:
         declared: Iterable[type[DeclaredTable]] = (),
     ) -> Registry:
         """
-        If the rows cannot be read, close the store.
+        Open the registry. If the rows cannot be read, the store is closed.
 
         `secret` is from spool.installation.installation_secret.
         """
         try:
             registry = cls(Changes(store, clock=clock, secret=secret), declared)
-            # later loads include at least every change up to this position
+            # later loads then include at least every change up to this position
             await registry.catch_up()
             for table in registry._memory_tables():
                 await registry._changes.keep_fresh(table.load, *table.about)
@@ -162,8 +162,8 @@ class Registry:
         Run `work` on a draft in one transaction. If it raises, or `keeps` rejects its result, nothing is
         changed.
 
-        `work` runs on the transaction's thread and must wait only for methods of the draft's tables. Tables
-        here show all changes once stored, never some.
+        `work` runs on the transaction's thread and must wait only for methods of the draft's tables. The
+        tables of this registry show all changes once they are stored, never a part.
         """
 
         def run_and_keep(rows: RegistryRows) -> T:
@@ -213,11 +213,10 @@ class Registry:
         return declared_table
 
     def fixed_bounds(self) -> Mapping[str, int]:
-        """Return limits without a setting."""
+        """Return a table. Raises KeyError if the registry was opened without it."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
-        """Count by limit and key, with people under ""."""
         counts = {table.limit: table.count() for table in self._documents}
 
         def count_held(rows: RegistryRows) -> Mapping[str, Mapping[str, int]]:
@@ -230,23 +229,23 @@ class Registry:
         return shares
 
     def document_name(self, kind: str, id: str) -> str | None:
-        """`kind` and `id` are those of its audit rows."""
+        """Return the number of rows by limit and key, with those of people under ""."""
         table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """Return the name of a document. `kind` and `id` are those of its audit rows."""
         return self._changes.version
 
     async def wait_for_change(self) -> None:
-        """May return without a change if other processes change the rows."""
+        """Return a number that grows with every change."""
         await self._changes.wait_for_change()
 
     @property
     def is_fresh(self) -> bool:
-        """Whether memory has other processes' changes up to a second ago."""
+        """Return whether memory has the changes of other processes up to a second ago."""
         return self._changes.is_fresh
 
     async def catch_up(self) -> RegistryNews:
@@ -255,7 +254,7 @@ class Registry:
 
     async def wait_until_caught_up(self) -> None:
         """
-        Wait until memory has them, without a read.
+        Wait until memory has all changes before this call, without a read.
 
         Raises SpoolUnavailable after a second.
         """
@@ -263,19 +262,19 @@ class Registry:
 
     async def wait_until_durable(self) -> None:
         """
-        Wait until the state survives the loss of the database machine, before reporting it to who requested a
-        change. Raises NotCertain.
+        Wait until the state survives the loss of the database machine. Call this before a change is reported
+        to its author. Raises NotCertain.
         """
         await self._changes.wait_until_durable()
 
     async def note_change(
         self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
     ) -> None:
-        """Audit a change stored elsewhere, such as a deleted route."""
+        """Add an audit row for a change that is stored elsewhere, such as a deleted route."""
         await self.note_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
     async def note_changes(self, changes: Sequence[AuditedChange]) -> None:
-        """Add all changes in one transaction."""
+        """Add audit rows in one transaction."""
         at = self._changes.now()
 
         def add_audit_entries(rows: RegistryRows) -> None:

@@ -1,4 +1,4 @@
-"""Protocols of an engine for the registry. The rules are in `spool.registry.tables`."""
+"""The protocols that an engine implements for the registry. The rules are in `spool.registry.tables`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ ROW_IDS: Mapping[type[Any], str] = {
 }
 
 
-# gets table or kind of document, id, and values by name; returns new values
+# function that gets a table or kind of document, an id, and values by name; it returns new values
 Rewriting = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
 
 
 class RegistryRows(DocumentRows, Protocol):
-    """Within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
+    """The rows within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
 
     def all(self, kind: type[T]) -> Sequence[T]:
         """Order by id."""
@@ -60,7 +60,7 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def keys(self) -> Sequence[Key]:
-        """Order keys by id, secrets by creation."""
+        """Return the keys by id, with secrets in order of creation."""
         ...
 
     def key(self, name: str) -> Key | None: ...
@@ -68,7 +68,7 @@ class RegistryRows(DocumentRows, Protocol):
     def key_by_folded_name(self, folded: str) -> Key | None: ...
 
     def add_key(self, key: Key) -> Key:
-        """Return it with its new id, which is never reused."""
+        """Add a key. Return it with its new id, which is never reused."""
         ...
 
     def put_key(self, key: Key) -> None: ...
@@ -76,7 +76,7 @@ class RegistryRows(DocumentRows, Protocol):
     def delete_key(self, id: int) -> None: ...
 
     def note_accesses(self, times: Mapping[int, float]) -> None:
-        """Ignore times before the stored one, and unknown ids."""
+        """Store when keys were last used. Times before the stored one and unknown ids are ignored."""
         ...
 
     def access_times(self, since: float) -> Mapping[int, float]: ...
@@ -90,7 +90,7 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def delete_sessions_before(self, *, created_at: float, seen_at: float) -> None:
-        """Delete those that began, or were last seen, at or before a time."""
+        """Delete sessions that began, or were last seen, at or before a time."""
         ...
 
     def take_link(self, digest: bytes) -> ConsoleLink | None:
@@ -110,7 +110,7 @@ class RegistryRows(DocumentRows, Protocol):
     def put_insights(self, insights: Iterable[Insight]) -> None: ...
 
     def delete_findings_before(self, found_at: float) -> None:
-        """Keep those still present or edited by a person."""
+        """Delete old insights of detectors, except those still present or edited by a person."""
         ...
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
@@ -120,7 +120,7 @@ class RegistryRows(DocumentRows, Protocol):
         ...
 
     def add_comment(self, comment: Comment) -> Comment:
-        """Return it with its new id, which is never reused."""
+        """Add a comment. Return it with its new id, which is never reused."""
         ...
 
     def delete_comments(self, insight: str) -> None: ...
@@ -134,13 +134,13 @@ class RegistryRows(DocumentRows, Protocol):
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
-        """`before` and `after` are JSON objects. Raises KeyEnded like `check_actor`."""
+        """Add an audit row. `before` and `after` are JSON objects. Raises KeyEnded like `check_actor`."""
         ...
 
     def audit_page(self, query: ListQuery) -> ListPage[AuditRow]: ...
 
     def add_viewing(self, viewing: Viewing) -> None:
-        """Do nothing if a row differs only in the id."""
+        """Add a viewing, unless a stored one differs only in the id."""
         ...
 
     def delete_viewings_before(self, day: str) -> None: ...
@@ -157,12 +157,14 @@ class RegistryRows(DocumentRows, Protocol):
 class RegistryStore(Protocol):
     @property
     def is_shared(self) -> bool:
-        """Whether other processes change the rows."""
+        """Return whether other processes change the rows."""
         ...
 
     @property
     def ends_keys(self) -> bool:
-        """Whether the newest change ended a key, which running commits of other processes may still use."""
+        """
+        Return whether the newest change ended a key, which running commits of other processes may still use.
+        """
         ...
 
     async def outlast_commits(self) -> None:
@@ -195,7 +197,7 @@ class RegistryStore(Protocol):
         """
         Return other processes' changes after `since`, or only the newest position.
 
-        Not while a change of this process runs.
+        Do not call this while a change of this process runs.
         """
         ...
 

@@ -49,9 +49,9 @@ ROLE_COST_TYPES = (*COUNTED_TYPES, *BILLED_TYPES)
 
 def shown_types(named: Collection[str]) -> frozenset[str]:
     """
-    Return all if none is named.
+    Return the named cost types, or all if none is named.
 
-    Types may be the same sum: a role with one shows all of them.
+    Several types may have the same sum. A role with one of them shows all of them.
     """
     sums = {COST_TYPES.get(name, name) for name in named or ROLE_COST_TYPES}
     return frozenset(name for name in ROLE_COST_TYPES if COST_TYPES.get(name, name) in sums)
@@ -59,7 +59,7 @@ def shown_types(named: Collection[str]) -> frozenset[str]:
 
 MAX_NAME = 200
 MAX_DESCRIPTION = 2000
-MAX_VALUE = 256  # characters, as in the ledger
+MAX_VALUE = 256  # characters of a value, as in the ledger
 MAX_GROUP = 256  # characters
 
 FULL, LIMITED, NO_DATA = "full", "limited", "none"  # data access
@@ -68,27 +68,29 @@ IS, EXCEPT = "is", "except"  # modes of a filter
 MODES = (IS, EXCEPT)
 MEMBER_ID, OPERATOR_ID, ORGANIZER_ID = "member", "operator", "organizer"
 
-_MAX_COMBINATIONS = 1000  # of filter values, checked one by one
+_MAX_COMBINATIONS = 1000  # combinations of filter values that are checked one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleFilter:
-    """Passes calls with one of `values`, or with EXCEPT all others. "" is unknown."""
+    """
+    A filter of a role. It passes calls with one of `values`, or with EXCEPT all other calls. "" is unknown.
+    """
 
     dimension: str
     values: tuple[str, ...]
     mode: str = IS
 
     def is_met_by(self, *values: str) -> bool:
-        """Several values are the names of a call's person."""
+        """Return whether a call passes. Several values are the names of the call's person."""
         return any(value in self.values for value in values) == (self.mode == IS)
 
     def contains(self, include: Collection[str], exclude: Collection[str]) -> bool:
         """
-        Whether the filter certainly passes what `include` and `exclude` select.
+        Return whether the filter certainly passes everything that `include` and `exclude` select.
 
-        An empty `include` is every value. A value in both is included. So False may be wrong, never True. An
-        excluded person may also have an included name.
+        An empty `include` means every value. A value in both is included. An excluded person may also have an
+        included name. So False may be wrong, but True never is.
         """
         if include and (self.mode == IS or self.dimension != USER) and all(map(self.is_met_by, include)):
             return True
@@ -98,7 +100,7 @@ class RoleFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSlice:
     """
-    Calls that pass every filter of a part.
+    The calls that pass every filter of at least one part.
 
     No parts show nothing; a part without filters shows every call. `hides_money`: some cost types are hidden,
     so the person does not see everything.
@@ -150,7 +152,7 @@ class LedgerSlice:
         )
 
     def without_unknown(self, known: Collection[str]) -> LedgerSlice:
-        """Drop parts with unknown dimensions, because they show nothing."""
+        """Return the slice without parts that name unknown dimensions, because they show nothing."""
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
 
@@ -169,14 +171,14 @@ class LedgerSlice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleLimits:
     most: int = 200
-    members: int = 1000  # and groups, per role
+    members: int = 1000  # members per role, and groups per role
     filters: int = 20
-    values: int = 1000  # in all filters of a role
+    values: int = 1000  # values in all filters of a role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleDraft:
-    """What a person or key sets. `groups` are those of the OpenID provider."""
+    """The fields of a role that a person or key sets. `groups` are those of the OpenID provider."""
 
     name: str
     description: str = ""
@@ -207,7 +209,7 @@ class Role(RoleDraft):
 
     @property
     def is_limiting(self) -> bool:
-        """Whether it shows only some calls or cost types."""
+        """Return whether the role shows only some calls or cost types."""
         return self.data_access == LIMITED or bool(self.cost_types)
 
     def broken_reason(self, known: Collection[str]) -> str | None:
@@ -229,8 +231,8 @@ class Rights:
     """
     A person's permissions and visible data.
 
-    `slice` is of roles that show every counted cost type; `shown` has the parts of all, with their cost
-    types. `person` is an e-mail address. `groups`: calls visible only in large groups, see
+    `slice`: the calls of roles that show every counted cost type. `shown`: the parts of all roles, with their
+    cost types. `person` is an e-mail address. `groups`: calls visible only in large groups, see
     `RoleTable.rights`.
     """
 
@@ -249,24 +251,24 @@ class Rights:
         return LedgerSlice(parts=((),), hides_money=(frozenset(ROLE_COST_TYPES), ()) not in self.shown)
 
     def only(self, own: RoleFilter | None) -> Rights:
-        """Keep calls that pass `own`, or none, and `groups` for the others."""
+        """Return the rights, limited to calls that pass `own`, or to none. `groups` has the other calls."""
         shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
         rights = replace(self, shown=shown, groups=self.slice)
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     @property
     def slice_of_roles(self) -> LedgerSlice:
-        """Calls that the roles show, singly or in groups."""
+        """Return the calls that the roles show, singly or in groups."""
         return self.groups if self.groups.parts else self.slice
 
     @property
     def hides_calls(self) -> bool:
-        """Calls are visible, but none in all counted cost types."""
+        """Return whether calls are visible, but none in all counted cost types."""
         return bool(self.shown) and not self.slice.parts
 
     @property
     def cost_types(self) -> tuple[str, ...]:
-        """Return those with something visible."""
+        """Return the cost types in which something is visible."""
         return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
 
     @property
@@ -275,7 +277,10 @@ class Rights:
 
     @property
     def may_administer(self) -> bool:
-        """Managing roles gives access to everyone's data, so this requires access to all data."""
+        """
+        Return whether the person may manage roles. That gives access to everyone's data, so it requires
+        access to all data.
+        """
         return ORGANIZATION_ADMINISTRATION in self.permission_sets and self.slice.is_everything
 
 
@@ -290,7 +295,7 @@ class Holder:
 
 
 def session_holder(session: Session) -> Holder:
-    """A session of a console link has only the link's role."""
+    """Return the holder of a session's roles. A session of a console link has only the link's role."""
     groups = tuple(json.loads(session.groups))
     return Holder(person=session.account if session.operator else "", groups=groups, base=session.role)
 
@@ -325,7 +330,7 @@ _BUILTIN = (
     ),
 )
 BUILTIN: Mapping[str, Role] = {role.id: role for role in _BUILTIN}
-# for account roles, except NO_ROLE
+# the roles that account roles stand for, except NO_ROLE
 BASES: Mapping[str, Role] = {
     VIEWER: BUILTIN[MEMBER_ID],
     OPERATOR: BUILTIN[OPERATOR_ID],
@@ -347,7 +352,7 @@ class Roles:
                 self._by_group.setdefault(group, []).append(index)
 
     def rights_of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
-        """`base` is the account role or ""."""
+        """Return the rights of a person. `base` is the account role or ""."""
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.assigned_roles(person, groups))
         shown = dict.fromkeys(
@@ -362,7 +367,9 @@ class Roles:
         return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
 
     def holder_rights(self, holder: Holder) -> Rights:
-        """If a role names the person, a default account role does not count."""
+        """
+        Return the rights of a holder. If a role names the person, a default account role does not count.
+        """
         is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
         return self.rights_of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
@@ -375,15 +382,18 @@ class Roles:
 
     def account_role(self, person: Person) -> str:
         """
-        NO_ROLE if a role names the person and no group maps to an account role. Otherwise the default would
-        show data that the role should restrict.
+        Return the account role of a person. It is NO_ROLE if a role names the person and no group maps to an
+        account role. Otherwise the default would show data that the role should restrict.
         """
         return (
             NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
         )
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
-        """Return enabled accounts that may do everything. Groups are left out: their members are unknown."""
+        """
+        Return enabled accounts that may do everything. Groups do not count, because their members are
+        unknown.
+        """
         return frozenset(
             operator.email
             for operator in operators
@@ -413,7 +423,10 @@ EVERYTHING = Roles(()).rights_of("", base=ADMIN)  # of an Admin
 
 
 def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
-    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
+    """
+    Return the checked draft. Raises Invalid with the field and the broken rule. Unknown dimensions are
+    allowed.
+    """
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:
         raise Invalid(
@@ -463,7 +476,7 @@ def _check_sets(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(id for id in PERMISSION_SETS if id in chosen)
 
 
-_SHOWN = 10  # role holders in a message
+_SHOWN = 10  # holders of a role that a message lists
 
 
 class RoleTable(NamedTable[Role]):
@@ -489,7 +502,7 @@ class RoleTable(NamedTable[Role]):
         return [*BUILTIN.values(), *self._rows.values()]
 
     def rights(self, holder: Holder) -> Rights:
-        """All addresses of a person get them here."""
+        """Return the rights of a holder. Every address of a person has the same rights."""
         return self._of_groups(self._in_force.holder_rights(holder))
 
     def rights_if_saved(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
@@ -502,8 +515,9 @@ class RoleTable(NamedTable[Role]):
 
     def _of_groups(self, rights: Rights) -> Rights:
         """
-        Under `privacy.min_group`, people without VIEW_NAMES see their own calls, and others only in the cells
-        of spool.ledger.groups. Whether another sum is safe would depend on all sums they ever ask for.
+        Return the rights under `privacy.min_group`: people without VIEW_NAMES see their own calls, and others
+        only in the cells of spool.ledger.groups. Whether another sum is safe would depend on all sums that
+        they ever ask for.
         """
         people = self._changes.people
         if not people.min_group or VIEW_NAMES in rights.permission_sets:
@@ -525,7 +539,7 @@ class RoleTable(NamedTable[Role]):
         actor: Actor,
         asker: Holder | None = None,
     ) -> Role:
-        """Raises NotAllowed beyond the number of roles or a key's share."""
+        """Create a role. Raises NotAllowed beyond the number of roles or a key's share."""
         now = self._changes.now()
         drafted = check_role_draft(draft, limits)
         check_dimensions(role_dimensions(drafted), known)
@@ -545,7 +559,7 @@ class RoleTable(NamedTable[Role]):
         asker: Holder | None = None,
     ) -> Role:
         """
-        Existing filters on deleted dimensions are accepted.
+        Change a role. Existing filters on deleted dimensions are accepted.
 
         Raises NotAllowed if the role differs from `version`.
         """
@@ -562,7 +576,7 @@ class RoleTable(NamedTable[Role]):
         )
 
     async def delete(self, id: str, *, actor: Actor) -> None:
-        """Raises NotAllowed while it has members or groups."""
+        """Delete a role. Raises NotAllowed while it has members or groups."""
         await self._remove(id, check=_check_unused, actor=actor)
 
     def _require_row(self, kept: Mapping[str, Role], id: str) -> Role:
@@ -575,7 +589,7 @@ class RoleTable(NamedTable[Role]):
         self._in_force = Roles(map(self._expand_names, rows.values()))
 
     def _expand_names(self, role: Role) -> Role:
-        """Include every form of named people."""
+        """Return the role with every form of the names of people."""
         matched = self._changes.people.expand_filter
         filters = tuple(
             replace(condition, values=matched({condition.dimension: condition.values})[condition.dimension])

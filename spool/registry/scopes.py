@@ -1,7 +1,7 @@
 """
 Scopes and managed use cases, as the published interface names them (part 5).
 
-For keys that Tollhouse accepts (gateway.people.authentication.access) and uses
+They apply to keys that Tollhouse accepts (gateway.people.authentication.access) and uses
 (exporters.service.upstream_client). A use case is resolved at each request, so a scope added here reaches
 existing keys.
 """
@@ -126,7 +126,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Without figures of calls. Under `privacy.min_group`, keys may use only these.
+# Scopes that give access to no figures of calls. Under `privacy.min_group`, keys may use only these.
 WITHOUT_FIGURES = frozenset(
     (
         *GROUPS["Send AI Telemetry"],
@@ -148,7 +148,7 @@ SCOPES = frozenset(scope for group in GROUPS.values() for scope in group)
 SEND_AI_TELEMETRY = "Send AI Telemetry"
 SEND_BILLING_DATA = "Send Billing Data"
 
-# Keys of these use cases only send. Responses contain nothing about the organization.
+# Keys of these use cases only send data. Responses contain nothing about the organization.
 USE_CASES: dict[str, frozenset[str]] = {
     SEND_AI_TELEMETRY: frozenset({INGEST}),
     SEND_BILLING_DATA: frozenset({BILLING_DROP, VALIDATE_BILLING_DROP}),
@@ -160,5 +160,5 @@ def resolve_scopes(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ())
 
 
 def granting_use_case(scope: str) -> str | None:
-    """Return a use case for messages."""
+    """Return a use case with the scope, for messages."""
     return next((name for name, scopes in USE_CASES.items() if scope in scopes), None)

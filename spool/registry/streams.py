@@ -14,13 +14,13 @@ import msgspec
 from spool.log.partial_reports import Expectation
 from spool.streams import Stream, is_same_stream
 
-# prefix of their keys, unlike those of partial reports
+# prefix of the keys of these expectations, unlike those of partial reports
 STREAMS = b"stream/"
 AGREES = 1
 
 
 def stream_expectation(stream: Stream) -> Expectation:
-    """Expect these properties, or no such stream."""
+    """Return the expectation that the stream has these properties or does not exist."""
     facts = (stream.name, stream.type, stream.granularity, stream.keys)
     return Expectation(STREAMS + _encode(facts), AGREES)
 
@@ -33,7 +33,7 @@ def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
 def satisfied_expectations(
     claimed: Mapping[bytes, Stream], known: Mapping[str, Stream], *, room: int
 ) -> dict[bytes, int]:
-    """`room` is the number of streams that may be added."""
+    """Return a number for each expectation that holds. `room` is the number of streams that may be added."""
     new = sorted({stream.name for stream in claimed.values()} - known.keys())
     over = set(new[max(0, room) :])
     return {

@@ -10,12 +10,12 @@ from zoneinfo import ZoneInfo
 from spool.errors import Invalid
 from spool.ledger.queries import TAG
 
-MAX_DIMENSION = 200  # characters in an error message
+MAX_DIMENSION = 200  # characters of a dimension's name in an error message
 MAX_AMOUNT = Decimal(10) ** 12
 
 
 def check_text(field: str, text: str, most: int) -> str:
-    """Strip blanks. Raises Invalid if it is empty, too long or unprintable."""
+    """Return the text without blanks around it. Raises Invalid if it is empty, too long or unprintable."""
     text = text.strip()
     if not text or len(text) > most or not text.isprintable():
         raise Invalid(f"{field} must have 1 to {most} printable characters")
@@ -23,7 +23,7 @@ def check_text(field: str, text: str, most: int) -> str:
 
 
 def optional_text(field: str, text: str, most: int) -> str:
-    """Strip blanks. Raises Invalid if it is too long or unprintable."""
+    """Return the text without blanks around it. Raises Invalid if it is too long or unprintable."""
     text = text.strip()
     if len(text) > most or not text.isprintable():
         raise Invalid(f"{field} must have at most {most} printable characters")
@@ -31,7 +31,7 @@ def optional_text(field: str, text: str, most: int) -> str:
 
 
 def check_amount(field: str, amount: str) -> str:
-    """Return text without an exponent, maybe negative. Raises Invalid."""
+    """Return an amount as text without an exponent, perhaps negative. Raises Invalid."""
     try:
         number = Decimal(amount) if len(amount) <= 64 else Decimal("NaN")
     except InvalidOperation:
@@ -42,7 +42,7 @@ def check_amount(field: str, amount: str) -> str:
 
 
 def check_unsigned(field: str, amount: str) -> str:
-    """Raises Invalid if it is negative."""
+    """Return an amount as text. Raises Invalid if it is negative."""
     text = check_amount(field, amount)
     if text.startswith("-"):
         raise Invalid(f"{field} must not be negative")
@@ -54,7 +54,7 @@ def check_optional_unsigned(field: str, amount: str) -> str:
 
 
 def web_link(link: str) -> str:
-    """Return "" unless it is a web address with a host and without blanks."""
+    """Return the link, or "" unless it is a web address with a host and without blanks."""
     try:
         parts = urlsplit(link)
         is_web = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -73,12 +73,12 @@ def check_zone(field: str, name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ValueError, OSError, LookupError):
-        # invalid, a directory of zones, or unknown
+        # the name is invalid, a directory of zones, or unknown
         raise Invalid(f"{field} must be the name of a time zone, such as Europe/Berlin") from None
 
 
 def check_dimensions(names: Iterable[str], known: Collection[str]) -> None:
-    """Raise Invalid with the known dimensions."""
+    """Raise Invalid, with the known dimensions, if a name is not one of them."""
     unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
         raise unknown_dimension(unknown, known)
@@ -89,11 +89,11 @@ def unknown_dimension(name: str, known: Iterable[str]) -> Invalid:
 
 
 def known_dimensions(name: str, known: Iterable[str]) -> str:
-    """Say for a tag which setting makes it known."""
+    """Return the known dimensions for a message. For a tag, it says which setting makes the tag known."""
     tag = name.removeprefix(TAG)[:MAX_DIMENSION]
     return ", ".join(known) + (f', or add "{tag}" to [ledger] tags' if name.startswith(TAG) and tag else "")
 
 
 def storable_text(text: str) -> str:
-    """Replace lone surrogates, because they cannot be stored."""
+    """Return the text with lone surrogates replaced, because they cannot be stored."""
     return text.encode("utf-8", "replace").decode()

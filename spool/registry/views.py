@@ -24,12 +24,12 @@ from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, storable_text
 
 MAX_NAME = 200
-MAX_VALUE = 256  # characters, as in the ledger
+MAX_VALUE = 256  # characters of a value, as in the ledger
 MAX_VALUES = 1000  # in a filter
 MAX_GROUPS = 8
-MAX_CHANNELS = 50  # per kind of connection
+MAX_CHANNELS = 50  # channels per kind of connection
 MAX_PERCENT = 1_000_000
-EXCLUDES = "!"  # prefix of a dimension with excluded values
+EXCLUDES = "!"  # prefix of a dimension of which values are excluded
 AUTOMATIC, PERCENT = "Automatic", "Percent"
 NO_VIEW = "view: no view has this id or name"
 
@@ -38,7 +38,10 @@ _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmailConnection:
-    """A connection as published, only stored and shown. E-mail goes through configured channels."""
+    """
+    An e-mail connection in the published form, which is only stored and shown. E-mail is sent through
+    configured channels.
+    """
 
     addresses: tuple[str, ...] = ()
     include_all_organizers: bool = False
@@ -52,7 +55,7 @@ class SlackChannel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewConnections:
-    """`notify` names configured channels, which have the addresses and secrets."""
+    """The channels of a view. `notify` names configured channels, which have the addresses and secrets."""
 
     email: EmailConnection = EmailConnection()
     slack: tuple[SlackChannel, ...] = ()
@@ -62,7 +65,7 @@ class ViewConnections:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomalies:
     """
-    Report unusually expensive days, from a growth over earlier days.
+    The setting to report unusually expensive days, from a growth over earlier days on.
 
     `threshold_value` is in percent, only with PERCENT.
     """
@@ -75,10 +78,10 @@ class Anomalies:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewDraft:
     """
-    What a person or key sets.
+    The fields of a view that a person or key sets.
 
-    `filter`: included values by dimension, or excluded ones by EXCLUDES and dimension. "" is unknown. An
-    empty filter includes all calls.
+    `filter`: included values by dimension, or excluded values under EXCLUDES and the dimension. "" is
+    unknown. An empty filter includes all calls.
     """
 
     name: str
@@ -124,7 +127,9 @@ class View(ViewDraft):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The name of a Slack channel may be one."""
+        """
+        Return the channels of a view. The name of a Slack channel may be the name of a configured channel.
+        """
         return tuple(
             dict.fromkeys(
                 (*self.connections.notify, *(slack_channel.name for slack_channel in self.connections.slack))
@@ -154,7 +159,7 @@ VIEWS = DocumentKind("view", View, "view")
 
 
 def view_dimensions(view: ViewDraft) -> Iterator[str]:
-    """Leave out units of work that filters may have."""
+    """Yield the dimensions of a view, without units of work that filters may have."""
     yield view.principal_dimension
     names = (name.removeprefix(EXCLUDES) for name in view.filter)
     yield from (name for name in names if name not in BOUNDED)
@@ -162,7 +167,10 @@ def view_dimensions(view: ViewDraft) -> Iterator[str]:
 
 
 def check_view(draft: ViewDraft) -> ViewDraft:
-    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
+    """
+    Return the checked draft. Raises Invalid with the field and the broken rule. Unknown dimensions are
+    allowed.
+    """
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
@@ -227,22 +235,22 @@ ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
 
 
 class ViewTable(ManagedTable[View], NamedTable[View]):
-    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
-
     kind = VIEWS
     draft = ViewDraft
     limit = "views.max"
     action = "view"
 
     def expand_names(self, view: View) -> View:
-        """Include every form of named people."""
+        """Return the view with every form of the names of people."""
         return replace(view, filter=self._changes.people.expand_filter(view.filter))
 
     def check_draft(self, draft: ViewDraft) -> ViewDraft:
         return check_view(draft)
 
     def check_known(self, draft: ViewDraft, given: Collection[str], known: Collection[str]) -> None:
-        """Check only changed dimensions, so that a view with an unknown one can be renamed or repaired."""
+        """
+        Check the dimensions that change. A view with an unknown dimension can then be renamed or repaired.
+        """
         if DIMENSIONAL.isdisjoint(given):
             return
         for name in view_dimensions(draft):
@@ -269,7 +277,10 @@ class ViewTable(ManagedTable[View], NamedTable[View]):
             )
 
     async def delete(self, id: str, *, actor: Actor, names_users: bool = True) -> None:
-        """Raises NotAllowed while a document of ON_VIEWS uses it, named with `names_users`."""
+        """
+        Delete a view. Raises NotAllowed while a document of ON_VIEWS uses it. The message names the documents
+        only with `names_users`.
+        """
         await self._remove(id, check=partial(_check_unused, names_users=names_users), actor=actor)
 
 

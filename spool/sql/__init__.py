@@ -1,1 +1,1 @@
-"""Tables that both SQL engines store alike, on what `connection.py` describes."""
+"""The tables that both SQL engines store in the same way, by the interface that `connection.py` describes."""

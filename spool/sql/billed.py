@@ -27,14 +27,14 @@ LIMBS = ("high", "middle", "low")
 _DAY = ("start", "provider")
 _ROW = (*_DAY, "key", *PLACE, *LIMBS)
 _SUM = (*_DAY, *PLACE, *LIMBS)
-# column with a dimension's value
+# the column that has a dimension's value
 _COLUMNS = {"charge": "charge", "basis": "basis", "corrects": "provider"}
 
 _Place = tuple[object, ...]
 
 
 def kept_sums(prefix: str, since: str, until: str) -> str:
-    """Bounds are SQL expressions."""
+    """Return SQL for the stored sums. Bounds are SQL expressions."""
     return (
         f"SELECT {', '.join(_SUM)} FROM {{schema}}.{prefix}{BILLED_SUMS}"
         f" WHERE start >= {since} AND start < {until}"
@@ -50,7 +50,7 @@ def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
 
 
 def sums_source(prefix: str, width: int, rollup: int) -> str:
-    """Return a table and the beginning of a condition."""
+    """Return a table and the beginning of a condition, as SQL."""
     if not rollup:
         return f"{{schema}}.{prefix}{BILLED} h WHERE"
     return f"{{schema}}.{prefix}{ROLLUPS} h WHERE rollup = {rollup} AND width = {width} AND"

@@ -1,4 +1,4 @@
-"""Received hourly files, in the log's transactions, and the hours of cost that were sent."""
+"""Received hourly files, written in the log's transactions, and the hours of cost that were sent."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MONTHS = """
     SELECT month, newest FROM {schema}.billing_months
      WHERE connection = :connection AND rows > 0 ORDER BY month"""
 _NEWEST = "SELECT connection, max(newest) FROM {schema}.billing_months GROUP BY connection"
-# in order of connections and months, so that writers cannot deadlock
+# locked in the order of connections and months, so that writers cannot deadlock
 _LOCK = f"SELECT 1 FROM {{schema}}.billing_months WHERE {_OF_MONTH} {{for_update}}"
 _OF_CONNECTION = """
     SELECT connection, month FROM {schema}.billing_months WHERE connection = :connection
@@ -55,8 +55,6 @@ _REMOVE_MONTH = [f"DELETE FROM {{schema}}.{table} WHERE {_OF_MONTH}" for table i
 
 
 class SqlDropRows:
-    """Within a transaction. See `spool.billing.DropRows`."""
-
     def __init__(self, connection: SqlConnection) -> None:
         self._connection = connection
 
@@ -123,14 +121,17 @@ class SqlBillingDrops:
         return dict(await self._all(_NEWEST))
 
     async def delete_connection(self, connection: str) -> None:
-        """No wait for a standby: files that a failover restores are deleted again and never sent."""
+        """
+        Delete a connection's rows. This waits for no standby: files that a failover restores are deleted
+        again and never sent.
+        """
         await self._remove_each(_OF_CONNECTION, connection=connection)
 
     async def delete_old_months(self, before: str) -> int:
         return await self._remove_each(_OLD, before=before)
 
     async def _remove_each(self, months: str, **values: object) -> int:
-        """Each in a transaction, so that no commit waits long. Return their number."""
+        """Delete months, each in a transaction, so that no commit waits long. Return their number."""
 
         def remove_months(on: SqlConnection) -> int:
             rows = on.all(months, **values)
@@ -149,7 +150,7 @@ class SqlBillingDrops:
 
 
 def apply_commit(connection: SqlConnection, plan: Plan) -> None:
-    """Run in the commit's transaction."""
+    """Store the drops of a plan in the commit's transaction."""
     records = plan.records.get(BILLING_DATA)
     if records:
         drops = [drop for drop in records if isinstance(drop, BillingDrop)]
@@ -180,7 +181,7 @@ class SqlBillingHours:
         return await self._transactions.read(read_hours)
 
     async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
-        """No wait for a standby: a lost hour is sent again and replaces itself upstream."""
+        """Store hours. This waits for no standby: a lost hour is sent again and replaces itself upstream."""
         ordered = sorted(hours, key=lambda hour: hour.start)
         rows = [{"connection": connection_id, **_SENT_HOUR.stored_values(hour)} for hour in ordered]
         await self._transactions.transaction(lambda connection: connection.run_each(_PUT_SENT, rows))

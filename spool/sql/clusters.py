@@ -47,5 +47,5 @@ class SqlClusters:
 
 
 def read(row: Sequence[Any]) -> Cluster:
-    """Raises an error for a wrong type."""
+    """Return a cluster from a row. Raises an error for a value of a wrong type."""
     return msgspec.convert(CLUSTER.read_fields(row), Cluster)

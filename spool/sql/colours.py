@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from spool.ledger.colours import COLOURS, MAX_NAMES, hash_name, overflow_colour
 from spool.sql.connection import SqlConnection, SqlTransactions
 
-_LOCKED = ""  # row that is locked while names are added
+_LOCKED = ""  # name of a row that is locked while names are added
 _KNOWN = "SELECT name, colour FROM {schema}.colours WHERE dimension = :dimension AND name IN :names"
 _ADD = """
     INSERT INTO {schema}.colours (dimension, name, colour) VALUES (:dimension, :name, :colour)
@@ -27,7 +27,7 @@ class SqlColours:
         return {name: stored[digest] for name, digest in hashes.items() if digest in stored}
 
     async def find_or_assign_colours(self, dimension: str, names: Sequence[str]) -> Mapping[str, int]:
-        """Most requests have no new name, so they only read."""
+        """Return the colours. Most requests have no new name, so they only read."""
         known = await self.known_colours(dimension, names)
         if len(known) == len(set(names)):
             return known
@@ -43,7 +43,10 @@ def _stored_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) ->
 
 
 def _add_colours(on: SqlConnection, dimension: str, hashes: Sequence[str]) -> dict[str, int]:
-    """Return the colours of all. The lock lets processes count a dimension's names one after the other."""
+    """
+    Add names. Return the colours of all. Because of the lock, processes count a dimension's names one after
+    the other.
+    """
     on.run(_ADD, dimension=dimension, name=_LOCKED, colour=0)
     on.all(_LOCK, dimension=dimension, name=_LOCKED)
     stored = _stored_colours(on, dimension, hashes)

@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """None is stored as None."""
+    """The form of a field's values in its column. None is stored as None."""
 
     write: Callable[[Any], Any]
     read: Callable[[Any], Any]
@@ -28,8 +28,8 @@ _PLAIN: Mapping[str, Form] = {}
 
 class Columns(Generic[Row]):
     """
-    The columns of fields, except those in `without`. `forms` differ when stored. Booleans are converted for
-    engines that store numbers.
+    The columns of a row class's fields, except those in `without`. `forms` has the fields with another stored
+    form. Booleans are converted for engines that store numbers.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Columns(Generic[Row]):
         return values
 
     def read(self, kept: Sequence[Any], **others: Any) -> Row:
-        """`others` are stored in other tables."""
+        """Return a row. `others` are values that are stored in other tables."""
         return self._row(**self.read_fields(kept), **others)
 
     def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ class Columns(Generic[Row]):
 
 
 def select_sql(table: str, names: Sequence[str]) -> str:
-    """A condition may be appended."""
+    """Return a statement, to which a condition may be appended."""
     return f"SELECT {', '.join(names)} FROM {{schema}}.{table}"
 
 

@@ -17,11 +17,11 @@ T = TypeVar("T")
 
 class SqlConnection(Protocol):
     def run(self, statement: str, /, **values: object) -> int:
-        """Return the affected rows."""
+        """Run a statement. Return the number of affected rows."""
         ...
 
     def run_each(self, statement: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Run it once per row."""
+        """Run a statement once per row."""
         ...
 
     def all(self, statement: str, /, **values: object) -> list[tuple[Any, ...]]: ...
@@ -29,12 +29,14 @@ class SqlConnection(Protocol):
     def first_row(self, statement: str, /, **values: object) -> Any: ...
 
     def folded_expression(self, text: str) -> tuple[str, Mapping[str, object]]:
-        """Fold as `spool.listing.fold_case` does. The expression has parameters."""
+        """
+        Return an expression with its parameters that folds case in the way of `spool.listing.fold_case`.
+        """
         ...
 
 
 class SqlTransactions(Protocol):
-    """Maybe on another thread."""
+    """Transactions, which may run on another thread."""
 
     async def read(self, work: Callable[[SqlConnection], T]) -> T:
         """Read without a transaction: each statement sees every earlier commit."""

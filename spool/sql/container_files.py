@@ -46,7 +46,7 @@ _HELD = f"""
       FROM {{schema}}.container_files GROUP BY account, region, cluster, key"""
 
 _OF_CLUSTER = " AND ".join(f"{name} = CAST(:{name} AS text)" for name in ("account", "region", "cluster"))
-# a time beyond the longest pause was written by a clock ahead, so it is ignored
+# a time beyond the longest pause was written by a clock that was ahead, so it is ignored
 _HAS_RESTED = f"(not_before <= :now OR not_before > :now + {container_rows.LONGEST_REST_S})"
 _WHERE: Mapping[str, str] = {
     container_rows.DUE: f"kind = :kind AND {_DUE} AND {_HAS_RESTED} ORDER BY uploaded_at NULLS FIRST, id",
@@ -102,7 +102,7 @@ class SqlContainerRows:
         )
 
     async def wait_until_durable(self) -> None:
-        """Do nothing: readable rows are on disk."""
+        """Do nothing, because readable rows are on disk."""
 
     async def write(
         self,
@@ -166,9 +166,9 @@ def write_rows(
     gone: Iterable[ContainerFile],
     changes: Iterable[BookChange],
 ) -> None:
-    """Write in a fixed order, so that writers cannot deadlock."""
+    """Write rows in a fixed order, so that writers cannot deadlock."""
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
-    # by unique name: ids are random
+    # sorted by the unique name, because ids are random
     new = sorted((after for before, after in pairs if before is None), key=_name)
     terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
     ids = sorted(file.id for file in gone)

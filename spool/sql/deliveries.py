@@ -7,7 +7,7 @@ from spool.deliveries.stored import COUNTS
 ROUTE_COLUMNS = ("name", "topic", "required", "orphaned", "state", "reason", "state_since", *COUNTS)
 DEAD_COLUMNS = ("id", "route", "topic", "number", "committed_at", "record", "error", "status", "at", "replay")
 REFUSAL_COLUMNS = ("route", "first", "last", "count", "words", "at")
-# for operators, without the record that some carry
+# columns for operators, without the record that some deliveries carry
 UNSETTLED_COLUMNS = (
     "id",
     "route",

@@ -18,9 +18,9 @@ def rolled_up(
     days: str, keys: str, dimensions: Sequence[str], *, sums: Sequence[str], apart: Sequence[str] = ()
 ) -> str:
     """
-    Add up days in [:since, :until) for a rollup, by these dimensions or all, and by `apart`.
+    Return SQL that adds up days in [:since, :until) for a rollup, by these dimensions or all, and by `apart`.
 
-    A sum gets the lowest key that it combines, which has the same values.
+    A sum gets the lowest number of the sets that it combines, which has the same values.
     """
     separate = [f"h.{name}" for name in apart]
     added = ", ".join([*separate, *(f"sum(h.{name}) AS {name}" for name in sums)])

@@ -1,6 +1,6 @@
 """
-Renaming of people in entries, added reports, rejected records and records sent again, all in the log's tables
-and so in a transaction.
+Renaming of people in entries, added reports, rejected records and records sent again. All are in the log's
+tables, so each step is one transaction.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
 
 class SqlErasing:
     """
-    `rows`: condition for a topic. `code`: its stored value. `lock`: keeps other processes from appending.
+    Renaming in the log. `rows`: SQL condition for a topic. `code`: its stored value. `lock`: statement that
+    keeps other processes from appending.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class SqlErasing:
 
     async def rename_records(self, renaming: Renaming) -> RenamedRecords:
         """
-        A delivery with a changed body gets a new key.
+        Rename people in records. A delivery with a changed body gets a new key.
 
-        Each step is a transaction. After an interruption, call it again.
+        Each step is a transaction. After an interruption, call this again.
         """
         renamed = await self._transactions.transaction(partial(_rename_set_aside, renaming=renaming))
         for topic in TOPICS_OF_PEOPLE:
@@ -80,7 +81,7 @@ class SqlErasing:
     async def _rename_some_entries(
         self, topic: str, after: int, renaming: Renaming
     ) -> tuple[int, RenamedRecords] | None:
-        """Return the last entry's number, or None."""
+        """Rename people in some entries. Return the last entry's number, or None."""
         select = _ENTRIES % self._rows
         code = self._code(topic)
         rows = await self._transactions.read(
@@ -116,7 +117,7 @@ class SqlErasing:
     def _rename_amendments(
         self, tables: SqlConnection, topic: str, after: int, renaming: Renaming
     ) -> tuple[int | None, int]:
-        if self._lock:  # a commit replaces all fields that it has read
+        if self._lock:  # a commit would otherwise replace all fields that it has read
             tables.run(self._lock)
         code = self._code(topic)
         rows = tables.all(_AMENDMENTS % self._rows, topic=code, after=after, most=AMENDMENTS_AT_ONCE)

@@ -19,7 +19,7 @@ def read(connection: SqlConnection, name: str) -> bytes | None:
 
 
 def add(connection: SqlConnection, name: str, value: bytes) -> None:
-    """Unless there is one."""
+    """Store a value unless there is one."""
     connection.run(ADD_FACT, name=name, value=value)
 
 

@@ -7,7 +7,7 @@ from spool.deliveries.values import Landing
 from spool.sql.columns import Columns, insert_sql, select_sql
 from spool.sql.connection import SqlConnection, SqlTransactions
 
-_LOG = ""  # route of the log's own editions
+_LOG = ""  # route under which the log's own editions are stored
 LANDING = Columns(Landing)
 _LANDINGS = select_sql("lake_files", LANDING.names)
 _NEWEST = "SELECT edition, first FROM {schema}.lake_editions WHERE route = :route ORDER BY first DESC"
@@ -22,7 +22,7 @@ _ADD_TO_ROUTES = """
     SELECT name, next, CAST(:edition AS text) FROM {schema}.routes
      WHERE name IN (SELECT route FROM {schema}.lake_editions)
     ON CONFLICT (route, first) DO UPDATE SET edition = excluded.edition"""
-# A copy restored again before any delivery has an unused edition, which stays before all others.
+# A copy that is restored again before any delivery has an unused edition, which stays before all others.
 _KEEP_UNUSED = """
     UPDATE {schema}.lake_editions
        SET first = (SELECT min(other.first) - 1 FROM {schema}.lake_editions AS other
@@ -80,12 +80,12 @@ class SqlLandings:
 
 
 def new_edition() -> str:
-    """Return eight hex digits."""
+    """Return a random id of eight hex digits."""
     return secrets.token_hex(4)
 
 
 def _begin_edition(connection: SqlConnection, route: str) -> list[str]:
-    """Begin the log's newest one, from the first number on."""
+    """Begin a route's use of the log's newest edition, from the first number on."""
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
     edition, _ = connection.first_row(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)

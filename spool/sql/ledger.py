@@ -1,4 +1,4 @@
-"""Rows of the ledger, without the engines' money and queries."""
+"""The rows of the ledger that do not differ by engine; money and queries do."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from spool.ledger.billed import BilledDay, BilledSum
 
 
-# Rows that cost about as much as the last wanted one. Beyond it, the query is repeated with a higher limit.
+# Limit for rows that cost about as much as the last wanted one. If there are more, the query is repeated with
+# a higher limit.
 ALIKE = 1000
-RENAMED_AT_ONCE = 10_000  # sets in memory while people are renamed
+RENAMED_AT_ONCE = 10_000  # sets of dimensions in memory while people are renamed
 
 
 def among_dearest(
@@ -64,21 +65,21 @@ def among_dearest(
 
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # for all widths
-# rollups, and marks of existing ones
+# tables of rollups, and of the marks of existing rollups
 ROLLUPS, ROLLED = (
     "rollups",
     "rolled",
 )
-# amounts in other currencies (spool.currencies) sort between these
+# names of amounts in other currencies (spool.currencies) sort between these
 CHARGES = ("charge.", "charge/")
 _WIDTH = len(Dimensions._fields)
-_COST = 1 + len(COUNTS)  # position in a row
+_COST = 1 + len(COUNTS)  # position of the cost in a row
 _LOWEST = "SET first = CASE WHEN excluded.first < old.first THEN excluded.first ELSE old.first END"
 
 
 class SqlLedgerRows(SqlWorkRows):
     """
-    `LedgerRows` without what engines do differently.
+    The part of `LedgerRows` that is equal in all engines.
 
     `prefix`: of table names. `columns`: measures. `shown`: expressions that read them from `h`, for
     `_measures`. `about`: approximate cost of a sum in `h` with dimensions in `k`, in billionths of a dollar,
@@ -86,7 +87,7 @@ class SqlLedgerRows(SqlWorkRows):
     """
 
     prefix: ClassVar = ""
-    each_tag: ClassVar[str]  # tags of `k` as `key` and `value`
+    each_tag: ClassVar[str]  # expression of the tags of `k`, as rows of `key` and `value`
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
@@ -202,7 +203,7 @@ class SqlLedgerRows(SqlWorkRows):
         self._tables.run(statement, width=width, start=start)
 
     def put_billed(self, day: BilledDay, sums: Iterable[BilledSum]) -> None:
-        from spool.sql.billed import BilledTables  # only for billed costs
+        from spool.sql.billed import BilledTables  # imported only for billed costs
 
         self.unmark_rollups([day.day], billed=True)
         if day.connection:
@@ -335,7 +336,7 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def drop_hours(self, before: int) -> int:
-        """Return their number. Period rows become the days'."""
+        """Delete hourly sums. Return their number. Their periods become those of the days."""
         deleted = self._tables.run(
             f"DELETE FROM {self._sums_table(HOUR_S)} WHERE start < :before", before=before
         )
@@ -425,7 +426,7 @@ class SqlLedgerRows(SqlWorkRows):
             self._tables.run(f"DELETE FROM {self._sums_table(width)} WHERE start IN ({is_open})", width=width)
             meters = f"DELETE FROM {self._table(METERS)} WHERE width = :width AND start IN ({is_open})"
             self._tables.run(meters, width=width)
-            # work periods are days only where hours are deleted, so a start has one meaning
+            # periods of units of work are days only where hours are deleted, so a start has one meaning
             work = f"DELETE FROM {self._table(WORK)} WHERE start IN ({is_open})"
             self._tables.run(work, width=width)
         return self._tables.run(f"DELETE FROM {self._table('periods')} WHERE NOT frozen")
@@ -493,7 +494,7 @@ class SqlLedgerRows(SqlWorkRows):
         table, days, sums = self._table(ROLLUPS), self._sums_table(DAY_S), self.columns
         extra_columns = tuple[str, ...]()
         if number > BILLED_ROLLUPS:
-            from spool.sql import billed  # only for billed costs
+            from spool.sql import billed  # imported only for billed costs
 
             table, days = self._table(billed.ROLLUPS), self._table(billed.BILLED)
             extra_columns, sums = billed.PLACE, billed.LIMBS
@@ -527,7 +528,7 @@ class SqlLedgerRows(SqlWorkRows):
         return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
     def _every_sum(self, width: int, before: str = "") -> str:
-        """A condition may be appended."""
+        """Return SQL for every sum, to which a condition may be appended."""
         return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._sums_at_start(width)}"
 
     def _sums_at_start(self, width: int) -> str:
@@ -535,7 +536,7 @@ class SqlLedgerRows(SqlWorkRows):
 
 
 def _group_meters(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
-    """Group by the first value."""
+    """Group meters by the first value of a row."""
     meters: dict[Any, MeterSums] = {}
     for key, meter, whole, millionths in rows:
         meters.setdefault(key, {})[meter] = int(whole) * SCALE + int(millionths)

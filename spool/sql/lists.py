@@ -1,8 +1,8 @@
 """
-Pages of rows. Names come from the program, values are bound.
+Pages of rows. Names in statements come from the program, values are bound.
 
-Texts of people ignore case (`spool.listing.text_rank`). Others sort by code point, so PostgreSQL columns have
-`COLLATE "C"`.
+Texts of people ignore case (`spool.listing.text_rank`). Other texts sort by code point, so PostgreSQL columns
+have `COLLATE "C"`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EVERYTHING: tuple[str, Mapping[str, object]] = ("true", {})
 
 
 class ToldValues:
-    """Distinct values, at most TOLD_S old, or every page would scan the table."""
+    """A cache of distinct values, at most TOLD_S old, because every page would otherwise scan the table."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -54,7 +54,7 @@ def read_page(
     within: tuple[str, Mapping[str, object]] = _EVERYTHING,
 ) -> ListPage[Row]:
     """
-    Within a snapshot, and rows that fit the condition `within`.
+    Read a page of rows that fit the condition `within`. Call this within a snapshot.
 
     `row` converts `columns`, in order.
     """
@@ -98,7 +98,7 @@ def read_page(
 def _distinct_values(
     connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
 ) -> Sequence[str]:
-    """Return None if there are too many."""
+    """Return the distinct values of a column, or None if there are too many."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
     distinct = [str(value) for (value,) in connection.all(statement, **values) if value is not None]

@@ -1,4 +1,4 @@
-"""In the caller's transaction."""
+"""The rows of the registry, read and written in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _KEYS = select_sql("keys", _KEY.names)
 _ADD_KEY = f"{insert_sql('keys', (*_KEY.names, 'folded'))} RETURNING id"
 _NOT_CHANGED = ("id", "created_by", "last_accessed")
 _PUT_KEY = update_sql("keys", [*(name for name in _KEY.names if name not in _NOT_CHANGED), "folded"], "id")
-# an earlier time, after a clock was set back, would make a key look unused for longer
+# an earlier time, written after a clock was set back, would make a key look unused for longer
 _ACCESSED = """
     UPDATE {schema}.keys SET last_accessed = :at
      WHERE id = :id AND (last_accessed IS NULL OR last_accessed < :at)"""
 
 
 class _Table(Generic[Row]):
-    """`news` is the kind announced to other processes."""
+    """A table with a row class. `news` is the kind that is announced to other processes."""
 
     def __init__(self, name: str, kind: type[Row], *, news: str = "", forms: Mapping[str, Form] = {}) -> None:
         self.columns = Columns(kind, forms=forms)
@@ -358,19 +358,19 @@ class SqlRegistryRows:
             self._announce(table.news, "" if table.news == INSIGHTS else str(id))
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """`shuts`: no secret works after the change."""
+        """Lock a key's row on shared engines. `shuts`: no secret of the key works after the change."""
 
     def forget_subjects(self) -> None:
-        """Do nothing: the only process announces nothing."""
+        """Do nothing, because the only process announces nothing."""
 
     def check_actor(self, actor: Actor) -> None:
-        """Do nothing: the only process has checked its keys."""
+        """Do nothing, because the only process has checked its keys."""
 
     def _before_write(self) -> None:
         """Called before each write, for shared engines."""
 
     def _new_id(self, kind: str) -> int | None:
-        """`kind` is "key" or "comment". Return None if the table assigns the id."""
+        """Return a new id, or None if the table assigns it. `kind` is "key" or "comment"."""
         return None
 
     def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:

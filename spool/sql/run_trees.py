@@ -1,4 +1,4 @@
-"""SQL of trees of runs."""
+"""SQL for the trees of runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from spool.ledger.work import EDGE, REST, RUN, UNITS
 
-# Without levels, each run is reached once, which also ends circles.
+# Without a column for the level, each run is reached once, which also ends circles.
 _ABOVE = """
 WITH RECURSIVE {seen}above (run) AS (
   SELECT CASE s.unit_run WHEN {rest} THEN s.parent_run ELSE s.unit_run END FROM {sets} s
@@ -38,7 +38,7 @@ WITH RECURSIVE below (run) AS (
 )
 SELECT s.id FROM {sets} s WHERE s.unit_run > {rest} AND s.unit_run IN (SELECT run FROM below)
 UNION SELECT s.id FROM {sets} s WHERE s.parent_run > {rest} AND s.parent_run IN (SELECT run FROM below)"""
-# while a used set leads to them
+# units that stay while a used set of units leads to them
 _KEPT = """
 WITH RECURSIVE used (id) AS ({used}), linked (run) AS (
   SELECT s.parent_run FROM {sets} s WHERE s.id IN (SELECT id FROM used) AND s.parent_run > {rest}
@@ -52,10 +52,10 @@ _SETS_OF_SESSIONS = " UNION SELECT s.id FROM {sets} s WHERE s.unit_session IN ({
 
 
 def below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
-    """Sets of units of some runs or sessions, and of all runs below."""
+    """Return SQL for the sets of units of some runs or sessions, and of all runs below them."""
     names = {"sets": sets, "rest": REST, "numbers": ", ".join(map(str, numbers))}
     names["and_below"] = _AND_BELOW.format(**names, s_is_seen="")
-    # SQLite accepts 500 VALUES before UNION. A run without calls is only known as a parent.
+    # SQLite accepts 500 VALUES before UNION. A run without calls is known only as the starter of another run.
     runs = """SELECT unit_run FROM {sets} WHERE unit_run IN ({numbers}) AND unit_run > {rest}
   UNION SELECT parent_run FROM {sets} WHERE parent_run IN ({numbers}) AND parent_run > {rest}"""
     if of_runs:
@@ -65,24 +65,26 @@ def below_sql(sets: str, numbers: Collection[int], *, of_runs: bool) -> str:
 
 
 def linked_sets(sets: str, used: str) -> str:
-    """The table `kept`: used sets, and edges above their runs."""
+    """Return SQL for the table `kept`: used sets of units, and the links above their runs."""
     return _KEPT.format(sets=sets, used=used, rest=REST, edge=EDGE)
 
 
 def lineage_sql(sets: str, column: str, *, has_below: bool, seen: str = "") -> str:
-    """Parent and a session of each run. `seen`: sets that make the trees, "" for all."""
+    """
+    Return SQL for the starter and a session of each run. `seen`: the sets that make the trees, "" for all.
+    """
     names = {"sets": sets, "rest": REST, **_seen_parts(seen)}
     and_below = _AND_BELOW.format(**names) if has_below else ""
     own = f"(SELECT unit_run FROM {sets} WHERE {column} IN :numbers) s"
-    if seen:  # read all visible sets, because the time would reveal whether a hidden one has the unit
+    if seen:  # all visible sets are read, because the time would reveal whether a hidden set has the unit
         own = f"(SELECT s.unit_run FROM seen v JOIN {sets} s ON s.id = v.id WHERE s.{column} + 0 * v.id IN :numbers) s"
     return _LINEAGE.format(own=own, and_below=and_below, **names)
 
 
 def above_sql(sets: str, used: str, *, links: str = "", seen: str = "") -> str:
     """
-    Run, session and starter, of `used` sets and all above. `links`: table of linked starters or "". `seen` as
-    in `lineage_sql`.
+    Return SQL for run, session and starter of `used` sets and of all runs above them. `links`: table of
+    linked starters or "". `seen` is as in `lineage_sql`.
     """
     linked = f" UNION SELECT l.linked FROM {links} l WHERE l.target = {UNITS[RUN].number}" if links else ""
     return _ABOVE.format(sets=sets, rest=REST, used=used, linked=linked, **_seen_parts(seen))

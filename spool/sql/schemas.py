@@ -1,4 +1,4 @@
-"""Numbers and digests of schemas. A build opens its own, or an earlier version."""
+"""The numbers and digests of schemas. A build opens its own schema, or an earlier version."""
 
 from __future__ import annotations
 

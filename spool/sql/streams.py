@@ -1,4 +1,4 @@
-"""Unit-cost streams and totals, in the log's transactions."""
+"""Unit-cost streams and totals, written in the log's transactions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spool.streams import (
     plan_freed_bytes,
 )
 
-TRIMMED_AT_ONCE = 500  # totals of a stream per transaction
+TRIMMED_AT_ONCE = 500  # totals of a stream that one transaction deletes
 NEVER = 2**63 - 1  # a time after every possible time, in nanoseconds
 
 
@@ -33,7 +33,7 @@ STREAMS = select_sql("streams", STREAM.names)
 TOTAL = Columns(Total, forms={"dimensions": Form(_sorted_json.encode, json.loads)})
 TOTALS = select_sql("stream_totals", TOTAL.names)
 _SIZES = "SELECT name, created_by, bytes FROM {schema}.stream_sizes ORDER BY name"
-# all operations have left the log
+# totals of which all operations have left the log
 _SETTLED = f"""
     {TOTALS} WHERE stream = :stream AND updated_at < :settled AND start_time < :before
   ORDER BY start_time, key LIMIT :at_most"""
@@ -52,9 +52,9 @@ _OWN = """
 
 class SqlStreamRows:
     """
-    See `spool.streams.StreamRows`.
+    The rows of streams within a transaction.
 
-    A commit's operations change few totals, so each is read once, and written by `flush`.
+    A commit's operations change few totals, so each total is read once, and written by `flush`.
     """
 
     def __init__(self, connection: SqlConnection) -> None:
@@ -63,7 +63,10 @@ class SqlStreamRows:
         self._totals = TotalsInHand()
 
     def read_ahead(self, places: Iterable[tuple[str, str]]) -> None:
-        """One statement per stream: with more, this thread would wait for the interpreter lock each time."""
+        """
+        Read totals, with one statement per stream: with more, this thread would wait for the interpreter lock
+        each time.
+        """
         missing: dict[str, list[str]] = {}
         for stream, key in places:
             if (stream, key) not in self._totals:
@@ -131,7 +134,7 @@ class SqlStreamRows:
 
 
 class SqlStreams:
-    # one of these values in a dimension
+    # condition that a dimension has one of these values
     has_value: ClassVar = """
     EXISTS (SELECT 1 FROM json_each(dimensions) AS named, json_each(named.value) AS one
              WHERE named.key = :{name} AND one.value IN :{values})"""
@@ -164,14 +167,16 @@ class SqlStreams:
         return await self._transactions.read(read_sizes)
 
     async def set_owner(self, stream: str, key: str) -> None:
-        """Charge the size to `key`. Do not wait for a standby: a loss sends or deletes nothing."""
+        """
+        Charge the size of a stream to `key`. This waits for no standby, because a loss sends or deletes
+        nothing.
+        """
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
     async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
     def _part_condition(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:
-        """Return a condition with its parameters."""
         terms = ["stream = :of_stream"]
         values: dict[str, object] = {"of_stream": stream}
         for name, term in (("since", "start_time >= :since"), ("until", "start_time < :until")):
@@ -191,10 +196,10 @@ def read_sizes(connection: SqlConnection) -> list[StreamSize]:
 
 def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int, max_bytes: int) -> int:
     """
-    Delete some of the oldest. Return the newest start among them, or 0.
+    Delete some of the oldest totals. Return the newest start among them, or 0.
 
-    Only if the log has no operation any more, so that nothing to be sent refers to it: last changed before
-    `settled`. It also starts before `old`, or its key is near its limit.
+    A total is deleted only if the log has no operation on it any more, so that nothing to be sent refers to
+    it: it last changed before `settled`. It must also start before `old`, or its key must be near its limit.
     """
     stream_sizes = read_sizes(connection)
     bytes_to_free = plan_freed_bytes(stream_sizes, max_bytes)
@@ -214,6 +219,6 @@ def delete_settled_totals(connection: SqlConnection, *, settled: float, old: int
 
 
 def settled_totals(connection: SqlConnection, stream: str, *, settled: float, before: int) -> Sequence[Total]:
-    """Return those before a time, without operations in the log."""
+    """Return the totals before a time that have no operations in the log."""
     rows = connection.all(_SETTLED, stream=stream, settled=settled, before=before, at_most=TRIMMED_AT_ONCE)
     return [TOTAL.read(row) for row in rows]

@@ -48,7 +48,7 @@ _PARENT = "parent_run"
 _SET = (*_COLUMNS.values(), _PARENT)  # of a set
 _NAMES = ", ".join(_SET)
 _RUN = _SET.index(_COLUMNS[RUN])
-# A place in the trees of runs. The parent matters only for an unlisted run.
+# Columns of a place in the trees of runs. The parent matters only for an unlisted run.
 _OF_PLACE = (
     f"h.{_COLUMNS[RUN]}",
     f"h.{_COLUMNS[SESSION]}",
@@ -56,20 +56,20 @@ _OF_PLACE = (
 )
 _PLACE = " || ' ' || ".join(f"CAST({column} AS text)" for column in _OF_PLACE)
 _WIDTH = len(Dimensions._fields)
-_MOST_UNLISTED = 10_000  # per step, with sums in memory
-_MOST_SETS = 5000  # looked up; for more, the time range is read
+_MOST_UNLISTED = 10_000  # units that one step unlists, with sums in memory
+_MOST_SETS = 5000  # sets that are looked up; if there are more, the time range is read
 
 
 class SqlWorkRows(ABC):
-    """`spool.ledger.ledger_rows.LedgerRows`, for units of work."""
+    """The part of `spool.ledger.ledger_rows.LedgerRows` for units of work."""
 
     columns: ClassVar[Sequence[str]]
     shown: ClassVar[Sequence[str]]
     about: ClassVar[str]
     prefix: ClassVar[str]
     cast: ClassVar[Mapping[str, str]] = {}  # if not bigint
-    listed: ClassVar[str]  # query for numbers, at {} with commas
-    hexadecimal: ClassVar[str]  # of {} as 16 digits
+    listed: ClassVar[str]  # query for a list of numbers, which replace {} with commas
+    hexadecimal: ClassVar[str]  # expression of {} as 16 hexadecimal digits
     _tables: SqlConnection
 
     if TYPE_CHECKING:
@@ -84,11 +84,12 @@ class SqlWorkRows(ABC):
 
     @abstractmethod
     def numbers_having(self, dimension: Derived) -> Sequence[int]:
-        """Return sets of dimensions with a value in a derived dimension."""
+        """Return the sets of dimensions that have a value in a derived dimension."""
 
     @abstractmethod
-    def _add(self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]) -> None:
-        """Add sums by the key's columns."""
+    def _add(
+        self, table: str, key: Sequence[str], sums: Iterable[tuple[tuple[int, ...], Measures]]
+    ) -> None: ...
 
     def add_work(
         self, sums: Iterable[WorkSum], names: Mapping[int, str], edges: Collection[Units] = ()
@@ -111,7 +112,8 @@ class SqlWorkRows(ABC):
             f"INSERT INTO {self._table(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
             [
                 dict(zip(("id", *_SET), (number, *units), strict=True))
-                for units, number in sorted(numbers.items(), key=itemgetter(1))  # neighbours are on one page
+                # sets with close numbers are on one page
+                for units, number in sorted(numbers.items(), key=itemgetter(1))
             ],
         )
         return numbers
@@ -134,7 +136,7 @@ class SqlWorkRows(ABC):
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
     def _unlisted_parents(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
-        """Return the parents with each run's starter."""
+        """Return the parents of unlisted runs with the starter of each."""
         found: dict[tuple[int, int], int] = {}
         numbers = (
             [{*column} for column in zip(*sets, strict=True)] if self.state_values().get(UNLISTS) else []
@@ -155,7 +157,7 @@ class SqlWorkRows(ABC):
         return {(kind, id): parent for id, parent in rows}
 
     def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
-        """Calls of unlisted units were counted until about `start`."""
+        """Note that calls of unlisted units were counted until about `start`."""
         where = "unit = :unit AND id = :id AND seen < :start"
         statement = f"UPDATE {self._table(UNLISTED)} SET seen = :start WHERE {where}"
         self._tables.run_each(
@@ -281,7 +283,10 @@ class SqlWorkRows(ABC):
         )
 
     def _sums_with_units(self, query: CostQuery | None = None, sums: str = "") -> str:
-        """Return the rows as a table. A linked unit counts without an own one. `sums` replaces the table."""
+        """
+        Return the rows as a table. A call without its own unit counts under a linked one. `sums` replaces the
+        table.
+        """
         pairs, named = self._link_pairs(), UNITS if query is None else query.used_dimensions
         linked, links = work_links.join_links(pairs, self._table(work_links.LINKS), _COLUMNS, named)
         units = {name: linked.get(name, f"p.{column}") for name, column in _COLUMNS.items()}
@@ -327,7 +332,7 @@ class SqlWorkRows(ABC):
         return dict(self._tables.all(f"{links} AND linked > {REST}"))
 
     def _visible_sets_sql(self, query: CostQuery) -> str:
-        """Sets of units that make a query's trees, "" for all."""
+        """Return SQL for the sets of units that make a query's trees, "" for all."""
         if query.trees_of is None:
             return ""
         keys = self.listed.format(",".join(map(str, self.numbers_having(query.trees_of))))
@@ -335,13 +340,13 @@ class SqlWorkRows(ABC):
         return self._sets_with_calls_sql(f"({keys})", str(since), str(until))
 
     def _sets_with_calls_sql(self, keys: str, since: str, until: str) -> str:
-        work = self._table(WORK)  # without DISTINCT, which takes most of the time
+        work = self._table(WORK)  # not DISTINCT, which takes most of the time
         return f"SELECT units FROM {work} WHERE start >= {since} AND start < {until} AND calls <> 0 AND key IN {keys}"
 
     def _few_sets(self, query: CostQuery) -> str:
         """
-        Condition for the sets that can pass, looked up if few, else "". For restricted people the whole range
-        is read, because the time would reveal how many hidden sums pass.
+        Return a condition for the sets that can pass. They are looked up if they are few, else it is "". For
+        restricted people the whole range is read, because the time would reveal how many hidden sums pass.
         """
         if query.is_limited:
             return ""
@@ -366,8 +371,8 @@ class SqlWorkRows(ABC):
 
     def _linked_below(self, unit: str, numbers: Sequence[int]) -> Collection[int]:
         """
-        Return sessions that links place below. Of runs, return all linked ones, which may be below a run only
-        by reports.
+        Return the sessions that links place below these. For runs, return all linked runs, because reports
+        may place them below.
         """
         parents = self._linked_parents(unit)
         if unit == RUN:
@@ -384,16 +389,16 @@ class SqlWorkRows(ABC):
 
     def _adds_up_by_set(self, query: CostQuery) -> bool:
         """
-        Whether sets belong to one unit as a whole. A branch's link has a time, so a set may belong to
-        several.
+        Return whether each set belongs to one unit as a whole. A branch's link is limited in time, so a set
+        may belong to several.
         """
         is_by_unit = query.unit is not None and [*query.group_by] == [query.unit]
         return is_by_unit and not work_links.has_times(self._link_pairs(), query.used_dimensions)
 
     def _sets_of_range(self, query: CostQuery, since: int, until: int) -> str:
         """
-        Condition for sets that can pass and have sums in a range. Empty for restricted people, as in
-        `_few_sets`.
+        Return a condition for sets that can pass and have sums in a range. It is empty for restricted people,
+        for the reason in `_few_sets`.
         """
         if query.is_limited:
             return ""
@@ -406,7 +411,7 @@ class SqlWorkRows(ABC):
         if not terms:
             return ""
         used = f"SELECT units FROM {self._table(WORK)} WHERE start >= {since} AND start < {until}"
-        # the plus makes SQLite read the range, not look up each set
+        # the plus makes SQLite read the range instead of looking up each set
         return f"+units IN (SELECT p.id FROM {self._table(SETS)} p WHERE p.id IN ({used}){''.join(terms)})"
 
     def _link_pairs(self) -> int:
@@ -489,7 +494,7 @@ class SqlWorkRows(ABC):
         return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
 
     def _move_sums(self, sets: Mapping[int, Units]) -> None:
-        """Move sums to sets with REST for unlisted units."""
+        """Move sums to the sets that have REST for unlisted units."""
         unlisted = self._unlisted_parents(sets.values())
         listed = {number: _replace_unlisted(units, unlisted) for number, units in sets.items()}
         numbers = self._numbers_of_sets({*listed.values()})
@@ -565,9 +570,15 @@ class SqlWorkRows(ABC):
         self._tables.run(f"DELETE FROM {names} WHERE id IN ({unused})")
 
     def _filtered_sums(self, query: CostQuery, sums: str = "") -> str:
-        """Return a table and the beginning of a condition. `sums` replaces it, with sets that can pass."""
-        of_tree = query.unit if query.aggregated else None  # it filters aggregated costs
-        # A term of both tables is checked for each visible sum: no index finds hidden units' sets.
+        """
+        Return a table of sums and the beginning of a condition. `sums` replaces the table, with sets that can
+        pass.
+        """
+        of_tree = (
+            query.unit if query.aggregated else None
+        )  # the filter by this unit applies to aggregated costs
+        # A term of both tables is checked for each visible sum. Otherwise an index would find the sets of
+        # hidden units.
         visible = " + 0 * units" if query.is_limited else ""
         terms = [
             f"{_COLUMNS[name]}{visible} IN ({_number_list(numbers)})"
@@ -587,8 +598,8 @@ class SqlWorkRows(ABC):
 
     def _group_terms(self, query: CostQuery, first: int) -> list[str]:
         """
-        Return the terms from result number `first` on. A unit of `h` groups by number, because its name is a
-        lookup.
+        Return the terms from result number `first` on. A unit of `h` is grouped by its number, because its
+        name needs a lookup.
         """
         names = enumerate(query.group_by, first)
         units = {name: f"h.{column}" for name, column in _COLUMNS.items()}

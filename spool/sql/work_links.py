@@ -1,8 +1,8 @@
 """
-Links of units of work (spool/ledger/work_links.py): a copy of the registry's for queries, with its mark in
-the state.
+Links of units of work (spool/ledger/work_links.py): a copy of the registry's links for queries, with their
+mark in the state.
 
-Units that views name have rows without a target: they stay listed, but no query joins them.
+Units that views name have rows without a target. They stay listed, but no query joins them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def has_links(pairs: int, target: str) -> bool:
 
 
 def has_times(pairs: int, named: Container[str]) -> bool:
-    """A branch's link may act only for a time."""
+    """Return whether links may act only for a time, as a branch's link does."""
     return any(
         pairs & 1 << place and unit == BRANCH and target in named
         for place, (target, unit) in enumerate(_PAIRS)
@@ -111,7 +111,7 @@ def linked_sets(
 
 
 def linked_units(unit: str, table: str) -> str:
-    """Linked and kept units stay listed, so that links can act."""
+    """Return SQL for linked and kept units, which stay listed so that links can act."""
     of_kind = f"SELECT id FROM {table} WHERE unit = {UNITS[unit].number}"
     if unit == REPOSITORY:
         of_kind += f" UNION SELECT repository FROM {table} WHERE unit = {UNITS[BRANCH].number}"
@@ -121,7 +121,7 @@ def linked_units(unit: str, table: str) -> str:
 
 
 def unlisted_targets(table: str, unlisted: str) -> Iterator[str]:
-    """Links to unlisted units then lead to REST."""
+    """Yield statements after which links to unlisted units lead to REST."""
     for target in (*TARGETS, *TREES):
         number = UNITS[target].number
         yield (

@@ -78,7 +78,7 @@ class SqliteSpool:
         registry_problem: str = "",
         close: Callable[[], Awaitable[None]],
     ) -> Storage:
-        """Functions that need files are not included."""
+        """Return the storage. Functions that need files are not included."""
         return Storage(
             log=self.log,
             deliveries=self.deliveries,
@@ -101,7 +101,7 @@ class SqliteSpool:
         )
 
     async def close(self) -> None:
-        """Do all steps, even if one of them fails."""
+        """Close the spool. All steps are tried, even if one of them fails."""
         async with AsyncExitStack() as stack:
             stack.callback(self.lock.release)
             stack.push_async_callback(self.database.close)
@@ -150,7 +150,7 @@ async def open_spool(
 
         try:
             return await read()
-        except SpoolDamaged:  # the first attempt has marked the damage, so the second salvages
+        except SpoolDamaged:  # the first attempt has marked the damage, so the second attempt salvages
             return await read()
     except BaseException:
         lock.release()
@@ -169,7 +169,7 @@ async def read_spool(
     secret: bytes,
 ) -> SqliteSpool:
     """
-    Close the database if the start cannot read everything that it needs.
+    Read the state of a start. The database is closed if that fails.
 
     Raises SpoolDamaged for damage that the next opening salvages.
     """

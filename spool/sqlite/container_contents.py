@@ -19,7 +19,7 @@ PIECE = 256 * 1024
 
 
 class DiskContents:
-    """Files in a data directory. The first one creates their own directory."""
+    """The contents, as files in a directory of a data directory that the first file creates."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / DIRECTORY
@@ -71,7 +71,9 @@ class DiskContents:
 
 
 def copy_contents(directory: Path, into: Path) -> None:
-    """Skip a file that is deleted during the copy, because it was already delivered."""
+    """
+    Copy the contents. A file that is deleted during the copy is skipped, because it was already delivered.
+    """
     source = directory / DIRECTORY
     target = into / DIRECTORY
     if not source.exists():

@@ -14,13 +14,13 @@ from spool.errors import SpoolDamaged
 from spool.sqlite.container_contents import copy_contents
 from spool.sqlite.directory import LEDGER, REGISTRY, SPOOL
 
-# The copy of the log then has everything to which the ledger and the registry refer.
+# The order of copying. The copy of the log then has everything to which the ledger and the registry refer.
 FILES = (LEDGER, REGISTRY, SPOOL)
 
 
 def copy_files(directory: Path, into: Path) -> None:
     """
-    Copy and flush into an empty directory. Blocks until it is done.
+    Copy files into an empty directory and flush them. Blocks until it is done.
 
     Raises SpoolDamaged if a file is damaged.
     """

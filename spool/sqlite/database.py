@@ -38,14 +38,14 @@ _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "no such tabl
 
 _log = logging.getLogger(__name__)
 
-# gets the name of a file, and a function that returns whether the file is in its place
+# function that gets the name of a file, and a function that returns whether the file is in its place
 Watch = Callable[[str, Callable[[], bool]], None]
 
 # Pages of deleted entries are returned to the disk in steps. This setting only works before the first table
 # exists. On an existing file, it would be a commit before the start has checked the log for damage.
 IN_STEPS = 2
 GIVE_BACK = f"PRAGMA auto_vacuum = {IN_STEPS}"
-# page_size also works only before the first table exists
+# page_size, too, only works before the first table exists
 SETTINGS = (
     # entries have tens of kilobytes; compared with 4096, this halves the number of overflow pages and index levels
     "PRAGMA page_size = 8192",
@@ -111,7 +111,7 @@ class _Connection(aiosqlite.Connection):
     flush_seconds = 0.0
     checkpoint_problem = ""
     _checkpoint_at = 0.0
-    began: float | None = None  # on the thread; None if there is none
+    began: float | None = None  # timer at the beginning of the job on the thread; None if there is none
     met_damage: Callable[[sqlite3.Error], None] = staticmethod(lambda error: None)
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -156,7 +156,7 @@ class _Connection(aiosqlite.Connection):
         return result
 
     def _try_checkpoint(self) -> None:
-        """SQLite runs checkpoints itself, but does not report whether they succeed."""
+        """Run a checkpoint. SQLite runs checkpoints itself, but does not report whether they succeed."""
         self._checkpoint_at = time.monotonic() + CHECKPOINT_EVERY_S
         problem = ""
         try:
@@ -201,7 +201,7 @@ class Database:
         writer.path = path
         try:
             await writer.run(prepare)
-            # A start reads pages that no commit needs.
+            # A start reads pages that no commit needs, so their memory is freed.
             await writer.run(lambda connection: connection.execute("PRAGMA shrink_memory").fetchall())
             reader = await _open_connection(lambda: _connect_to_read(path))
         except BaseException:
@@ -210,7 +210,7 @@ class Database:
         return cls(path, writer, reader)
 
     def watch_damage(self, met: Callable[[sqlite3.Error], None]) -> None:
-        """Report damage that either connection finds."""
+        """Call `met` for damage that either connection finds."""
         self._writer.met_damage = self._reader.met_damage = met
 
     def transaction(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
@@ -218,7 +218,7 @@ class Database:
         return self._writer.transaction(work)
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> Coroutine[Any, Any, T]:
-        """`work` sees the changes of every `transaction` call that has returned."""
+        """Run `work`, which sees the changes of every `transaction` call that has returned."""
         return self._reader.run(work)
 
     async def snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -234,7 +234,7 @@ class Database:
         return await self._reader.run(work_in_transaction)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a vacuum, a checkpoint or a backup outside a transaction."""
+        """Run `work`, such as a vacuum, a checkpoint or a backup, outside a transaction."""
         return await self._writer.run(work)
 
     @property
@@ -243,7 +243,10 @@ class Database:
         return self._writer.flush_seconds
 
     def is_in_place(self) -> bool:
-        """New data would be lost at the end of the process if the file or its log was deleted or replaced."""
+        """
+        Return whether the file and its log are in their places. If one was deleted or replaced, new data
+        would be lost at the end of the process.
+        """
         try:
             self._wal.stat()
             status = self.path.stat()
@@ -252,7 +255,7 @@ class Database:
             return False
 
     def wal_bytes(self) -> int:
-        """Return 0 if the size cannot be read."""
+        """Return the size of the write-ahead log, or 0 if it cannot be read."""
         return _file_bytes(self._wal)
 
     @property
@@ -261,7 +264,7 @@ class Database:
 
     @property
     def busy_s(self) -> float:
-        """Return 0 if the writing connection is idle."""
+        """Return the seconds for which the writing connection has been busy, 0 if it is idle."""
         began = self._writer.began
         return 0.0 if began is None else time.monotonic() - began
 
@@ -276,7 +279,9 @@ class Database:
             await self._writer.close()
 
 
-MOST_REWRITTEN = 512 << 20  # commits wait for the rewriting of a file in use
+MOST_REWRITTEN = (
+    512 << 20
+)  # bytes of the largest file in use that is rewritten, because commits wait for this
 
 
 async def overwrite(database: Database) -> str:
@@ -300,7 +305,7 @@ async def overwrite(database: Database) -> str:
 
 
 async def passes_quick_check(database: Database) -> bool:
-    """Read the whole file."""
+    """Return whether SQLite finds no damage. This reads the whole file."""
 
     def check(connection: sqlite3.Connection) -> bool:
         return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
@@ -336,7 +341,7 @@ def _file_bytes(path: Path) -> int:
 
 
 def _check_header(path: Path) -> None:
-    """SQLite would trust the header."""
+    """Raise a damage error for a header with other values, because SQLite would trust it."""
     # all other pages may still be in the write-ahead log
     if not path.exists() or path.stat().st_size <= PAGE:
         return
@@ -380,7 +385,9 @@ def _connect(path: Path, *, durable: bool) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Lower the thread's priority, so that queries do not delay commits."""
+    """
+    Open a connection that only reads. Its thread has a lower priority, so that queries do not delay commits.
+    """
     lower_priority()
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     connection.execute("PRAGMA busy_timeout = 5000")
@@ -421,7 +428,7 @@ class SqliteConnection:
 
 
 class SqliteTransactions:
-    """Errors name `what`, such as "billing hours"."""
+    """Transactions of the tables. Errors name `what`, such as "billing hours"."""
 
     def __init__(self, database: Database, what: str) -> None:
         self._database = database
@@ -459,7 +466,7 @@ def _translate_statement(statement: str) -> tuple[str, Sequence[str]]:
 @cache
 def _positional_statement(statement: str) -> tuple[str, Callable[[Mapping[str, Any]], Sequence[Any]]]:
     """
-    Positional parameters bind faster.
+    Return a statement with positional parameters, which bind faster.
 
     The function puts a row's values in their order.
     """

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryLock:
-    """The kernel releases the lock if the process ends for any reason."""
+    """The lock of a data directory. The kernel releases it if the process ends for any reason."""
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
@@ -62,10 +62,12 @@ def lock_directory(directory: Path) -> DirectoryLock:
 
 
 def _make_private(directory: Path) -> None:
-    """Change a directory that is new, empty, or was locked before. Otherwise, warn if others can read it."""
+    """
+    Make a directory private that is new, empty, or was locked before. Otherwise, warn if others can read it.
+    """
     make_directory(directory, 0o700)
     if sys.platform == "win32":
-        return  # modes mean nothing there; the directory inherits the rights of its parent
+        return  # modes mean nothing on Windows; the directory inherits the rights of its parent
     mode = directory.stat().st_mode & 0o777
     if not mode & 0o077:
         return
@@ -85,7 +87,7 @@ MARK = "unfinished-copy"
 
 
 def check_finished(directory: Path) -> None:
-    """Raises UnfinishedCopy, or SpoolUnavailable if the directory cannot be accessed."""
+    """Raise UnfinishedCopy if the directory is marked, or SpoolUnavailable if it cannot be accessed."""
     try:
         is_marked = (directory / MARK).exists()
     except OSError as error:
@@ -95,7 +97,7 @@ def check_finished(directory: Path) -> None:
 
 
 def check_free(directory: Path) -> None:
-    """Raises NotAllowed for files that do not belong to an unfinished copy."""
+    """Raise NotAllowed if the directory has files that do not belong to an unfinished copy."""
     if not directory.exists() or (directory / MARK).exists():
         return
     if any(path.name != LOCK_FILE for path in directory.iterdir()):
@@ -103,7 +105,7 @@ def check_free(directory: Path) -> None:
 
 
 def begin_copy(directory: Path) -> None:
-    """The caller holds the lock of the directory, which is emptied."""
+    """Empty the directory and mark it. The caller holds its lock."""
     check_free(directory)
     (directory / MARK).touch(mode=0o600)
     flush_directory(directory)
@@ -117,7 +119,9 @@ def finish_copy(directory: Path) -> None:
 
 
 def discard_copy(directory: Path) -> None:
-    """Delete the mark last, so that the rest is still marked if the process is killed."""
+    """
+    Delete the copy. The mark is deleted last, so that the rest is still marked if the process is killed.
+    """
     _remove(directory, but=(MARK,))
     (directory / MARK).unlink(missing_ok=True)
     directory.rmdir()

@@ -37,7 +37,7 @@ NOWHERE = Path("/dev/null")  # no file can be created in a directory with this n
 
 
 class MemoryDatabase(Database):
-    """Each function runs at once, on the caller's thread."""
+    """A database in memory. Each function runs at once, on the caller's thread."""
 
     flush_seconds = busy_s = 0.0
     checkpoint_problem = ""
@@ -83,7 +83,7 @@ def _open_connection() -> sqlite3.Connection:
 
 @cache
 def _empty_tables(file: str) -> bytes:
-    """Create the tables once per process."""
+    """Return the content of a new file. Its tables are created once per process."""
     with closing(_open_connection()) as connection:
         migrate(connection, read_statements(file))
         return connection.serialize()
@@ -188,7 +188,7 @@ def new_registry() -> SqliteRegistry:
 
 
 async def open_storage(options: StorageOptions) -> Storage:
-    """The data directory is neither read nor written."""
+    """Open a storage in memory. The data directory is neither read nor written."""
     spool = await open_spool(
         settings=options.settings,
         clock=options.clock,

@@ -51,7 +51,7 @@ from spool.sqlite.directory import LEDGER
 from spool.sqlite.migrations import migrate, read_statements
 
 COLUMNS = (*COUNTS, *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)), *LATENCY)
-# in the order of MONEY
+# the limbs of the amounts, in the order of MONEY
 _REPORTED, _ESTIMATED = (slice(first, first + 3) for first in (len(COUNTS), len(COUNTS) + 3))
 
 
@@ -85,7 +85,7 @@ def column_values(measures: Measures) -> Sequence[int]:
 
 
 FUNCTION = (
-    # The arguments are the name of a derived dimension and the values of its sources.
+    # The arguments of this function are the name of a derived dimension and the values of its sources.
     "derived"
 )
 
@@ -109,12 +109,12 @@ def filter_condition(query: CostQuery) -> tuple[str, list[str]]:
 
 
 def shown_as(dimension: str | Derived) -> str:
-    """Unknown values are NULL."""
+    """Return SQL for a dimension in a result, where unknown values are NULL."""
     return f"NULLIF({dimension_sql(dimension)}, '')"
 
 
 def dimension_sql(dimension: str | Derived) -> str:
-    """The name of a tag becomes part of the SQL."""
+    """Return SQL for a dimension. The name of a tag becomes part of the SQL."""
     if isinstance(dimension, Derived):
         name = dimension.name.replace("'", "''")
         return f"{FUNCTION}('{name}'{''.join(f', {dimension_sql(source)}' for source in dimension.sources)})"
@@ -142,21 +142,21 @@ def dimension_sql(dimension: str | Derived) -> str:
 # -- rows ----------------------------------------------------------------------------------------------------
 
 
-_FETCHED = 1000  # in memory at a time while all are read
+_FETCHED = 1000  # rows in memory at a time while all rows are read
 _NAMES = ", ".join(COLUMNS)
 _WIDTH = len(Dimensions._fields)
 _ADDED = ", ".join(f"{column} = {column} + excluded.{column}" for column in COLUMNS)
 _FIND_NUMBER = f"SELECT id FROM keys WHERE {' AND '.join(f'{name} = ?' for name in Dimensions._fields)}"
 _PUT_DIMENSIONS = f"UPDATE keys SET {', '.join(f'{name} = ?' for name in Dimensions._fields)} WHERE id = ?"
 _ADD_NUMBER = f"INSERT INTO keys ({', '.join(Dimensions._fields)}) VALUES ({', '.join('?' * _WIDTH)})"
-# for more start times, sums are added up by number before their dimensions are joined
+# for a range of more start times, sums are added up by number before their dimensions are joined
 _FEW = 3
 _LOOKED_UP = 20_000  # for more sums, a scan of the whole time range is faster than lookups
-# of the two higher limbs
+# the two higher limbs of each amount
 _LIMBS = tuple(f"{name}_{limb}" for name in MONEY for limb in (1, 2))
-# of a comparison of two times
+# the columns that a comparison of two times reads
 _COMPARED = (*COUNTS[:5], *(f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)))
-# reported cost, or else the estimate
+# limbs of the reported cost, or else of the estimate
 _LIMBS_OF_COST = [
     "CASE WHEN k.status = 'cached' THEN 0"
     f" WHEN k.cost_source = 'reported' THEN h.reported_{limb}"
@@ -169,7 +169,7 @@ _COST_LIMBS = [f"SUM({limb})" for limb in _LIMBS_OF_COST[:2]]
 _NEWEST_OUTCOME = """
     SELECT status, cost_source FROM (SELECT status, cost_source FROM keys ORDER BY id DESC LIMIT 1000)
      GROUP BY status, cost_source ORDER BY COUNT(*) DESC LIMIT 1"""
-# filter, maximum number of results, and results
+# (filter, maximum number of results, results)
 _NONE_CHOSEN: tuple[Sequence[str], int, Sequence[int]] = ((), 0, ())
 
 
@@ -421,7 +421,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def _largest_units(
         self, span: Span, query: CostQuery, most: int
     ) -> tuple[int, Sequence[tuple[Group, float]]]:
-        """Count at most `most` groups."""
+        """Return the largest units. The first result counts them, at most `most`."""
         cost, dimensions = "SUM(h.high) + SUM(h.low) / 1e9", ""
         if self._adds_up_by_set(query):
             columns = f"{_COST_LIMBS[0]} AS high, {_COST_LIMBS[1]} AS low"
@@ -457,10 +457,11 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, of: str, width: int, since: int, until: int, terms: str, values: Sequence[str]
     ) -> tuple[str, Sequence[int | str]]:
         """
-        `of` is a table and the beginning of a condition, and `terms` its end.
+        Return SQL for the sums that pass the filters. `of` is a table and the beginning of a condition, and
+        `terms` its end.
 
-        The numbers that pass a filter are selected first. If there are few, their sums are looked up one by
-        one.
+        The numbers of dimensions that pass are selected first. If there are few, their sums are looked up one
+        by one.
         """
         if not terms:
             return f"{of} start >= ? AND start < ?", (since, until)
@@ -477,7 +478,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
     def _filtered_numbers(self, chosen: str, values: Sequence[str], max_numbers: int) -> Sequence[int] | None:
         """
-        Return None for more than `max_numbers`.
+        Return the numbers of the dimensions that pass, or None for more than `max_numbers`.
 
         The last result is cached, because one query reads several time ranges and should scan the dimensions
         once.
@@ -527,7 +528,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, width: int, since: int, until: int, query: CostQuery, *, by_start: bool = False, rollup: int = 0
     ) -> Iterator[GroupSum]:
         self._register_derived(query.derived)
-        from spool.sql import billed  # only if billed costs are used
+        from spool.sql import billed  # imported only if billed costs are used
 
         names = [dimension_sql(query.derived.get(name, name)) for name in query.group_by]
         filters = billed.FilterParts.split_filters(query)
@@ -604,7 +605,7 @@ class SqliteLedgerRows(SqlLedgerRows):
 
 
 T = TypeVar("T")
-VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # raised by damaged values
+VALUE_ERRORS = (TypeError, KeyError, AttributeError, ArithmeticError)  # errors that damaged values raise
 
 _log = logging.getLogger(__name__)
 
@@ -674,7 +675,7 @@ async def open_ledger(
     work: WorkLimits = WORK_LIMITS,
     watch: Watch | None = None,
 ) -> Ledger:
-    """The caller holds the lock of the directory."""
+    """Open the ledger. The caller holds the lock of the directory."""
     store = await SqliteLedger.open(directory, clock)
     if watch is not None:
         watch(LEDGER, store.is_in_place)
@@ -692,10 +693,10 @@ async def _open(path: Path, clock: Clock) -> Database:
 
 
 def _migrate_and_check(connection: sqlite3.Connection) -> None:
-    """Commits are flushed, because a log entry may be deleted once it is counted."""
+    """Prepare the file. Its commits are flushed, because a log entry may be deleted once it is counted."""
     migrate_ledger(connection)
     if any(type(value) is not int for value in SqliteLedgerRows(connection).state_values().values()):
-        # damage is found at the start and not later
+        # raised here, so that damage is found at the start and not later
         raise damage_error("a value of the ledger's state has another type")
 
 

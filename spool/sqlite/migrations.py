@@ -38,8 +38,8 @@ VERSIONS: Mapping[str, Sequence[Sequence[str]]] = {
     REGISTRY: (("registry.sql",),),
     LEDGER: (("ledger.sql",),),
 }
-MARK = 0x546F6C00  # the bytes "Tol"; the version is added
-# in the header of a database file
+MARK = 0x546F6C00  # the bytes "Tol", to which the version is added
+# offsets in the header of a database file
 VERSION_AT, MARK_AT, HEADER_BYTES = 60, 68, 100
 
 
@@ -66,7 +66,7 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
         raise damage_error("the header of the file has an inconsistent version")
     _check_known(current, versions)
     for number, statements in _missing_versions(current, versions):
-        # executescript would first commit an open transaction
+        # not executescript, which would first commit an open transaction
         try:
             numbered = f"PRAGMA user_version = {number}; PRAGMA application_id = {application_id(number)};"
             connection.executescript(f"BEGIN IMMEDIATE;\n{statements}\n;{numbered}\nCOMMIT;")
@@ -81,13 +81,13 @@ def migrate(connection: sqlite3.Connection, versions: Sequence[str]) -> None:
 
 
 def version_numbers(versions: Sequence[str]) -> list[int]:
-    """Return its number in the highest byte, and 24 bits of its digest."""
+    """Return the number of each version: its position in the highest byte, and 24 bits of its digest."""
     found = schema_digests(versions)
     return [number << 24 | int(digest[:6], 16) for number, digest in enumerate(found, start=FIRST)]
 
 
 def application_id(number: int) -> int:
-    """PRAGMA reads the id as a signed number."""
+    """Return the number as PRAGMA reads the id, which is signed."""
     return (MARK + number) & 0x7FFFFFFF
 
 
@@ -127,7 +127,7 @@ def _check_known(current: int, versions: Sequence[str]) -> None:
 
 
 def _missing_versions(current: int, versions: Sequence[str]) -> list[tuple[int, str]]:
-    """A new file gets all versions as one step."""
+    """Return the missing versions. A new file gets all of them as one step."""
     known = version_numbers(versions)
     if not current:
         return [(known[-1], ";\n".join(versions))]

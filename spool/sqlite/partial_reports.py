@@ -21,7 +21,7 @@ _PUT = "INSERT OR REPLACE INTO pending (key, at, body) VALUES (?, ?, ?)"
 
 _FORGET = "DELETE FROM pending WHERE key = ?"
 
-# by the end of their waiting time
+# ordered by the end of their waiting time
 _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 
 _FIND = "SELECT key, at, body FROM pending WHERE key = ?"
@@ -29,7 +29,7 @@ _UNDER = "SELECT key, at, body FROM pending WHERE key >= ? AND substr(key, 1, ?)
 
 
 class SqlitePartialReports:
-    """Only one process writes."""
+    """The waiting reports, which only one process writes."""
 
     is_shared = False
 
@@ -58,14 +58,16 @@ class SqlitePartialReports:
 def find(
     connection: sqlite3.Connection, keys: Collection[bytes], *, under: Collection[bytes] = ()
 ) -> dict[bytes, PartialReport]:
-    """Return also reports whose key begins with one of the prefixes in `under`."""
+    """
+    Return reports with these keys, and reports with a key that begins with one of the prefixes in `under`.
+    """
     rows = [row for key in keys for row in connection.execute(_FIND, (key,))]
     rows += [row for begin in under for row in connection.execute(_UNDER, (begin, len(begin), begin))]
     return {row[0]: PartialReport(*row) for row in rows}
 
 
 def write_changes(connection: sqlite3.Connection, changes: Mapping[bytes, PartialReport | None]) -> None:
-    """None deletes a report."""
+    """Store changed reports. None deletes a report."""
     connection.executemany(_FORGET, [(key,) for key, report in changes.items() if report is None])
     connection.executemany(_PUT, [report for report in changes.values() if report is not None])
 
@@ -86,7 +88,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqliteHeard:
-    """Above `max_senders`, the oldest of the key with the most are deleted."""
+    """The senders. Above `max_senders`, the oldest of the key with the most are deleted."""
 
     is_shared = False
 
@@ -94,7 +96,7 @@ class SqliteHeard:
         self._database = database
         self._clock = clock
         self._max_senders = max_senders
-        # stored before this process started
+        # senders that were stored before this process started
         self._of_callers: dict[bytes, list[tuple[bytes, float]]] = {}
         self._newest = 0.0
 
@@ -144,7 +146,7 @@ class SqliteHeard:
 
 
 def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Store them in the transaction of the commit."""
+    """Store the senders of a plan in the transaction of the commit."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
     ]

@@ -67,11 +67,11 @@ if TYPE_CHECKING:
 
 
 class _NothingRead(Exception):
-    """The damaged file has no readable row, or no longer exists."""
+    """Raised if the damaged file has no readable row, or no longer exists."""
 
 
 async def open_database(path: Path, clock: Clock) -> Database:
-    """Migrate the file, and salvage it first if it is damaged."""
+    """Open the file. It is migrated, and salvaged first if it is damaged."""
     directory = path.parent
     kept_log = path.with_name(KEPT_LOG)
     try:
@@ -95,7 +95,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def read_incarnation(connection: sqlite3.Connection) -> str:
-    """Progress that was noted for a log with another id is invalid."""
+    """Return the id of the log. Progress that was noted for a log with another id is invalid."""
     name = facts.read(SqliteConnection(connection), INCARNATION)
     assert name is not None
     return name.decode()
@@ -136,7 +136,7 @@ def _keep_log(path: Path, kept_log: Path) -> None:
     Copy the write-ahead log before SQLite opens the log and shortens it.
 
     If the last start crashed, there may be a copy and an empty log. Then the copy is the valid log. A salvage
-    trusts the copy, so the copy gets its name only when it is complete and on disk.
+    trusts a copy, so it gets its name only when it is complete and on disk.
     """
     log = path.with_name(f"{path.name}-wal")
     if not log.exists() or not log.stat().st_size:
@@ -162,7 +162,9 @@ def _forget_log(kept_log: Path) -> None:
 
 
 def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) -> None:
-    """Find damage now, by reading and writing everything that a start or a commit needs."""
+    """
+    Prepare the file. Damage is found now, by reading and writing everything that a start or a commit needs.
+    """
     with remember_damage(path.parent):
         seen = _has_read_whole_log(connection, path, kept_log)
         known = notes.read_note(path.parent)
@@ -186,7 +188,9 @@ def _prepare_file(connection: sqlite3.Connection, path: Path, kept_log: Path) ->
 
 
 def _has_read_whole_log(connection: sqlite3.Connection, path: Path, kept_log: Path) -> bool:
-    """Raise a damage error if SQLite dropped commits that were on disk."""
+    """
+    Return whether SQLite read the whole log. Raises a damage error if it dropped commits that were on disk.
+    """
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if not kept_log.exists():
         return True
@@ -229,7 +233,7 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
     # an earlier process was killed before it could remove the marker
     if facts.read(rows, SALVAGED) == source:
         return
-    from spool.sqlite.damage.salvage import recompute_sizes  # only if a file is damaged
+    from spool.sqlite.damage.salvage import recompute_sizes  # imported only if a file is damaged
 
     note = notes.read_note(aside.parent)
     connection.execute("BEGIN IMMEDIATE")
@@ -271,7 +275,7 @@ def _salvage_file(connection: sqlite3.Connection, aside: Path, note: notes.Note)
 
 
 def empty_database() -> sqlite3.Connection:
-    """The tables begin at the same pages as in every file."""
+    """Return an empty database, in which the tables begin at the same pages as in every file."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {PAGE}")
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -291,7 +295,7 @@ def _remember_incarnation(connection: sqlite3.Connection) -> None:
 
 
 def _check_tables(connection: sqlite3.Connection) -> None:
-    """The list of tables is damaged if a table differs from this version."""
+    """Raise a damage error if a table differs from this version."""
     for table, columns in _empty_file_tables().columns.items():
         if _read_columns(connection, table) != columns:
             raise damage_error(f"the definition of the table {table} is damaged")
@@ -304,7 +308,7 @@ class _Made(NamedTuple):
 
 @cache
 def _empty_file_tables() -> _Made:
-    """Creating the file takes a fifth of a start."""
+    """Return the tables of an empty file, from a cache, because creating them takes a fifth of a start."""
     with closing(empty_database()) as fresh:
         check = RowCheck(fresh)
         return _Made(check, {table: _read_columns(fresh, table) for table in check.table_names})
@@ -332,7 +336,7 @@ def _try_everything(connection: sqlite3.Connection) -> None:
             connection.execute(queries.NEXT_NUMBER, (topic,)).fetchone()
             connection.execute(queries.ADD_ENTRY, (topic, number, 1, 0.0, 0, 0, b""))
             connection.execute(queries.AMEND, (topic, number, 0, b""))
-    # the same number was assigned twice
+    # an integrity error here means that the same number was assigned twice
     except sqlite3.IntegrityError as error:
         raise damage_error(str(error)) from error
     except VALUE_ERRORS as error:

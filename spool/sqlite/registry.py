@@ -53,14 +53,12 @@ class SqliteRegistry:
             self._database.snapshot(lambda connection: work(_registry_rows(connection))), *ROW_ERRORS
         )
 
-    async def outlast_commits(self) -> None:
-        """Do nothing, because no other process writes."""
+    async def outlast_commits(self) -> None: ...
 
     async def overwrite(self) -> str:
         return await self._translate_errors(overwrite(self._database))
 
-    async def wait_until_durable(self) -> None:
-        """Do nothing, because every write is flushed before it returns."""
+    async def wait_until_durable(self) -> None: ...
 
     async def changes_since(self, since: int | None) -> RegistryNews:
         return NO_NEWS

@@ -40,7 +40,7 @@ class Reserve:
         Allocate the reserve again when twice its size is free. Return False until then.
 
         A quota may make free space unusable although the file system reports it as free. The reserve would
-        then be freed and allocated again and again. So each wait is twice as long as the one before.
+        then be freed and allocated again and again, so each wait is twice as long as the one before.
         """
         self._allocate(START_FILE, START_SIZE)
         if self._is_allocated(FILE, SIZE):
@@ -110,7 +110,7 @@ class Reserve:
 def _take_disk_space(descriptor: int, size: int) -> None:
     if sys.platform == "linux":
         os.posix_fallocate(descriptor, 0, size)
-    else:  # only written bytes are sure to take space
+    else:  # only bytes that were written are sure to take space
         block = bytes(1 << 20)
         for begin in range(0, size, len(block)):
             os.write(descriptor, block[: size - begin])

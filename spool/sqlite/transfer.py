@@ -201,7 +201,6 @@ def _tell_settings(facts: KeptTable, settings: SpoolSettings) -> None:
 
 
 def _fill_file(connection: sqlite3.Connection, file: str, tables: KeptTables, progress: Progress) -> set[str]:
-    """Fill a file. Return the names of all its tables."""
     sql_by_table = dict(connection.execute(TABLES).fetchall())
     for name in sorted(sql_by_table.keys() - COUNTED):
         if kept_name(file, name) in tables.names:
@@ -249,7 +248,6 @@ def _decode_text(value: object, kind: str) -> object:
 
 
 def _write(connection: sqlite3.Connection, statement: str, rows: Iterable[Sequence[object]]) -> None:
-    """Write rows in a transaction of their own, so that the write-ahead log stays small."""
     connection.execute("BEGIN IMMEDIATE")
     connection.executemany(statement, rows)
     connection.execute("COMMIT")

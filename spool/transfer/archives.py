@@ -1,8 +1,9 @@
 """
 Archives: a storage as one file, to fill an empty one of any engine.
 
-A zip file. Members are zstd streams of frames (length, msgpack), one per table and container file.
-`manifest.json` has the recounted accounting and SHA-256 of members. The installation's secret is inside.
+A zip file. An archive is a zip file. Its members are zstd streams of frames (length, msgpack), one per table
+and container file. `manifest.json` has the recounted accounting and the SHA-256 of each member. The archive
+contains the installation's secret.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveManifest:
-    """`made_at` is RFC 3339, `members` have SHA-256."""
+    """The manifest. `made_at` is RFC 3339, `members` have SHA-256."""
 
     version: str
     made_at: str
@@ -109,9 +110,10 @@ async def import_archive(
     archive: Path, target: StorageOptions, engine: Engine, progress: Progress = no_progress
 ) -> CopiedStorage:
     """
-    Checks are those of `spool.transfer.copying`.
+    Fill a storage from an archive, with the checks of `spool.transfer.copying`.
 
-    Raises NotAllowed for no archive, SpoolDamaged, before any write, for changed contents.
+    Raises NotAllowed if the file is no archive. Raises SpoolDamaged, before any write, if its contents have
+    changed.
     """
     progress("checking the archive", 0)
     manifest = await asyncio.to_thread(check_archive, archive)
@@ -160,7 +162,7 @@ def _write_members(archive: zipfile.ZipFile, tables: KeptTables, progress: Progr
 
 
 def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[Any]:
-    """Yield columns, then parts of rows."""
+    """Yield the columns of a table, then its rows in parts."""
     yield list(table.columns)
     row_count = 0
     for part in split_rows(table.rows):

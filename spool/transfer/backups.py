@@ -30,7 +30,7 @@ class BackedUpFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """`made_at` is RFC 3339, `records` the highest numbers by topic."""
+    """The manifest. `made_at` is RFC 3339, `records` the highest numbers by topic."""
 
     version: str
     made_at: str
@@ -52,9 +52,10 @@ async def back_up(
     records: Mapping[str, int],
 ) -> Manifest:
     """
-    `copy` fills an empty directory.
+    Make a backup. `copy` fills an empty directory.
 
-    Deletes what a killed process left. Raises AlreadyThere, or NotAllowed if unwritable.
+    Files that a killed process left are deleted. Raises AlreadyThere, or NotAllowed if `to` cannot be
+    written.
     """
     draft = _draft_path(to)
 
@@ -88,9 +89,9 @@ def _make_draft(draft: Path, to: Path) -> None:
 
 def check(backup: Path) -> Manifest:
     """
-    Return the manifest.
+    Check a backup and return its manifest.
 
-    Raises NotAllowed for no backup, SpoolDamaged for a missing or changed file.
+    Raises NotAllowed if the directory is no backup, SpoolDamaged for a missing or changed file.
     """
     try:
         contents = json.loads((backup / MANIFEST).read_bytes())

@@ -1,8 +1,8 @@
 """
-Copying of a storage into an empty one, maybe of another engine.
+Copying of a storage into an empty one, perhaps of another engine.
 
-Both are recounted. Unless equal, the copy is deleted; until then, no server can use it. After a kill, the
-next run starts again.
+The accounting of both is recounted. If they differ, the copy is deleted. No server can use the copy before
+that. After a kill, the next run starts again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Terms = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedStorage:
-    """Equal for both: terms, and next record numbers."""
+    """The counts that are equal in both storages: terms, and next record numbers."""
 
     topics: Terms
     routes: Terms
@@ -35,9 +35,10 @@ async def copy_storage(
     progress: Progress = no_progress,
 ) -> CopiedStorage:
     """
-    No server may have either open.
+    Copy a storage. No server may have either storage open.
 
-    Raises NotAllowed with what to do, SpoolDamaged if the source does not balance or the copy differs.
+    Raises NotAllowed with what to do, SpoolDamaged if the accounting of the source does not balance or the
+    copy differs.
     """
     if source_engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
@@ -67,7 +68,10 @@ async def fill_storage(
 
 
 async def count_books(options: StorageOptions, engine: Engine) -> CopiedStorage:
-    """No server may have it open. Raises SpoolDamaged if it does not balance."""
+    """
+    Count the accounting of a storage again. No server may have it open. Raises SpoolDamaged if it does not
+    balance.
+    """
     storage = await engine.open(options)
     try:
         if storage.registry is None:
@@ -96,5 +100,5 @@ def _check_equal(before: CopiedStorage, after: CopiedStorage) -> None:
 
 
 def _nonzero_terms(terms: Terms) -> Terms:
-    """A missing term is 0."""
+    """Return the terms that are not 0, because a missing term means 0."""
     return {key: {term: n for term, n in of_key.items() if n} for key, of_key in terms.items()}

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 
 from spool.errors import NotAllowed
 
-# fact with shared [spool] settings as JSON, not for one node
+# name of the fact with the shared [spool] settings as JSON, which belong to no node
 SETTINGS = "settings"
-# highest ids by table: name and seq
+# table with the highest ids by table: name and seq
 NEWEST_NUMBERS = "sqlite_sequence"
-# rows, and bytes that the last row may exceed, per part
+# rows per part, and bytes of a part, which its last row may exceed
 AT_ONCE, BYTES_AT_ONCE = 200, 8 << 20
 
-# Gets step and copied rows, often, from any thread.
+# Function that gets a step and the number of copied rows, often, from any thread.
 Progress = Callable[[str, int], None]
 
 
@@ -25,7 +25,7 @@ def no_progress(what: str, rows: int) -> None: ...
 
 @dataclass(frozen=True, kw_only=True)
 class KeptTable:
-    """Rows are read on demand, once."""
+    """A table. Its rows are read on demand, once."""
 
     columns: Sequence[str]
     rows: Iterator[tuple[Any, ...]]
@@ -41,7 +41,7 @@ class KeptContent:
 
 
 def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    """Yield at least one row each time: a log entry may have megabytes."""
+    """Yield parts of at least one row each, because a log entry may have megabytes."""
     part = list[tuple[Any, ...]]()
     size = 0
     for row in rows:
@@ -55,26 +55,26 @@ def split_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]
 
 
 def row_bytes(row: Iterable[Any]) -> int:
-    """Count bytes and texts."""
+    """Return the size of a row's bytes and texts."""
     return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
 class KeptTables(Protocol):
-    """A snapshot without a server, for one thread."""
+    """The tables of a storage at one moment, which no server has open. Use them on one thread."""
 
     secret: bytes
     names: Sequence[str]
 
     def table(self, name: str) -> KeptTable:
         """
-        `name` is from `kept_name`.
+        Return a table. `name` is from `kept_name`.
 
         NEWEST_NUMBERS has the highest id of each table that never reuses ids.
         """
         ...
 
     def contents(self) -> Iterator[KeptContent]:
-        """Each must be read before the next."""
+        """Yield the contents of container files. Each must be read before the next."""
         ...
 
 
@@ -98,7 +98,7 @@ def check_known(tables: KeptTables, known: Collection[str]) -> None:
 
 
 def newest_numbers(tables: KeptTables) -> dict[str, int]:
-    """Return the newest numbers ever assigned."""
+    """Return the highest id that each table ever assigned."""
     table = tables.table(NEWEST_NUMBERS)
     name = table.columns.index("name")
     number = table.columns.index("seq")
@@ -111,9 +111,9 @@ OpenTables = Callable[[], AbstractContextManager[KeptTables]]
 @dataclass(frozen=True, kw_only=True)
 class MadeCopy:
     """
-    Unusable, even after a crash, until `finish`; `discard` deletes it.
+    A copy that cannot be used, even after a crash, until `finish`. `discard` deletes it.
 
-    If `finish` fails, it may be valid, so it stays.
+    If `finish` fails, the copy may be valid, so it stays.
     """
 
     finish: Callable[[], Awaitable[None]]

@@ -1,11 +1,11 @@
 """
-Fair scheduling: parties (keys, people, addresses) take turns by recent processor time, their use, not by
-requests.
+Fair scheduling: parties (keys, people, addresses) take turns by their use, which is recent processor time,
+and not by requests.
 
 A party below a tenth of the time never waits, so many small keys are as fast as one with the same load. A
 lone party works without waiting. Otherwise each step of a party with more use waits. A pass of the event loop
 runs such steps for about STEP_S, least use first, after a short pause while a request of a party with far
-less use is pending. Reading a heavy party's next request waits alike.
+less use is pending. Reading the next request of a heavy party waits in the same way.
 
 A party is charged for the time that others waited for its requests, so a slow one cannot delay them for long.
 """
@@ -27,19 +27,19 @@ from spool.clock import Clock
 
 T = TypeVar("T")
 
-STEP_S: Final = 0.0005  # after a step of this, others may work
+STEP_S: Final = 0.0005  # after a step of this length, other parties may work
 LEAST_STEP_S: Final = 0.00005
-# the same if no other party is active
+# the same length if no other party is active
 ALONE_S: Final = 0.004
 MEMORY_S: Final = 2.0  # time constant of past use, which counts half after 1.4 s
-# who committed this recently may have more at any moment
+# a party that committed within this time may commit more at any moment
 LATELY_S: Final = 2.0
-# who committed this recently keeps others from being alone
+# while a party committed within this time, no other party counts as alone
 RECENT_S: Final = 10.0
 # Below this use, a party with nothing to commit, such as a scraper, is active only while a request is
 # pending.
 LITTLE_S: Final = 0.05
-# without a step for longer, a request waits for something else, and nobody must pause for it
+# if a request made no step for longer, it waits for something else, and nobody must pause for it
 URGENT_S: Final = 0.05
 # Pause between steps of heavier parties while a far lighter request is pending: REST times the last step,
 # within these.
@@ -47,13 +47,13 @@ LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
 # far less is below the other's use divided by this
 FAR_LESS: Final = 2.0
-# Weighted, a tenth of the time. A party below it gives way to nobody.
+# Weighted use, a tenth of the time. A party with less use waits for nobody.
 HEAVY_S: Final = 0.2
-# parties searched for a lighter one
+# parties that are searched for a lighter one
 MOST_LOOKED_AT: Final = 64
-_RENEW_S: Final = 0.1  # between updates of the weight
-QUIET_S: Final = 1.0  # after the last request
-_FAR: Final = 100.0  # sums are scaled down, long before exp() overflows
+_RENEW_S: Final = 0.1  # seconds between updates of the weight
+QUIET_S: Final = 1.0  # seconds after the last request until the process counts as quiet
+_FAR: Final = 100.0  # sums are scaled down at this exponent, long before exp() overflows
 
 
 class Party:
@@ -68,14 +68,14 @@ class Party:
         self.in_hand = 0  # pending requests
         self.urgent_until = 0.0
         self.seen = self.submitted = float("-inf")
-        # estimate; rather too high than too low
+        # estimate of a step, rather too high than too low
         self.step_s = LEAST_STEP_S
-        # Futures, which get True for a certain turn, or functions to call.
+        # Futures, which get True if their turn is certain, or functions to call.
         self.waiting: deque[asyncio.Future[bool] | Callable[[], None]] = deque()
 
     @property
     def is_little(self) -> bool:
-        """Below a tenth of the time: gives way to nobody."""
+        """Return whether the party used less than a tenth of the time, so that it waits for nobody."""
         return self.used < HEAVY_S * self.turns.weight
 
     def charge_time(self, seconds: float) -> None:
@@ -84,15 +84,15 @@ class Party:
 
 
 class FairTurns:
-    """The turns of one process, on the event loop, except `Party.charge_time` and `is_wanted`."""
+    """The turns of one process. Use them on the event loop, except `Party.charge_time` and `is_wanted`."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.weight = 1.0
         self.are_shared = False  # several are active
         self.commits_are_shared = False  # several committed recently
-        # a lighter party than the holder of the thread for long jobs has a request
+        # whether a lighter party than the holder of the thread for long jobs has a request
         self.is_wanted = False
-        self.aside: Party | None = None  # holder of that thread
+        self.aside: Party | None = None  # holder of the thread for long jobs
         self._now = clock
         self._began = clock()
         self._renew_at = self._forget_at = 0.0
@@ -101,7 +101,7 @@ class FairTurns:
         # who committed recently
         self._submitting: dict[str, Party] = {}
         self._waiting: dict[str, Party] = {}
-        self._is_looking = False  # the next pass runs `_let_waiting_continue`
+        self._is_looking = False  # whether the next pass of the event loop runs `_let_waiting_continue`
         self._left_s = STEP_S  # in this pass
         self._timer: asyncio.TimerHandle | None = None
         self._for_thread: list[tuple[Party, asyncio.Future[None]]] = []
@@ -129,7 +129,7 @@ class FairTurns:
             self.commits_are_shared = len(self._submitting) > 1
 
     def expects_lighter(self, used: float) -> bool:
-        """Whether a party far below `used` committed lately. False for a small `used`."""
+        """Return whether a party far below `used` committed lately. False for a small `used`."""
         if used < HEAVY_S * self.weight:
             return False
         used_limit, since = used / FAR_LESS, self._now() - LATELY_S
@@ -142,7 +142,8 @@ class FairTurns:
 
     async def wait_for_activity(self, within_s: float | None = None) -> None:
         """
-        Return at once around requests, else wait for the next, at most `within_s`.
+        Return at once while there are requests or shortly after. Otherwise wait for the next request, at most
+        `within_s`.
 
         Regular checks call this first, so that a quiet process does not wake.
         """
@@ -165,15 +166,15 @@ class FairTurns:
         party.in_hand -= 1
         if not party.in_hand:
             self._in_hand.pop(party.name, None)
-            if self._timer is not None:  # somebody may wait for the end of this request
+            if self._timer is not None:  # a caller may wait for the end of this request
                 self._timer.cancel()
                 self._timer = None
                 self._let_waiting_continue()
 
     async def wait_for_turn(self, party: Party) -> None:
         """
-        Return at once if the party is alone, little, or least of those with requests. So several small keys
-        are as fast as one with the same total.
+        Wait for a turn. Return at once if the party is alone, used little, or used least of those with
+        requests. So several small keys are as fast as one with the same total.
         """
         if not self.are_shared or party.is_little:
             return
@@ -189,7 +190,7 @@ class FairTurns:
             pass
 
     async def _given_turn(self, party: Party) -> bool:
-        """Return False if a far lighter request arrived meanwhile."""
+        """Return whether the turn is valid. It is not if a far lighter request arrived meanwhile."""
         waits = asyncio.get_running_loop().create_future()
         party.waiting.append(waits)
         self._waiting[party.name] = party
@@ -202,16 +203,16 @@ class FairTurns:
             raise
         if is_certain:
             return True
-        await asyncio.sleep(0)  # requests of this pass can begin
+        await asyncio.sleep(0)  # requests of this pass of the event loop can begin
         return self._find_lighter(party) is None
 
     def heavy_party(self, name: str) -> Party | None:
-        """The party if it used much while others are active. Its next request must wait."""
+        """Return the party if it used much while other parties are active. Its next request must wait."""
         party = self._parties.get(name)
         return None if party is None or party.is_little or not self.are_shared else party
 
     def call_in_turn(self, party: Party, job: Callable[[], None]) -> None:
-        """The job must not raise."""
+        """Call a function in the party's turn. It must not raise."""
         party.waiting.append(job)
         self._waiting[party.name] = party
         self._look_again()
@@ -223,7 +224,7 @@ class FairTurns:
 
     @asynccontextmanager
     async def hold_thread(self, party: Party) -> AsyncIterator[None]:
-        """The single thread, for the least use next."""
+        """Hold the single thread for long jobs. The waiting party with the least use gets it next."""
         await self.wait_for_turn(party)
         if self.aside is not None:
             waits = asyncio.get_running_loop().create_future()
@@ -244,7 +245,7 @@ class FairTurns:
     def _give_up_thread(self, waits: asyncio.Future[None]) -> None:
         if waits.cancelled() or not waits.done():
             self._for_thread = [waiter for waiter in self._for_thread if waiter[1] is not waits]
-        else:  # cancelled after it got the thread, so pass it on
+        else:  # this waiter was cancelled after it got the thread, so the thread is passed on
             self._free_thread()
 
     def _free_thread(self) -> None:
@@ -253,7 +254,7 @@ class FairTurns:
         if waiting:
             first = min(waiting, key=lambda waiter: waiter[0].used)
             self._for_thread = [waiter for waiter in waiting if waiter is not first]
-            # here, so that no other can take the thread in between
+            # set here, so that no other party can take the thread in between
             self.aside = first[0]
             first[1].set_result(None)
         else:
@@ -265,7 +266,6 @@ class FairTurns:
             del self._waiting[party.name]
 
     def _look_again(self) -> None:
-        """The next pass has its own time."""
         if not self._is_looking:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._let_waiting_continue)
@@ -297,7 +297,7 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """Charge the rest to `lighter`."""
+        """Return the length of a pause, and charge it to `lighter`."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0
@@ -356,21 +356,17 @@ class FairTurns:
 
 
 class WorkInHand:
-    """
-    A request's party and present step.
-
-    A context manager in the request's task.
-    """
+    """A request's party and present step, as a context manager in the request's task."""
 
     __slots__ = ("_before", "_before_s", "_began", "_name", "party", "turns")
 
     def __init__(self, turns: FairTurns, name: str) -> None:
         self.turns = turns
-        # unknown sender before `set_party`
+        # None before `set_party`, while the sender is unknown
         self.party: Party | None = None
         self._name = name
         self._before: Token[WorkInHand | None]
-        self._before_s = 0.0  # processor time before that
+        self._before_s = 0.0  # processor time before the present step
         self._began = 0.0
 
     def __enter__(self) -> WorkInHand:
@@ -383,7 +379,7 @@ class WorkInHand:
         _current.reset(self._before)
 
     async def set_party(self, name: str = "") -> None:
-        """Once the sender is known, and wait. Further calls do nothing."""
+        """Set the party once the sender is known, and wait for its turn. Further calls do nothing."""
         if self.party is None:
             self.party = party = self.turns.active_party(name or self._name)
             self.turns.note_request(party)
@@ -392,7 +388,10 @@ class WorkInHand:
                 await self.turns.wait_for_turn(party)
 
     async def end_in_turn(self) -> None:
-        """Before responding, so that this sender's next request is not read before others'."""
+        """
+        Wait before the response, so that this sender's next request is not read before those of other
+        senders.
+        """
         if self.party is None:
             await self.set_party()
         if self.party is not None and self.turns.are_shared:
@@ -409,7 +408,6 @@ class WorkInHand:
 
     @asynccontextmanager
     async def hold_thread(self) -> AsyncIterator[Party]:
-        """Hold a thread in turn."""
         party = self.party or self.turns.active_party(self._name)
         async with self.turns.hold_thread(party):
             yield party
@@ -421,7 +419,7 @@ class WorkInHand:
 
     @coroutine
     def run(self, job: Awaitable[T]) -> Generator[Any, None, T]:
-        """Charge each step on the event loop to the party."""
+        """Run a job, and charge each of its steps on the event loop to the party."""
         steps = job.__await__()
         error: BaseException | None = None
         while True:
@@ -449,7 +447,7 @@ class WorkInHand:
 
 
 class BackgroundWork(WorkInHand):
-    """Work of no request."""
+    """Work that belongs to no request."""
 
     __slots__ = ()
 
@@ -459,7 +457,7 @@ class BackgroundWork(WorkInHand):
 
 
 async def run_in_background(turns: FairTurns, job: Awaitable[T]) -> T:
-    """Steps give way to little parties."""
+    """Run a job in steps that wait for requests of parties with little use."""
     with BackgroundWork(turns, ""):
         return await job
 
@@ -468,12 +466,12 @@ _current: ContextVar[WorkInHand | None] = ContextVar("work_in_hand", default=Non
 
 
 def current_work() -> WorkInHand | None:
-    """None in the background."""
+    """Return the work of the running request, None in the background."""
     return _current.get()
 
 
 def others_are_there() -> bool:
-    """False outside a request."""
+    """Return whether other parties are active, False outside a request."""
     work = _current.get()
     return work is not None and work.turns.are_shared
 
@@ -488,7 +486,7 @@ async def pause() -> None:
 
 
 async def pause_when_due() -> None:
-    """Background work always pauses."""
+    """Pause if a step has taken long. Background work always pauses."""
     work = _current.get()
     if work is None:
         await asyncio.sleep(0)
@@ -507,7 +505,7 @@ NEARLY = 1e-6  # rounding error in tokens
 
 
 class TokenBucket:
-    """`per_s` on average, `burst` at once. Starts full."""
+    """A limit of `per_s` on average and `burst` at once. It starts full."""
 
     __slots__ = ("_at", "_clock", "_level", "_per_s", "burst")
 
@@ -519,12 +517,12 @@ class TokenBucket:
         self._at = clock.monotonic()
 
     def wait_s(self, amount: float) -> float:
-        """`amount` must not exceed `burst`."""
+        """Return the seconds until `amount`, at most `burst`, is available."""
         missing = amount - self._refill()
         return 0.0 if missing <= NEARLY else missing / self._per_s
 
     def remove_tokens(self, amount: float) -> None:
-        """Maybe more than there are: the debt is refilled first."""
+        """Remove tokens, perhaps more than are available: the debt is refilled first."""
         self._level = self._refill() - amount
 
     def _refill(self) -> float:

@@ -1,7 +1,7 @@
 """
 Thread priorities, types for several threads, and long computations in short steps.
 
-Threads that receive and commit get the processor when they wake; those for large responses or bodies have a
+Threads that receive and commit get the processor when they wake. Threads for large responses or bodies have a
 lower priority. Query threads share the interpreter with the event loop, which waits during their steps:
 sorting 100,000 rows in one would take a quarter of a second.
 """
@@ -21,15 +21,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-# Nice levels. About a tenth of the processor next to a normal thread; with a quarter, the kernel could delay
-# a waking thread by a tick, 4 ms.
+# Nice levels. Such a thread gets about a tenth of the processor next to a normal thread. With a quarter, the
+# kernel could delay a waking thread by a tick, 4 ms.
 STEPS_LOWER: Final = 10
-# A waking thread preempts one with longer slices. Otherwise, after each flush of 0.5 ms, the committing
-# thread would wait up to 4 ms for the kernel's tick.
+# A waking thread interrupts a thread with longer slices. Otherwise, after each flush of 0.5 ms, the
+# committing thread would wait up to 4 ms for the kernel's tick.
 SHORT_SLICE_NS: Final = 100_000  # nanoseconds, the shortest slice that Linux accepts
 USUAL_SLICE_NS: Final = 0  # the kernel's default, about 3 ms
 
-# by machine type; Python has no function for this system call
+# number of the system call by machine type, because Python has no function for it
 _SCHED_SETATTR: Final = {
     "x86_64": 314,
     "aarch64": 274,
@@ -69,7 +69,7 @@ def _set_slice(nanoseconds: int) -> None:
         return
     number = _SCHED_SETATTR.get(platform.machine())
     if number is None or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        return  # another scheduling policy without such slices
+        return  # the thread has another scheduling policy, without such slices
     nice = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, _KEEP_POLICY, nice, 0, nanoseconds, 0, 0)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -100,11 +100,11 @@ STEP = 2048  # values per step
 
 
 def sort_in_steps(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
-    """Sort at most STEP values a step."""
+    """Return the values sorted, at most STEP values in a step."""
     unsorted = list(values)
     if len(unsorted) <= STEP:
         return sorted(unsorted, key=key)
-    # Keys are computed again: stored ones would burden the garbage collector.
+    # Keys are computed again, because stored keys would burden the garbage collector.
     runs = [sorted(unsorted[begin : begin + STEP], key=key) for begin in range(0, len(unsorted), STEP)]
     return list(merge(*runs, key=key))
 

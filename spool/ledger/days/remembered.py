@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 20_000  # all results together, some 20 MB
 MOST_OF_ONE = 5_000
 MOST_YEARS = 10  # of a cached query
-# state that results depend on, besides the marks of months
+# values of the state on which results depend, besides the marks of months
 _OF_STATE = ("hourly", "rebuilding", EVERY)
 # the same for billed costs
 _OF_BILLED = (EVERY_BILLED,)
@@ -57,7 +57,7 @@ class RememberedCosts:
         cost_rows = self._find_answer(key, marks)
         if cost_rows is None:
             cost_rows = costs(rows, query, limit, rates)
-            # exchange rates have no mark
+            # exchange rates have no mark, so converted results are not cached
             if not any(row.charges or row.unconverted for row in cost_rows):
                 self._store_answer(key, marks, cost_rows)
         return cost_rows
@@ -113,4 +113,4 @@ def _as_hashable(value: object) -> Hashable:
         return tuple((name, _as_hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(value)
-    return value  # other fields are immutable
+    return value  # only this field can change

@@ -39,8 +39,8 @@ class Rollup:
 ALWAYS = ("status", "cost_source")
 # The last 30 days and the same weekdays before.
 RECENT_S = 10 * WEEK_S
-# Smallest first. Of all days, those by user (a third of the days' rows) and weeks by all dimensions (a third
-# of their days) would take too much space.
+# Smallest first. For all days, rollups by user (a third of the days' rows) and by week with all dimensions (a
+# third of the days' rows) would take too much space.
 ROLLUPS = (
     Rollup(
         number=1,
@@ -52,7 +52,7 @@ ROLLUPS = (
     Rollup(number=4, dimensions=(), widths=(FOUR_WEEKS_S,), recent=WEEK_S),
 )
 OF_BILLED = tuple(replace(rollup, number=BILLED_ROLLUPS + rollup.number, recent=0) for rollup in ROLLUPS)
-# only in rollups of billed costs, and missing there
+# dimensions that exist only in rollups of billed costs, and one that is missing there
 _KEPT_APART, _CORRECTS = ("charge", "basis"), "corrects"
 
 
@@ -105,7 +105,7 @@ def _usable_rollups(named: Collection[str]) -> list[tuple[int, int]]:
 
 
 def _usable_billed_rollups(named: frozenset[str]) -> list[tuple[int, int]]:
-    """If no dimension of calls is named, the day itself has fewer rows than a rollup of it."""
+    """Return the rollups. If no dimension of calls is named, the day itself has fewer rows than a rollup."""
     shortest = WEEK_S if named <= {*OF_BILLS} else DAY_S
     named -= {*_KEPT_APART}
     usable = [rollup for rollup in OF_BILLED if rollup.covers(named) and _CORRECTS not in named]
@@ -178,7 +178,7 @@ def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
 
 
 def rollup_dimensions(number: int) -> tuple[str, ...]:
-    """Empty if it keeps all."""
+    """Return the dimensions of a rollup, or none if it keeps all."""
     [dimensions] = [rollup.dimensions for rollup in (*ROLLUPS, *OF_BILLED) if rollup.number == number]
     return (*dimensions, *ALWAYS) if dimensions else ()
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # -- resolution of the stored sums: hours, or whole days before a border ------------------------------------
 
-PER_DAY = "costs are stored per whole day in UTC only"  # start of NotKept's message
+PER_DAY = "costs are stored per whole day in UTC only"  # start of the message of NotKept
 
 
 def check_not_split(rows: LedgerRows, hourly: int, instants: Iterable[float]) -> None:
@@ -57,7 +57,7 @@ def _hours_hint() -> str:
     )
 
 
-Spans = Callable[[int, int], Iterable[Span]]  # yields the sums that cover a period
+Spans = Callable[[int, int], Iterable[Span]]  # function that yields the sums that cover a period
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class SpanQuestion:
         return self.width, self.low, self.high, self.rollup
 
     def period_of(self, start: int) -> datetime:
-        """Return the period with the sum that begins at `start`."""
+        """Return the period to which the sum that begins at `start` belongs."""
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
 
@@ -152,7 +152,7 @@ def divide_billed_periods(
 
 
 def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
-    from spool.ledger.days.rollups import Division  # only for queries that need days
+    from spool.ledger.days.rollups import Division  # imported only for queries that need days
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S
     return partial(
@@ -161,7 +161,7 @@ def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans
 
 
 def distinct_moments(time_ranges: Iterable[tuple[datetime, datetime]]) -> Sequence[float]:
-    """Most periods begin where the one before ends."""
+    """Return the moments without repetitions, because most periods begin where the period before ends."""
     return list(dict.fromkeys(moment.timestamp() for period in time_ranges for moment in period))
 
 

@@ -48,7 +48,7 @@ def sums_of_days(
 ) -> list[list[DaySum]]:
     """Return `sums_of_day` of several days by dimensions, in no order, each in the order of the days."""
     sums_by_number: dict[int, list[DaySum]] = {}  # by number of their dimensions
-    # None if `chosen` does not select them
+    # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}
     for day in days:
         width = width_of_day(rows, day)
@@ -96,7 +96,6 @@ def _most_expensive_places(places: list[tuple[int, int]], most: int) -> list[tup
 
 
 def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
-    """Order by cost, then by dimensions."""
     named_sums = sort_in_steps(named_sums, key=itemgetter(0))
     last = named_sums[most - 1][0]
     dearer = [entry for entry in named_sums if entry[0] < last]
@@ -105,7 +104,7 @@ def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
 
 
 def width_of_day(rows: LedgerRows, day: int) -> int:
-    """DAY_S if the day is summed up, else HOUR_S."""
+    """Return DAY_S if the day is summed up, else HOUR_S."""
     state = state_of(rows)
     return DAY_S if day < state["daily"] else smallest_period(day, state["hourly"])[0]
 
@@ -121,7 +120,7 @@ def cost_of(dimensions: Dimensions, measures: Measures) -> int:
 # -----------------------------------
 
 
-_NOBODY = {"user": None, "device": None, "tags": ""}  # unknown to a provider
+_NOBODY = {"user": None, "device": None, "tags": ""}  # dimensions that a provider does not know
 
 
 class UsageSum(msgspec.Struct, frozen=True, kw_only=True):

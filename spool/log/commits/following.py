@@ -29,7 +29,7 @@ from spool.log.planning.planner import Planner
 from spool.record import TOPICS
 
 UNKNOWN_TOKEN = 0  # of a commit from a storage without tokens
-SOONER_S = 300.0  # a row further ahead of the clock is not believed
+SOONER_S = 300.0  # a row whose time is further ahead of the clock is not believed
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class _StoredIds(msgspec.Struct, array_like=True):
     places: bytes
     hours: bytes
     checksum: int  # of the fields above
-    spans: list[PartialReport] = []  # they link calls to agents' runs
+    spans: list[PartialReport] = []  # spans that link calls to agents' runs
 
 
 _packed = msgspec.msgpack.Decoder(_StoredIds)
@@ -181,12 +181,12 @@ class Following:
             self._note_row(row)
 
     def apply_foreign_row(self, row: CommitRow) -> None:
-        """Apply another process's row, or one of this process whose result was lost."""
+        """Apply the row of another process, or a row of this process of which the result was lost."""
         self._learn_ids(row, self.last.next)
         self._note_row(row)
 
     def apply_own_commit(self, row: CommitRow, plan: Plan) -> None:
-        """The result must be known."""
+        """Apply a commit of this process. Its result must be known."""
         before = self.last.next
         self.planner.apply_plan(plan)
         self._note_ids(row, before, len(plan.ids))
@@ -275,7 +275,7 @@ class Following:
         with self._lock:
             self._unconfirmed.append(_UnconfirmedCommit(row.id, row.at, self.last.size, self.last.next))
             self.last = row
-            # the clock was ahead, so their records close with this row's
+            # the clock was ahead, so the records of these rows close with this row's
             while self._open and self._open[-1].at > row.at:
                 self._open.pop()
             self._open.append(row._replace(ids=b""))
@@ -328,7 +328,7 @@ def _from_bytes(type: str, data: bytes) -> array[int]:
 # -- names that a later report adds to a stored record ---------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # the keys of these facts sort between the two
+FIRST, AFTER = "names ", "names!"  # other keys of facts sort between the two
 
 
 class _Names(msgspec.Struct, array_like=True):
@@ -340,7 +340,7 @@ _names = msgspec.msgpack.Decoder(_Names)
 
 
 def fact_key(number: int) -> str:
-    """Keys sort by commit."""
+    """Return the key of a fact. Keys sort by commit."""
     return f"{FIRST}{number:020}"
 
 
@@ -349,7 +349,7 @@ def commit_number(fact: str) -> int:
 
 
 def pack_names(at: float, names: Iterable[tuple[int, int, int]]) -> bytes:
-    """`names` are id, place and hour, at least one."""
+    """Encode at least one name. `names` are tuples of id, place and hour."""
     ids, places, hours = zip(*names, strict=True)
     return msgspec.msgpack.encode(_Names(at, pack_new_ids(NewIds(ids, places, hours))))
 
@@ -364,7 +364,7 @@ def unpack_names(data: bytes) -> tuple[float, NewIds]:
 
 
 def names_in(facts: Mapping[str, bytes]) -> Iterator[tuple[int, int, int]]:
-    """Yield id, place and hour."""
+    """Yield id, place and hour of each name."""
     for name in sorted(facts):
         if FIRST <= name < AFTER:
             yield from zip(*unpack_names(facts[name])[1], strict=True)

@@ -41,9 +41,9 @@ class UnfoldedCommits:
     """
 
     def __init__(self) -> None:
-        self._noted = 0  # ids of all commits
-        self._folded = 0  # those moved into runs
-        # by kind: ids up to the end of a commit, and its first number
+        self._noted = 0  # number of ids of all commits
+        self._folded = 0  # number of ids that were moved into runs
+        # by kind: number of ids up to the end of a commit, and the first number of the commit
         self._firsts: dict[str, deque[tuple[int, int]]] = {}
 
     def note_commit(self, ids: int, first: Mapping[str, int]) -> None:

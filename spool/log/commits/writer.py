@@ -22,12 +22,13 @@ from spool.turns.fair_turns import FAR_LESS, Party, current_work
 
 # Four entries. A larger group would delay the next one too long.
 GROUP_RECORDS = 16_384
-# of one party while others are active; a single submission may have more
+# records of one party (a key, person or address) in a group while others are active; a single submission may
+# have more
 SHARE_RECORDS = 128
 SUBMISSION_S, RECORD_S = 5e-5, 1e-5  # approximate processor time
 SUBMISSION_WEIGHT = 5  # in records
-# For a party that shares a group with one of less use: one submission of 32 records, or six of one record. If
-# submissions exceeded this, it does not apply to the next group.
+# The weight that a party may add to a group that it shares with a party of less use: one submission of 32
+# records, or six of one record. If submissions exceeded this, it does not apply to the next group.
 BESIDE_WEIGHT = 32 + SUBMISSION_WEIGHT
 GROWS_BY = 8  # a group grows by at most 1/GROWS_BY
 # Pause, in durations of the group, if all its parties used far more than another active one, so that the
@@ -36,7 +37,7 @@ GROWS_BY = 8  # a group grows by at most 1/GROWS_BY
 REST = 8.0
 MOST_REST_S = 0.03
 TICK_S = 1.0  # between upkeep runs while the log has a problem
-TOGETHER_S = 0.05  # deadlines within these seconds are refused together
+TOGETHER_S = 0.05  # submissions with deadlines within these seconds are refused together
 
 _log = logging.getLogger(__name__)
 
@@ -103,24 +104,24 @@ class GroupWriter:
         self._max_waiting = max_waiting
         self._loop = asyncio.get_running_loop()
         self._not_before = 0.0  # monotonic time of the next group
-        # lowest use of the waiting parties, or of the running group if it may give way
+        # lowest use among the waiting parties, or in the running group if it may give way
         self._least = 0.0
-        # Whether the running group may give way to a party with less use, and should. Then its commit raises
-        # Overtaken before it stores anything.
+        # Whether the running group may give way to a party with less use, and whether it should. If it
+        # should, its commit raises Overtaken before it stores anything.
         self.may_give_way = self.is_overtaken = False
         self._much = 0.0  # lowest use in the running group, 0 if it is small
-        self._gave_way = False  # until a group of parties with much use is stored
-        self._most = GROUP_RECORDS  # records of the next group
+        self._gave_way = False  # true until a group of parties with much use is stored
+        self._most = GROUP_RECORDS  # limit of records in the next group
         # set when a party submits that used far less than all that wait
         self._lighter = asyncio.Event()
-        # monotonic time for a group of parties with much use
+        # monotonic time before which no group of parties with much use begins
         self._heavy_not_before = 0.0
         # whether BESIDE_WEIGHT cut a party in the last group
         self._passed_over = False
         self._began: float | None = None  # start of the running group or the upkeep after it
         self._waiting: deque[_WaitingSubmission] = deque()
         self._in_hand: Sequence[_WaitingSubmission] = ()
-        # one for all, because most are committed long before their deadline
+        # one timer for all, because most submissions are committed long before their deadline
         self._timer: asyncio.TimerHandle | None = None
         self._somebody = asyncio.Event()
         self._closing = asyncio.Event()
@@ -133,7 +134,7 @@ class GroupWriter:
 
     @property
     def has_died(self) -> bool:
-        """Whether the task ended without a call of `close`."""
+        """Return whether the task ended without a call of `close`."""
         return self._task.done() and (self._task.cancelled() or self._task.exception() is not None)
 
     @property
@@ -246,8 +247,10 @@ class GroupWriter:
         return first.turns.expects_lighter(min(map(_recent_use, group)))
 
     def _take_next_group(self) -> list[_WaitingSubmission]:
-        """Parties with less use come first. Each party's submissions stay in order."""
-        # a single one needs no shares
+        """
+        Return the next group. Parties with less use come first, and each party's submissions stay in order.
+        """
+        # a single submission needs no shares
         if len(self._waiting) == 1 and not self._waiting[0].receipt.done():
             self._passed_over = False
             return [self._waiting.popleft()]
@@ -281,7 +284,7 @@ class GroupWriter:
         return group
 
     async def _commit_and_answer(self, group: Sequence[_WaitingSubmission]) -> None:
-        left_some = bool(self._waiting)  # otherwise there was no demand for a larger group
+        left_some = bool(self._waiting)  # without waiting submissions, a larger group is not needed
         try:
             answers = await self._commit([waiter.submission for waiter in group])
         except SpoolError as error:
@@ -339,7 +342,7 @@ class GroupWriter:
         return True
 
     def _refuse_late(self) -> None:
-        """Refuse what waited too long, and set the timer for the next deadline."""
+        """Refuse submissions that waited too long, and set the timer for the next deadline."""
         now = self._loop.time()
         late = f"{self._keeper} did not respond in time (spool.commit_wait)"
         while self._waiting and self._waiting[0].until <= now:
@@ -357,7 +360,7 @@ class GroupWriter:
         self._timer = self._loop.call_at(again_at, self._refuse_late) if again_at else None
 
     def _fail_waiting(self, task: asyncio.Task[None]) -> None:
-        """Health checks report that the task has ended."""
+        """Fail the waiting submissions because the task has ended. Health checks report this."""
         if self._timer is not None:
             self._timer.cancel()
         error = None if task.cancelled() else task.exception()
@@ -379,7 +382,7 @@ def _item_count(submission: Submission) -> int:
 
 
 def _recent_use(waiter: _WaitingSubmission) -> float:
-    """A small use is 0, so that such parties are equal."""
+    """Return a party's recent use. A small use counts as 0, so that parties with little use are equal."""
     return 0.0 if waiter.party is None or waiter.party.is_little else waiter.party.used
 
 
@@ -388,7 +391,10 @@ def _wait_deadline(waiter: _WaitingSubmission) -> float:
 
 
 def _charge_parties(group: Sequence[_WaitingSubmission]) -> None:
-    """Elapsed time would be unfair: it is mostly waiting for the disk."""
+    """
+    Charge the processor time of a group to its parties. Elapsed time would be unfair, because it is mostly
+    waiting for the disk.
+    """
     for waiter in group:
         if waiter.party is not None:
             waiter.party.charge_time(SUBMISSION_S + waiter.records * RECORD_S)

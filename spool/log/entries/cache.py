@@ -18,17 +18,19 @@ if TYPE_CHECKING:
     from spool.packed.native import Walked
 
 RAW_BYTES = 72  # memory per undecoded record besides its bytes
-DECODED = 6  # memory of a decoded record, in packed bytes
-COPIED = 4  # the same for copies of just received records, which share many texts
-UNREAD_SHARE = 0.625  # several readers share the rest
-# Copied at a commit. Nothing changes the values in their fields in place.
+DECODED = 6  # memory of a decoded record, as a multiple of its packed bytes
+COPIED = 4  # the same for copies of records that were just received, which share many texts
+# share of the memory for entries that no reader has reached, if there is one reader; several readers share
+# the rest
+UNREAD_SHARE = 0.625
+# These records are copied at a commit. Nothing changes the values in their fields in place.
 _COPIED_TYPES = {Inference, UsageMetric}
 
 
 class CachedEntry:
     """
-    Records of an entry: packed together, undecoded one by one, and decoded if needed. One form is given, and
-    the first two are made from each other.
+    Records of an entry: packed together, undecoded one by one, and decoded if needed. One of the first two
+    forms is given, and the other is made from it.
 
     `walked`: positions in the packed bytes, once computed.
     """
@@ -54,13 +56,13 @@ class CachedEntry:
     ) -> None:
         self._raws = raws
         self._packed = packed
-        self.checksum = checksum  # of the stored entry
+        self.checksum = checksum  # checksum of the stored entry
         self.walked: Walked | None = None
         self.decoded: list[Record | None] = [None] * len(raws or ()) if decoded is None else decoded
         self.is_decoded = packed is None
         # approximate memory, without decoded records
         self.size = len(packed or b"") + RAW_BYTES * len(self.decoded)
-        self.is_kept = True  # False once removed, though a reader may still use it
+        self.is_kept = True  # False once the cache has removed the entry, though a reader may still use it
 
     @property
     def packed(self) -> bytes:
@@ -119,7 +121,7 @@ class EntryCache:
         self._max_bytes = max_bytes
         self._lock = Lock()
         self._kept: OrderedDict[tuple[str, int], CachedEntry] = OrderedDict()
-        # by topic and number, only for topics that are read
+        # entries by topic and number, only for topics that are read
         self._unread: dict[str, OrderedDict[int, CachedEntry]] = {}
         self._unread_bytes = 0
         self._max_unread = max_bytes * UNREAD_SHARE
@@ -157,8 +159,8 @@ class EntryCache:
 
     def add(self, entries: Iterable[CommittedEntry]) -> None:
         """
-        Add entries of a durable commit. Too many unread ones do not replace older ones, which readers need
-        first.
+        Add the entries of a durable commit. If too many entries are unread, older ones stay, because readers
+        need them first.
         """
         with self._lock:
             for topic, first, _, _, entry in entries:
@@ -169,7 +171,9 @@ class EntryCache:
                     self._make_room(entry.size)
 
     def _note_reached(self, topic: str, first: int) -> None:
-        """Earlier entries that the reader left out may be dropped as well."""
+        """
+        Note that a reader reached an entry. Earlier entries that the reader left out may be dropped as well.
+        """
         unread = self._unread.setdefault(topic, OrderedDict())
         while unread and next(iter(unread)) <= first:
             number, entry = unread.popitem(last=False)
@@ -177,7 +181,7 @@ class EntryCache:
             self._kept[topic, number] = entry
 
     def decode_records(self, entry: CachedEntry, begin: int, end: int) -> list[Record | None]:
-        """Decode what is not decoded yet. Raises EntryUnreadable."""
+        """Decode the records that are not decoded yet. Raises EntryUnreadable."""
         decoded = entry.decoded[begin:end]
         if entry.is_decoded or None not in decoded:
             return decoded

@@ -46,7 +46,7 @@ class EntryBody(NamedTuple):
 
 
 def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]:
-    """Cut slices of at most MAX_RECORDS and about MAX_BYTES."""
+    """Cut records into slices of at most MAX_RECORDS and about MAX_BYTES."""
     step = MAX_RECORDS
     start = 0
     while start < len(records):
@@ -60,7 +60,9 @@ def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]
 
 
 def compress_entry(packed: bytes, place: str) -> EntryBody:
-    """The checksum includes `place`, so bytes moved elsewhere are damaged."""
+    """
+    Compress an entry. The checksum includes `place`, so bytes that were moved elsewhere count as damaged.
+    """
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, checksum(data, place), data)
 
@@ -78,7 +80,7 @@ def checksum(data: bytes, place: str) -> int:
 
 
 def check_entry(body: EntryBody, place: str) -> bytes:
-    """Raises EntryUnreadable if the bytes are damaged or of an unknown format."""
+    """Return the decompressed bytes. Raises EntryUnreadable if they are damaged or of an unknown format."""
     if body.version != VERSION:
         raise EntryUnreadable(
             f"the entry has format {body.version}, but this Tollhouse only knows format {VERSION}"
@@ -105,7 +107,7 @@ def stored_raws(body: EntryBody, topic: str, first: int, count: int) -> tuple[li
 
 
 def split_records(packed: bytes) -> list[msgspec.Raw]:
-    """Do not decode, so that reading one of 4,096 is cheap. Raises EntryUnreadable."""
+    """Return the records undecoded, so that reading one of 4,096 is cheap. Raises EntryUnreadable."""
     try:
         return _raws.decode(packed)
     except NO_RECORD as error:
@@ -122,7 +124,7 @@ def decode_record(raw: msgspec.Raw | bytes) -> Record:
 
 
 def encode_records(records: list[Any]) -> bytes:
-    """Raw, undecoded records are accepted."""
+    """Encode records for an entry. Raw, undecoded records are accepted."""
     return _encoder.encode(records)
 
 
@@ -131,7 +133,7 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
 
 
 def check_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
-    """Raises EntryUnreadable if the fields of an added report are damaged."""
+    """Return the fields of an added report. Raises EntryUnreadable if they are damaged."""
     if not isinstance(packed, bytes) or checksum(packed, amendment_place(topic, number)) != checksum_kept:
         raise EntryUnreadable("the checksum of the added report does not match")
     return unpack_fields(packed)

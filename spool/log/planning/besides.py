@@ -13,11 +13,13 @@ from typing import Final
 from spool.log.planning.nested_reports import are_same, overlie
 from spool.record import Inference
 
-MOST_BESIDE: Final = 64  # equal reports under one parent; of more, none is paired
+MOST_BESIDE: Final = 64  # limit of equal reports under one parent; if there are more, none is paired
 
 
 def are_beside(one: Inference, other: Inference) -> bool:
-    """Whether two siblings may be one call: one lies within the other, with equal models and counts."""
+    """
+    Return whether two siblings may be one call: one lies within the other, with equal models and counts.
+    """
     times = [(each.start_time, each.end_time) for each in (one, other)]
     if one.status != other.status or None in (*times[0], *times[1]):
         return False
@@ -30,7 +32,10 @@ def are_beside(one: Inference, other: Inference) -> bool:
 
 
 def pair_reports(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:
-    """Return as many pairs as possible, by the other side. `fitting` has the others that each report fits."""
+    """
+    Return as many pairs as possible, by the other side. `fitting` has the reports of the other side that each
+    report fits.
+    """
     by_other = dict(pairs)
     paired = set(by_other.values())
     for report in fitting:

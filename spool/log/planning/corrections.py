@@ -15,27 +15,27 @@ from spool.identity import derived_id
 from spool.log.amendments import TOKENS, changes_mode, names_person, replace_fields
 from spool.record import RUNS, Correction, Inference, Record
 
-MOST: Final = 16  # per record; a further report is late and changes nothing
+MOST: Final = 16  # corrections per record; a further report counts as late and changes nothing
 LATE_USAGE: Final = "late_usage"
 FINAL_COST: Final = "final_cost"
 NOT_BILLED: Final = "not_billed"
-SAME_CALL: Final = "same_call"  # an earlier record counts the call
-LATE_RUN: Final = "late_run"  # spans between the call and the agent's run arrived
+SAME_CALL: Final = "same_call"  # reason: an earlier record counts the call
+LATE_RUN: Final = "late_run"  # reason: spans between the call and the agent's run arrived
 
-# A correction needs a change of a measure or a run. Then it includes other fields. Runs, because a gateway
-# that reports a call first often does not know its run.
+# A correction needs a change of a measure or of a run; then it includes other fields as well. A run is
+# enough, because a gateway that reports a call first often does not know the run.
 _MEASURED: Final = frozenset({*TOKENS, "cost", "estimated_cost", "meters", "charges", "status"})
 _COUNTED: Final = _MEASURED | {*RUNS}
-# Unchanged: a call stays in its hour with its latency, and its names are stored with its record. Tags stay
-# unless they decide the price or state the user's address.
+# Fields that a correction leaves unchanged: a call stays in its hour with its latency, and its names are
+# stored with its record. Tags stay unless they decide the price or state the user's address.
 _LEFT: Final = frozenset({"start_time", "end_time", "also", "shadow", "counted_by", "tags"})
 
-# record known under an id, or None if it is not in memory
+# function that returns the record known under an id, or None if it is not in memory
 Find = Callable[[bytes], Record | None]
 
 
 def correction_id(record_id: bytes, place: int) -> bytes:
-    """Positions begin at 1."""
+    """Return the id of a record's correction. Positions begin at 1."""
     return derived_id(record_id, f"correction {place}")
 
 
@@ -57,7 +57,7 @@ def late_report_correction(
     now_ns: int,
 ) -> Correction | None:
     """
-    Return None if the report changes no cost, count or run.
+    Return the correction for a late report, or None if the report changes no cost, count or run.
 
     `known` is the call after `count` corrections.
     """
@@ -68,7 +68,8 @@ def late_report_correction(
         return None
     reason = LATE_USAGE if _has_change(known, changed, _MEASURED) else LATE_RUN
     if replaces_cost and "cost" in changed:
-        is_billed = changed["cost"] is None or Decimal(changed["cost"])  # without a cost, there are charges
+        # without a cost, other currencies have charges
+        is_billed = changed["cost"] is None or Decimal(changed["cost"])
         reason = FINAL_COST if is_billed else NOT_BILLED
     return _build_correction(known, count, changed, reason, later.source, now_ns)
 
@@ -77,11 +78,11 @@ def merge_correction(
     known: Inference, count: int, later: Inference, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
     """
-    Build the correction by which a record takes over `fields` from a later record. None if they change
-    nothing in totals.
+    Build the correction by which a record takes over `fields` from a later record. None if it would change no
+    total.
 
-    Unlike for a late report, an owner or a status is reason enough: totals would lose it with the later
-    record.
+    Unlike for a late report, a change of owner or status is enough, because totals would otherwise lose it
+    with the later record.
     """
     changed = {name: value for name, value in fields.items() if name not in _LEFT - {"tags"}}
     if not _has_change(known, changed, changed):
@@ -93,9 +94,10 @@ def taken_back(
     known: Inference, count: int, counted_by: bytes, reporter: Inference, *, now_ns: int
 ) -> Correction:
     """
-    Build the correction after which `counted_by` counts a record's call.
+    Build the correction after which `counted_by` counts the call of a record.
 
-    The call is then a shadow without cost and counts, so every difference is what was counted.
+    The call then is a shadow (a duplicate kept for reference) without cost and counts. So the whole earlier
+    count is subtracted.
     """
     nothing: dict[str, Any] = {**dict.fromkeys(TOKENS), "cost": None, "estimated_cost": None}
     nothing |= {"meters": {}, "charges": {}, "shadow": True, "counted_by": counted_by}
@@ -105,7 +107,7 @@ def taken_back(
 def placement_correction(
     known: Inference, count: int, fields: dict[str, Any], *, now_ns: int
 ) -> Correction | None:
-    """Add runs and given values around a call. None after too many corrections."""
+    """Return the correction that adds the runs and values around a call. None after too many corrections."""
     return None if count >= MOST else _build_correction(known, count, fields, LATE_RUN, known.source, now_ns)
 
 

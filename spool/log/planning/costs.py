@@ -1,9 +1,9 @@
 """
 Rules if several reports state a call's cost.
 
-An assistant's guess gives way to any other cost. A final cost also replaces one that the same key reported.
-Otherwise the first counts. The facts are names of the record, so that they survive a restart and move with
-the cost if two records become one.
+Any other cost replaces an assistant's guess. A final cost also replaces a cost that the same key reported.
+Otherwise the first cost counts. The facts are names of the record, so that they survive a restart and move
+with the cost if two records become one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from spool.record import Inference
 
 
 class Rank(IntEnum):
-    """What a cost's sender knew of the price."""
+    """What the sender of a cost knew about the price."""
 
     NONE = 0
     GUESS = 1
@@ -25,7 +25,7 @@ class Rank(IntEnum):
 
 
 def has_cost(record: Inference) -> bool:
-    """Count a cost in any currency."""
+    """Return whether the record has a cost in any currency."""
     return record.cost is not None or bool(record.charges)
 
 
@@ -44,15 +44,15 @@ def names_of_first(report: Inference, rank: Rank) -> tuple[bytes, ...]:
 
 
 class KnownCosts:
-    """`is_known` looks a name up."""
+    """Rules about costs, from a record's names. `is_known` looks a name up."""
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
     def can_replace(self, known: Inference, rank: Rank, key: str | None) -> bool:
         """
-        Return whether a key's report may replace a cost. Otherwise the holder of any key could rewrite costs
-        that other keys report.
+        Return whether a key's report may replace a cost. Without this rule, the holder of any key could
+        rewrite costs that other keys report.
         """
         if self.is_guess(known):
             return rank > Rank.GUESS
@@ -62,8 +62,8 @@ class KnownCosts:
         self, first: Inference, later: Inference, keys: Iterable[str | None]
     ) -> tuple[bool, tuple[bytes, ...]]:
         """
-        Return whether the later record's cost counts, and the first one's names then. `keys` may have
-        reported the costs.
+        Return whether the later record's cost counts, and the names that the first record gets then. `keys`
+        may have reported the costs.
         """
         rank, first_rank = self._known_rank(later), self._known_rank(first)
         if rank <= first_rank:
@@ -74,7 +74,7 @@ class KnownCosts:
         return True, self.names_of_later(first, rank, owners)
 
     def names_of_later(self, known: Inference, rank: Rank, keys: Sequence[str | None]) -> tuple[bytes, ...]:
-        """Return a record's names if it takes over a cost of one of these keys."""
+        """Return the names that a record gets if it takes over a cost of one of these keys."""
         if rank == Rank.GUESS:
             return (_guess_name(known.id),)
         names: tuple[bytes, ...] = (_final_name(known.id),) if rank == Rank.FINAL else ()
@@ -93,7 +93,7 @@ class KnownCosts:
         return self._is_known(_guess_name(known.id)) and not self._is_known(_taken_over(known.id))
 
     def _is_from(self, known: Inference, key: str | None) -> bool:
-        """The record itself has the key of its first report."""
+        """Return whether the key reported the cost. The record itself has the key of its first report."""
         if self._is_known(_taken_over(known.id)):
             return self._is_known(_from_key(known.id, key))
         return known.sender_key == key

@@ -2,8 +2,9 @@
 Precedence of reports: a server's decides what a call used, a device key's adds only who made it.
 
 A device's key is on a laptop, so its holder may report anything under a known id. Reports of only devices
-fill each other's gaps. A server's report that measures the call replaces their facts, whichever arrives
-first. If it measures nothing, it decides nothing, because the device's counts are the only ones.
+fill each other's gaps. A server's report that measures the call replaces their facts, whichever report
+arrives first. If the server's report measures nothing, it decides nothing, because the device's counts are
+the only ones.
 
 The facts are names of the record, so they survive a restart.
 """
@@ -20,13 +21,13 @@ from spool.people import USER_EMAIL
 from spool.processing import MARKS
 from spool.record import DEVICE_KEYS, Inference
 
-# Not facts of reports.
+# Fields that are no facts of reports.
 OF_RECORD: Final = frozenset({"id", "source", "shadow", "also", "counted_by", "sender_key"})
-# Who made the call. A server's report replaces a device's.
+# Fields that say who made the call. A server's report replaces a device's.
 OWNER: Final = ("user", "team", "session", "device", "run", "parent_run", "ancestors")
 # What a device may add to a call that a server measured, besides tags without a price.
 ADDED: Final = ("request_id", "trace_id", "span_id", *OWNER)
-# What only servers set then. A field that they leave empty stays empty.
+# Fields that only servers set once a server measured the call. A field that they leave empty stays empty.
 DECIDED: Final = frozenset(Inference.__struct_fields__) - OF_RECORD - {*ADDED, "tags"}
 _MEASURES: Final = frozenset({*TOKENS, "cost", "charges", "meters", "status", "error_type"})
 _ESTIMATE: Final = frozenset({"estimated_cost", "price_book", "cost_source"})
@@ -34,7 +35,7 @@ _EMPTY: Final = Inference(id=b"", source="")
 
 
 def is_measured(report: Inference) -> bool:
-    """Whether a report states a count, a meter, a cost, or an outcome other than `ok`."""
+    """Return whether a report states a count, a meter, a cost, or an outcome other than `ok`."""
     return (
         report.status != "ok"
         or bool(report.meters)
@@ -55,17 +56,17 @@ def _blank_fields(report: Inference, names: frozenset[str]) -> Inference:
 
 
 class DeviceReports:
-    """`is_known` looks a name up."""
+    """Rules about reports of devices, from a record's names. `is_known` looks a name up."""
 
     def __init__(self, is_known: Callable[[bytes], bool]) -> None:
         self._is_known = is_known
 
     def has_device_report(self, known: Inference) -> bool:
-        """All other names exist only for such calls."""
+        """Return whether a device reported the call. All other names of devices exist only for such calls."""
         return known.sender_key == DEVICE_KEYS or self._is_known(_heard_name(known.id))
 
     def is_only_from_devices(self, known: Inference) -> bool:
-        """Whether only devices reported what a call used."""
+        """Return whether only devices reported what a call used."""
         if not self.has_device_report(known):
             return False
         if known.sender_key != DEVICE_KEYS and not self._is_known(_measured_name(known.id)):
@@ -73,7 +74,7 @@ class DeviceReports:
         return not self._is_known(_decided_name(known.id))
 
     def is_doubtful(self, known: Inference, report: Inference) -> bool:
-        """Whether a report's name may be from a device, and the call from a server."""
+        """Return whether a report's name may be from a device, and the call from a server."""
         return (
             not self.is_only_from_devices(known)
             if report.sender_key == DEVICE_KEYS
@@ -81,7 +82,7 @@ class DeviceReports:
         )
 
     def claimed_fields(self, known: Inference) -> tuple[str, ...]:
-        """Return what a device stated of OWNER."""
+        """Return the fields of OWNER that a device stated."""
         return (
             tuple(name for name in OWNER if self._is_claim(known, name))
             if self.has_device_report(known)
@@ -107,7 +108,7 @@ class DeviceReports:
     def names_to_file(
         self, known: Inference, later: LaterReport, fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        """Yield the names of a record with `fields` of a later report."""
+        """Yield the names that a record gets with `fields` of a later report."""
         yield _heard_name(known.id)
         if later.is_deciding and self.is_only_from_devices(known):
             yield _decided_name(known.id)
@@ -134,7 +135,7 @@ class LaterReport(NamedTuple):
 
     @property
     def is_deciding(self) -> bool:
-        """Whether the report replaces what devices reported."""
+        """Return whether the report replaces what devices reported."""
         return not self.is_of_device and not self.report.shadow and self.is_measured
 
     @property
@@ -149,14 +150,14 @@ def arriving_report(report: Inference) -> LaterReport:
 
 
 def kept_after_server(known: Inference) -> Inference:
-    """Return what stays of a call that only devices measured."""
+    """Return what stays of a call that only devices measured, after a server's report."""
     if known.sender_key == DEVICE_KEYS:
         return added_by_device(known)
     return _blank_fields(known, _MEASURES | _ESTIMATE)
 
 
 def changed_fields(known: Inference, new: Inference, *, is_open: bool) -> dict[str, Any]:
-    """A closed call keeps its times."""
+    """Return the fields that differ. A closed call keeps its times."""
     names = {*DECIDED, *ADDED, "tags"} - (set() if is_open else {"start_time", "end_time"})
     return {name: value for name in sorted(names) if (value := getattr(new, name)) != getattr(known, name)}
 

@@ -1,9 +1,9 @@
 """
 Reports of known calls: they add facts to the record, or show that two records are one call.
 
-While the later of two records is open, it becomes a duplicate kept for reference (a shadow); if it is closed,
-a correction takes it back. The earlier gets the facts that only the later had. A lookup follows the later one
-to the record that counts, so names need not be moved.
+While the later of two records is open, it becomes a duplicate kept for reference (a shadow). If it is closed,
+a correction takes it back. The earlier record gets the facts that only the later record had. A lookup follows
+the later one to the record that counts, so names need not be moved.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ from spool.log.values import Submission
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
 _GUESSED = "guessed"
-MOST_NAMES = 64  # stored with one record
+MOST_NAMES = 64  # limit of names that are stored with one record
 
 
 class KnownCalls:
     """
     The reports of one submission. `terms` counts the results.
 
-    Unless `amends`, every record is closed at once, except within the submission. A late report becomes a
-    correction if it changes a cost or a count.
+    Unless `amends`, every record is closed at once, except records of the same submission. A late report
+    becomes a correction if it changes a cost or a count.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class KnownCalls:
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
-        # used up by the present report, so that no later one can match them
+        # names that the present report used up, so that no later report can match them
         self._used_names: set[bytes] = set()
-        self._nested: Record | None = None  # whose nesting was searched last
-        self._relayed: Record | None = None  # whose relay was searched last
+        self._nested: Record | None = None  # the record that was last compared with nested reports
+        self._relayed: Record | None = None  # the record that was last compared with relayed reports
 
     def find_place(self, name: bytes, hours: Iterable[int]) -> int | None:
         id = self._index.id_of(name)
@@ -101,7 +101,10 @@ class KnownCalls:
         return self._index.find((id,), hours, self._plan.at) if place is None else place
 
     def find_other_side(self, record: Record, identity: Identity, hours: Iterable[int]) -> int | None:
-        """Return the call that the other side of the links reported, or None if this side did already."""
+        """
+        Return the call that the other side of the links reported, or None if this side has reported it
+        already.
+        """
         self._used_names.clear()
         if isinstance(record, Inference):
             for place, pair_names in self._matching_sides(record, identity.nesting, identity.links, hours):
@@ -110,7 +113,6 @@ class KnownCalls:
         return None
 
     def _keep_pair_names(self, pair_names: Sequence[bytes], place: int) -> None:
-        """Keep a pair's names, and one that tells that a rounded time joined the two, for `file_names`."""
         if pair_names:
             self._used_names.update(pair_names)
             self._used_names.update(
@@ -122,7 +124,8 @@ class KnownCalls:
         Whether one of a report's names may be of another call: the record has another id, and a rounded time
         joined it, or a device stated the name and servers reported one of the two.
 
-        Also if the report is a span with own ids, and the record has, or may have, a span of the same scope.
+        This is also so if the report is a span with own ids, and the record has, or may have, a span of the
+        same scope.
         """
         if scope is not None and (place == IN_A_RUN or self._has_span(place, scope, hours)):
             return True
@@ -136,7 +139,7 @@ class KnownCalls:
         return is_doubtful and self._has_another_id(place, record, hours)
 
     def _has_span(self, place: int, scope: str, hours: Iterable[int]) -> bool:
-        """Whether a record may have a span of a scope ("" for any) with own ids."""
+        """Return whether a record may have a span of a scope ("" for any) with own ids."""
         return any(
             self.find_place(mark, hours) is not None
             for known in self._records_of_call(place)[-1:]
@@ -169,12 +172,13 @@ class KnownCalls:
 
     @property
     def used_names(self) -> Sequence[bytes]:
-        """The report's names besides its dedup key."""
+        """Return the report's names besides its dedup key."""
         return sorted(self._used_names)
 
     def join_open_record(self, record: Record, names: Iterable[bytes]) -> tuple[Record, int | None]:
         """
-        Return the record, and the place of the open record that it joins.
+        Join a record with an open record that has one of these names. Return the result, and the place of the
+        open record.
 
         A closed record's facts are added to the new record, without a place.
         """
@@ -188,7 +192,7 @@ class KnownCalls:
                 return record, place
             known = self.current_record(topic, number)
             if isinstance(record, Inference) and isinstance(known, Inference):
-                # it states only a cost, which is final
+                # the report states only a cost, which is final
                 is_final = all(getattr(known, name) is None for name in TOKENS)
                 if is_final and known.sender_key == record.sender_key:
                     record = _with_cost_of(record, known)
@@ -266,7 +270,10 @@ class KnownCalls:
         self._plan.observed[self._terms.topic, term, record.source] += 1
 
     def _is_at_hand(self, known: Inference) -> bool:
-        """Whether the place is in memory. Then so are its corrections' places, which are newer."""
+        """
+        Return whether the place of the record is in memory. If it is, so are the places of its corrections,
+        which are newer.
+        """
         id = self._index.id_of(known.id)
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
@@ -274,7 +281,7 @@ class KnownCalls:
         known = self._record_at(place)
         is_closed = place != IN_A_RUN and not self.can_amend(*duplicates.decode_place(place))
         if is_closed and isinstance(known, Inference) and self._is_at_hand(known):
-            # most processes never handle a correction
+            # imported here because most processes never handle a correction
             from spool.log.planning.corrections import newest_state
 
             return newest_state(known, self._known_under)
@@ -288,7 +295,10 @@ class KnownCalls:
     def _store_late_report(
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, replaces_cost: bool
     ) -> bool:
-        """Return False if a correction would change nothing; the report is then a duplicate."""
+        """
+        Store a late report as a correction. Return False if it would change nothing; the report is then a
+        duplicate.
+        """
         if not self._is_at_hand(known):
             return False
         from spool.log.planning.corrections import late_report_correction
@@ -379,10 +389,11 @@ class KnownCalls:
         self, record: Record, identity: Identity, place: int, hour: int, hours: Iterable[int]
     ) -> None:
         """
-        Remember further names of a call. A name already known belongs to another report and stays there.
+        Remember further names of a call. A name that is already known belongs to another report and stays
+        there.
         """
         topic, number = duplicates.decode_place(place)
-        # those of a new record have been looked up
+        # the names of a new record were looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
         form, known = id_prefix(record) if isinstance(record, Inference) else None, self._record_at(place)
         if form is not None and isinstance(known, Inference) and form != id_prefix(known):
@@ -405,14 +416,14 @@ class KnownCalls:
             self._add_names(*duplicates.decode_place(place), noted)
 
     def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
-        """Store names in an open record, because a start reads them there."""
+        """Store names in an open record, where a start reads them."""
         known = self.current_record(topic, number) if self.can_amend(topic, number) else None
         if isinstance(known, Inference):
             also = (known.also or b"") + b"".join(names)
             self.amend_record(topic, number, known, {"also": also[: 16 * MOST_NAMES]})
 
     def file_name(self, name: bytes, place: int, hour: int, known_in: Iterable[int] = ()) -> bool:
-        """Return False if the name is known, including in runs of `known_in`."""
+        """File a name. Return False if it is known, also in the runs of the hours in `known_in`."""
         index = self._index
         plan = self._plan
         id = index.id_of(name)
@@ -431,7 +442,7 @@ class KnownCalls:
         return self._amends and topic == self._terms.topic and number >= self._open_from
 
     def current_record(self, topic: str, number: int) -> Record | None:
-        """Include all changes so far."""
+        """Return a record with all changes so far."""
         begin = self._plan.first.get(topic, 1)
         if number >= begin:
             return self._plan.records[topic][number - begin]
@@ -444,7 +455,7 @@ class KnownCalls:
 
     def amend_record(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
         begin = self._plan.first.get(topic, 1)
-        # not written yet; copy it, because the caller may send its object again
+        # the record is not written yet, and is copied because the caller may send its object again
         if number >= begin:
             self._plan.records[topic][number - begin] = replace_fields(known, fields)
         else:
@@ -461,7 +472,7 @@ class KnownCalls:
         while isinstance(known := self._current_record(place)[0], Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
             earlier = self._plan.ids.get(id) or self._index.place_at_hand(id) or IN_A_RUN
-            if earlier >= place:  # not in this log
+            if earlier >= place:  # the earlier record is not in this log
                 break
             place = earlier
             yield place
@@ -499,7 +510,7 @@ class KnownCalls:
         place = self._counting_place(place)
         fitting = {place, *map(self._counting_place, others)}
         calls = sorted(candidate for candidate in fitting if self._is_call(candidate))
-        if IN_A_RUN in fitting and calls:  # one is too old to be read, so both count
+        if IN_A_RUN in fitting and calls:  # one record is too old to be read, so both count
             self._bridged_late(record)
         if len(calls) < 2:
             return place
@@ -507,7 +518,7 @@ class KnownCalls:
         joined = {first}
         is_guess = relayed is not None or any(pair_names for _, pair_names in pairs)
         for later in calls[1:]:
-            # a log's short id may be that of several spans
+            # a short id in a log may be that of several spans
             if is_of_log and all(self._has_span(each, "", hours) for each in (first, later)):
                 continue
             if not self._are_two_calls(
@@ -566,7 +577,7 @@ class KnownCalls:
     def _unambiguous_links(
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> list[tuple[bytes, bytes]]:
-        """Leave out a name that fits several calls, as rounded times may."""
+        """Return the links without names that fit several calls, as rounded times may."""
         fitting: dict[bytes, set[int]] = {own: set() for own, _ in links}
         for own, other_name in links:
             if (place := self.find_place(other_name, hours)) is not None:
@@ -590,8 +601,8 @@ class KnownCalls:
         """
         Yield calls of other sides, for each link first used by this report.
 
-        A name of this side is used once. If it matches several of the other side, the result has the names of
-        the pair.
+        A name of this side is used once. If it matches several calls of the other side, the result has the
+        names of the pair.
         """
         sides = set()
         for own, other_name in links:
@@ -625,9 +636,10 @@ class KnownCalls:
         self, first: int, later: int, reporter: Inference, hours: Iterable[int], *, is_guess: bool
     ) -> bool:
         """
-        Whether two records are not one call: a rounded time joins them or a report, and both have ids of the
-        same form. Or their counts differ, and the report has a third key, whose holder could otherwise take
-        back calls whose ids it knows. Both rules apply to a device's report of two calls from servers.
+        Return whether two records are not one call. Either a rounded time joins them or a report, and both
+        have ids of the same form. Or their counts differ, and the report has a third key, whose holder could
+        otherwise take back every call of which it knows the id. Both rules apply to a device's report of two
+        calls from servers.
         """
         known, later_call = self._current_record(first)[0], self._current_record(later)[0]
         assert isinstance(known, Inference)
@@ -653,8 +665,8 @@ class KnownCalls:
 
     def _merge_records(self, first: int, later: int, reporter: Inference, hours: Iterable[int]) -> bool:
         """
-        Make a record the shadow of an earlier one, or take it back if closed. The earlier gets the facts that
-        it lacks, by a correction if closed.
+        Make a record the shadow of an earlier one, or take it back if closed. The earlier record gets the
+        facts that it lacks, by a correction if it is closed.
 
         Return False and change nothing if a closed record cannot be corrected.
         """
@@ -732,7 +744,7 @@ class KnownCalls:
             return False
         for each in corrections:
             self._store_correction(each)
-        # the report counts as a duplicate or as its own correction
+        # the report itself counts as a duplicate or as its own correction
         self._terms.split += len(corrections)
         return True
 
@@ -746,7 +758,9 @@ class KnownCalls:
         is_open: bool,
         replaces_cost: bool = False,
     ) -> dict[str, Any]:
-        """Return the fields that a report adds. Count a conflict if the two disagree."""
+        """
+        Return the fields that a report adds. If the report disagrees with the record, a conflict is counted.
+        """
         record = later.report
         effective = _with_cost_of(known, record) if replaces_cost else known
         is_costlier = effective is not known

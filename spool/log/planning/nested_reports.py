@@ -3,8 +3,8 @@ Search for the other of two nested reports without a common id: the SDK's, and t
 one process.
 
 An SDK's report belongs to a call if it lies within exactly one call with the same model and counts, and no
-other SDK's report belongs to that. So calls of a loop, equal simultaneous calls, and calls that only the SDK
-reports are not joined.
+other SDK's report belongs to that call. So calls of a loop, equal simultaneous calls, and calls that only the
+SDK reports are not joined.
 
 The index of known ids only finds names. So a report is filed under its step of time with an ordinal, and
 found records are read to compare exact times.
@@ -28,16 +28,19 @@ from spool.identity import (
 )
 from spool.record import Inference, further_names
 
-MOST_IN_STEP: Final = 4096  # reports with one key; further ones are not joined
-MOST_READ: Final = 32  # records per key and step, newest first
+MOST_IN_STEP: Final = 4096  # limit of reports with one key in a step; further reports are not joined
+MOST_READ: Final = 32  # records that are read per key and step, newest first
 # Tolerance in one process. OpenTelemetry for JavaScript drops the fraction of a millisecond from a start, and
 # computes the end from it.
 SLACK_NS: Final = 2_000_000
-LATEST_END_NS: Final = STEP_NS  # between the ends of the SDK's report and of the call around it
+LATEST_END_NS: Final = (
+    STEP_NS  # largest difference between the end of the SDK's report and of the call around it
+)
 _DATE: Final = re.compile(r"[-@]\d{8}$")
 
-PlaceOf = Callable[[bytes], int | None]  # place known under a name
-RecordsOf = Callable[[int], Sequence[Inference]]  # record, the record that counts it, and so on
+PlaceOf = Callable[[bytes], int | None]  # function that returns the place known under a name
+# function that returns a record, the record that counts it, and so on
+RecordsOf = Callable[[int], Sequence[Inference]]
 Times = tuple[int, int]
 
 
@@ -53,11 +56,11 @@ class _Fit(NamedTuple):
     place: int
     record: Inference
     times: Times
-    is_exact: bool  # False if another report, maybe by another clock, states the times
+    is_exact: bool  # False if another report, perhaps from another clock, states the times
 
 
 def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
-    """Yield common key and place of reports of the other kind that end at about this time."""
+    """Yield common key and place of the reports of the other kind that end at about this time."""
     first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
     if nesting.is_inner:
         first, last = nesting.end - SLACK_NS, nesting.end + LATEST_END_NS
@@ -75,7 +78,7 @@ def _count_filed(key: str, step: int, place_of: PlaceOf, *, is_inner: bool) -> i
 
 
 def count_filed(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
-    """Ordinals have no gap."""
+    """Return the number of filed reports. Ordinals have no gap."""
 
     def is_filed(ordinal: int) -> bool:
         return place_of(name_of(ordinal)) is not None
@@ -88,7 +91,7 @@ def count_filed(name_of: Callable[[int], bytes], place_of: PlaceOf) -> int:
 
 
 def pair_name(counting: Inference) -> bytes:
-    """The name of the call of both reports."""
+    """Return the name that marks the call as having both reports."""
     return derived_id(counting.id, "nested")
 
 
@@ -98,7 +101,7 @@ class NestedReports:
         self._records_of = records_of
 
     def find(self, record: Inference, nesting: Nesting, own: int | None = None) -> NestedMatch:
-        """`own`: the record that has this report under another name."""
+        """Find the other report. `own`: the record that has this report under another name."""
         filed = times_name(nesting)
         if self._place_of(filed) is not None:
             return NestedMatch(None, ())  # repeated
@@ -117,7 +120,10 @@ class NestedReports:
         return NestedMatch(None, (filed, *self._filing_names(nesting)))
 
     def is_of_another_pair(self, place: int, nesting: Nesting) -> bool:
-        """Whether a pair has the place, and no report of this kind contains this one or lies within it."""
+        """
+        Return whether the place belongs to a pair, and no report of this kind contains this report or lies
+        within it.
+        """
         records = self._records_of(place)
         if all(self._place_of(pair_name(record)) is None for record in records):
             return False
@@ -133,14 +139,14 @@ class NestedReports:
         return records[-1] if records else None
 
     def _fitting_calls(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
-        """Return calls with the other report and none of this kind, by id."""
+        """Return the calls, by id, that have the other report and none of this kind."""
         fitting: dict[bytes, _Fit] = {}
         is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
         for key, place in reports_of_other_kind(nesting, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow:
                 continue
-            # a taken back record has no counts; the one that counts it has
+            # a record that was taken back has no counts; the record that counts its call has them
             same = [one for one in records if are_same(*((record, one) if is_inner else (one, record)))]
             if not same:
                 continue
@@ -162,7 +168,7 @@ class NestedReports:
         return not any(nested_times(further_names(record), is_inner=is_inner) for record in records)
 
     def _is_within_another(self, fit: _Fit) -> bool:
-        """Whether the SDK's report was filed because several calls contain it."""
+        """Return whether the SDK's report was filed because several calls contain it."""
         key_of_call, _, _ = fit.key.rpartition("\0")
         keys = tuple([f"{key_of_call}\0{count}" for count in possible_inputs(fit.record)])
         return bool(self._fitting_calls(fit.record, Nesting(True, keys, *fit.times)))
@@ -183,7 +189,7 @@ def _duration_ns(fit: _Fit) -> int:
 
 
 def overlie(one: Times, other: Times) -> bool:
-    """Whether one contains the other, as spans of one call do."""
+    """Return whether one span of time contains the other, as those of one call do."""
     return any(
         outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]
         for inner, outer in ((one, other), (other, one))
@@ -202,6 +208,9 @@ def are_same(inner: Inference, outer: Inference) -> bool:
 
 
 def _model_names(record: Inference) -> set[str]:
-    """Leave out prefixes and dates, because one report may name only the alias or only the dated model."""
+    """
+    Return model names without prefixes and dates, because one report may name only the alias or only the
+    dated model.
+    """
     models = (record.request_model, record.response_model)
     return {_DATE.sub("", model.rpartition("/")[2].lower()) for model in models if model is not None}

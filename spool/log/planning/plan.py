@@ -18,7 +18,7 @@ from spool.log.partial_reports import PartialReport
 from spool.log.values import Receipt
 from spool.record import Record
 
-Answer = Receipt | Stale  # a receipt or why it is refused
+Answer = Receipt | Stale  # a receipt, or why the submission is refused
 
 _STALE = (
     "the data that this submission was made from changed meanwhile, so nothing of it was stored. Retry it"
@@ -29,13 +29,15 @@ _REUSED = "the idempotency key of this submission was used for another body, so 
 
 class PlanReader(Protocol):
     def read_record(self, topic: str, number: int) -> Record | None:
-        """Include added reports. None if the record is deleted or damaged."""
+        """Return a record with added reports. None if the record is deleted or damaged."""
         ...
 
     def read_series(self, series: bytes) -> SeriesState | None: ...
 
     def series_known_since(self) -> float:
-        """Return the last report of the newest series dropped for lack of space, or 0."""
+        """
+        Return when the newest of the series that were dropped for lack of space was last reported, or 0.
+        """
         ...
 
     def partial_report(self, key: bytes) -> int:
@@ -50,26 +52,28 @@ class Plan:
     records: dict[str, list[Record]] = field(default_factory=dict)
     amendments: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     series: dict[bytes, SeriesState] = field(default_factory=dict)
-    # by key; None deletes
+    # reports by key; None deletes
     partial_reports: dict[bytes, PartialReport | None] = field(default_factory=dict)
     conflicts: Conflicts = field(default_factory=Conflicts)
     unrecognised: Counter[tuple[str, ...]] = field(default_factory=Counter)
     event_types: dict[str, EventSum] = field(default_factory=dict)
     # senders of calls, by Tollhouse key
     heard: dict[str, set[bytes]] = field(default_factory=dict)
-    span_rows: list[PartialReport] = field(default_factory=list)  # they link calls to runs
+    span_rows: list[PartialReport] = field(default_factory=list)  # rows of spans that link calls to runs
     gone_spans: list[bytes] = field(default_factory=list)  # keys of rows to delete
     # positions of refused submissions, of which nothing is stored
     stale: set[int] = field(default_factory=set)
-    ended: set[int] = field(default_factory=set)  # those whose Tollhouse key has ended
-    # those whose idempotency key had another body
+    ended: set[int] = field(
+        default_factory=set
+    )  # positions of submissions of which the Tollhouse key has ended
+    # positions of submissions of which the idempotency key had another body
     reused: set[int] = field(default_factory=set)
-    submissions: list[Terms] = field(default_factory=list)  # of stored submissions, in order
+    submissions: list[Terms] = field(default_factory=list)  # counts of the stored submissions, in order
     observed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     ids: dict[int, int] = field(default_factory=dict)  # with places
-    # of filing, in the same order
+    # hours under which the ids are filed, in the same order
     hours: list[int] = field(default_factory=list)
-    # New names of earlier commits' records, which are not written now: id, place, hour.
+    # New names of records of earlier commits, which are not written now: id, place, hour.
     apart: list[tuple[int, int, int]] = field(default_factory=list)
     entries: list[CommittedEntry] = field(default_factory=list)
 

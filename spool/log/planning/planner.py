@@ -52,7 +52,7 @@ def check_submission(submission: Submission) -> None:
 
 
 class Planner:
-    """What planning needs in memory: next numbers and known ids."""
+    """The state that planning needs in memory: next numbers and known ids."""
 
     def __init__(self, index: DuplicateIndex, *, hold_s: float, max_spans: int) -> None:
         self.index = index
@@ -120,7 +120,10 @@ class Planner:
         now: float,
         check: Callable[[], None] | None = None,
     ) -> Plan:
-        """`closed_below` is frozen for this commit. `check` may raise before each submission to abort."""
+        """
+        Plan a commit. `closed_below` is frozen for this commit. `check` is called before each submission, and
+        may raise to abort.
+        """
         failed = stale_submissions(group, reader.partial_report)
         gone = ended_positions(group, reader.partial_report) if failed else set()
         plan = Plan(at=now, first=dict(self._next), stale=failed, ended=gone)
@@ -144,7 +147,7 @@ class Planner:
         return plan
 
     def _is_known(self, plan: Plan, index: int, submission: Submission) -> bool:
-        """Whether the request was stored before. Refuse it if its idempotency key had another body."""
+        """Return whether the request was stored before. Refuse it if its idempotency key had another body."""
         request = submission.request
         if request is None:
             return False
@@ -161,7 +164,10 @@ class Planner:
         return self.index.id_of(name) in plan.ids or self.index.knows_request(name, plan.at)
 
     def apply_plan(self, plan: Plan) -> Mapping[str, int]:
-        """After the plan is on disk. Return the next number of each topic with new records."""
+        """
+        Update the state in memory after the plan is on disk. Return the next number of each topic with new
+        records.
+        """
         numbers = plan.next_numbers()
         self._next.update(numbers)
         self.index.add(plan.ids, plan.hours, plan.at)
@@ -210,7 +216,7 @@ class _SubmissionPlanner:
 
     @property
     def _known(self) -> KnownCalls:
-        """Build the index on first use, because most submissions repeat no call."""
+        """Return the index of known calls, built on first use because most submissions repeat no call."""
         if self._known_calls is None:
             self._known_calls = KnownCalls(
                 self._index,
@@ -224,7 +230,7 @@ class _SubmissionPlanner:
         return self._known_calls
 
     def plan_submission(self, *, is_known: bool) -> None:
-        """`is_known`: the whole request was stored before."""
+        """Plan one submission. `is_known`: the whole request was stored before."""
         begin = len(self._records)
         if is_known:
             self._count_repeats()
@@ -252,7 +258,7 @@ class _SubmissionPlanner:
         self._count_by_source(self._records[begin:])
 
     def _plan_records(self, items: Iterator[tuple[Record, Identity]]) -> None:
-        """Every record passes this loop, so local variables are for speed."""
+        """Plan records. Every record passes this loop, so it uses local variables for speed."""
         index = self._index
         ids = self._plan.ids
         hours = self._plan.hours
@@ -361,7 +367,7 @@ class _SubmissionPlanner:
                 self._known.file_name(name, duplicates.encode_place(self._terms.topic, number), hour)
 
     def _find_by_other_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
-        """Search earlier commits and this one."""
+        """Search for other names of a record in earlier commits and in this one."""
         ids = list(map(self._index.id_of, names))
         place = self._index.find(ids, hours, self._plan.at)
         if place is not None:
@@ -372,7 +378,7 @@ class _SubmissionPlanner:
         return None
 
     def _counter_deltas(self) -> Iterator[tuple[Record, Identity]]:
-        """Ignored points are counted by reason."""
+        """Yield the increases of counters. Ignored points are counted by reason."""
         for point in self._submission.points:
             before = self._series_state(point)
             state, delta = advance_series(before, point, self._series_known_since() if before is None else 0)
@@ -389,11 +395,11 @@ class _SubmissionPlanner:
 
     def _series_known_since(self) -> int:
         since = self._reader.series_known_since()
-        # one dropped longer ago would have expired
+        # a series that was dropped longer ago would have expired
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _count_by_source(self, records: Sequence[Record]) -> None:
-        """Count for metrics only."""
+        """Count records by source, for metrics only."""
         topic = self._terms.topic
         observed = self._plan.observed
         observed[topic, books.RECEIVED, ""] += self._submission.received

@@ -16,25 +16,25 @@ from spool.identity import AS_ASSISTANT, AS_GATEWAY, STEP_NS, Relay, derived_id,
 from spool.log.planning.nested_reports import MOST_READ, NestedMatch, PlaceOf, RecordsOf, count_filed
 from spool.record import Inference
 
-APART_NS: Final = STEP_NS  # between the two ends, by two clocks
-CONTAINED_NS: Final = 100_000_000  # outside by less counts as contained
+APART_NS: Final = STEP_NS  # largest difference between the two ends, by two clocks
+CONTAINED_NS: Final = 100_000_000  # a span that extends outside by less counts as contained
 Distance = tuple[int, int]
 
 
 def other_reports(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
-    """Yield reports of the other side that end at about this time."""
+    """Yield the reports of the other side that end at about this time."""
     side = AS_GATEWAY if relay.side == AS_ASSISTANT else AS_ASSISTANT
     for names_request in (False,) if relay.names_request else (False, True):
         yield from _filed_places(relay, side, place_of, names_request=names_request)
 
 
 def pair_name(counting: Inference) -> bytes:
-    """The name of the call of both reports."""
+    """Return the name that marks the call as having both reports."""
     return derived_id(counting.id, "relayed")
 
 
 class RelayedReports:
-    """`is_of_another`: the record has another id of the same form."""
+    """The search. `is_of_another` returns whether a record has another id of the same form."""
 
     def __init__(
         self, place_of: PlaceOf, records_of: RecordsOf, is_of_another: Callable[[int, Inference], bool]
@@ -44,7 +44,7 @@ class RelayedReports:
         self._is_of_another = is_of_another
 
     def find(self, record: Inference, relay: Relay, own: int | None) -> NestedMatch:
-        """`own`: the record that has this report under another name."""
+        """Find the other report. `own`: the record that has this report under another name."""
         own_records = [] if own is None else self._records_of(own)
         if self._are_paired(own_records):
             return NestedMatch(None, ())
@@ -90,7 +90,7 @@ def _name_by_ordinal(side: str, key: str, step: int, *, names_request: bool) -> 
 
 
 def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
-    """Yield a side's reports with a common key, at most one step before or after."""
+    """Yield the reports of a side with a common key, at most one step earlier or later."""
     own = relay.end // STEP_NS
     for key in relay.keys:
         for step in (own, own - 1, own + 1):

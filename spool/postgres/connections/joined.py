@@ -117,7 +117,10 @@ class JoinedTransaction:
 
     @contextmanager
     def begin_with_statements(self, *, needs_standby: bool = False) -> Iterator[None]:
-        """Use it exactly once, before any other statement, with the same `needs_standby` as the commit."""
+        """
+        Begin the transaction. Use this exactly once, before any other statement, with the same
+        `needs_standby` as the commit.
+        """
         with self.connection.begin_with_statements():
             cursor = self.connection.execute(STANDBY_STATE) if needs_standby else None
             yield
@@ -128,8 +131,8 @@ class JoinedTransaction:
         self, *, in_two_steps: bool = False, needs_standby: bool = False
     ) -> Iterator[None]:
         """
-        Use it exactly once, as the last block; without it, nothing is stored. Raises the errors of
-        `Lane.transaction`.
+        Commit the transaction. Use this exactly once, as the last block; without it, nothing is stored.
+        Raises the errors of `Lane.transaction`.
 
         With `needs_standby`, `doubt` is set unless a standby certainly has the commit, whatever the server's
         settings.
@@ -180,7 +183,7 @@ class JoinedTransaction:
         self._set_doubt(standby_state(before), behind, barrier)
 
     def check_standby(self) -> None:
-        """Call it after `begin_with_statements`."""
+        """Check the state of the standbys. Call this after `begin_with_statements`."""
         if self._before is not None and not self._before.names:
             raise no_standby_error()
 

@@ -46,12 +46,12 @@ class Reachability:
         self._silent_until = time.monotonic() + SILENT_S
 
     def noticed_answer(self) -> None:
-        """Work that takes long gets its full time again."""
+        """Note that the server responded. Work that takes long then gets its full time again."""
         self._silent_until = -math.inf
 
     def is_old(self, timeline: int | None) -> bool:
         """
-        Then this server is an old primary that was replaced.
+        Return whether this server is an old primary that was replaced.
 
         PostgreSQL increases the timeline with each promotion. None means unknown.
         """
@@ -166,7 +166,7 @@ class Lane:
         await self._run_in_thread(lambda session: session.wait_until_confirmed(needs_standby=needs_standby))
 
     async def read(self, work: Callable[[Connection], T]) -> T:
-        """Each statement sees every earlier commit."""
+        """Run `work`, which only reads. Each statement sees every earlier commit."""
         return await self._run_in_thread(lambda session: work(session.connection), repeatable=True)
 
     async def snapshot(self, work: Callable[[Connection], T]) -> T:

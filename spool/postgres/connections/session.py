@@ -142,7 +142,7 @@ class ServerSession:
         return self.connection.pgconn.status != ConnStatus.OK
 
     def read_timeline(self) -> None:
-        """Impossible behind a pooler, and on databases without timelines."""
+        """Read the timeline. This is impossible behind a pooler, and on databases without timelines."""
         if not self._is_pooled:
             try:
                 row = self.connection.execute(TIMELINE).fetchone()
@@ -230,7 +230,7 @@ class ServerSession:
             self._socket.close()
 
     def cancel(self) -> None:
-        """Called from another thread."""
+        """Cancel the running statement. Called from another thread."""
         self.connection.cancel_safe(timeout=3.0)
 
     def break_off(self) -> None:
@@ -258,10 +258,10 @@ class ServerSession:
 
     def _wait_for_standby(self) -> None:
         """
-        Raises Unconfirmed if that cannot be proven.
+        Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven.
 
-        If the role may not see standbys, wait until all server processes use the configuration that was just
-        read.
+        If the role may not see standbys, this waits until all server processes use the configuration that was
+        just read.
         """
         self._notices.clear()
         if self.connection.commits_since is None:

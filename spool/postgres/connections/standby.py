@@ -48,8 +48,8 @@ class StandbyState(NamedTuple):
     names: str
     loaded_at: float  # when the server process of this session read the configuration
     is_settled: bool
-    position: int  # up to which the server itself has flushed
-    # of each synchronous standby, or None if the role may not see them
+    position: int  # position up to which the server itself has flushed
+    # position of each synchronous standby, or None if the role may not see them
     confirmed: Sequence[int] | None
 
     def has_flushed(self, position: int) -> bool:
@@ -73,7 +73,7 @@ class StandbyState(NamedTuple):
 
 @lru_cache(maxsize=8)
 def _needed_standbys(names: str) -> int:
-    """A plain list of names needs 1."""
+    """Return the number of standbys that must confirm. A plain list of names needs 1."""
     match = _COUNT.match(names)
     return int(match[1]) if match else 1
 

@@ -15,7 +15,8 @@ from spool.errors import Invalid, NotCertain, SpoolFull, SpoolUnavailable
 DRIVER = (
     f"psycopg {psycopg.__version__}, libpq {psycopg.pq.version() // 10_000}.{psycopg.pq.version() % 10_000}"
 )
-# A server, database or role may have other defaults, such as commits that do not wait, or another isolation level.
+# Session settings that the storage relies on. A server, database or role may have other defaults, such as
+# commits that do not wait, or another isolation level.
 PROMISES = {"synchronous_commit": "on", "default_transaction_isolation": "read committed"}
 LIMITS = {
     # if a process pauses between two statements, it blocks other processes for at most this time
@@ -53,7 +54,7 @@ class DatabaseTarget:
 
 
 def parse_address(dsn: str) -> dict[str, str]:
-    """The message of its ValueError does not contain the address."""
+    """Parse the address. The message of its ValueError does not contain the address."""
     try:
         return {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.ProgrammingError as error:
@@ -70,7 +71,7 @@ def session_options(settings: Mapping[str, str]) -> str:
 
 
 def local_settings(settings: Mapping[str, str]) -> bytes:
-    """One statement, because a pipeline cannot send several at once."""
+    """Return one statement that sets all settings, because a pipeline cannot send several at once."""
     settings_sql = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
     return f"SELECT {settings_sql}".encode()
 
@@ -79,7 +80,7 @@ def local_settings(settings: Mapping[str, str]) -> bytes:
 
 
 UniqueViolation = errors.UniqueViolation
-# Errors of CREATE if another process is creating the same object.
+# Errors of CREATE that mean that another process is creating the same object.
 ALREADY_THERE = (
     errors.UniqueViolation,
     errors.DuplicateSchema,
@@ -108,7 +109,10 @@ class DiskIsFull(SpoolFull, SpoolUnavailable):
 
 
 def translate_error(error: psycopg.Error) -> Exception:
-    """A constraint violation is returned unchanged, so that the caller can handle it."""
+    """
+    Return the storage's error for a driver error. A constraint violation is returned unchanged, so that the
+    caller can handle it.
+    """
     if isinstance(error, errors.DiskFull):
         return DiskIsFull(
             "the disk of the database is full: free some space there", retry_after_s=FULL_RETRY_S
@@ -123,7 +127,10 @@ def translate_error(error: psycopg.Error) -> Exception:
 
 
 def error_line(error: psycopg.Error) -> str:
-    """Leave out the statement and its values, and join the errors of several hosts."""
+    """
+    Return the error as one line, without the statement and its values. The errors of several hosts are
+    joined.
+    """
     lines = str(error).splitlines() or [""]
     hosts = [line.removeprefix("- ") for line in lines if line.startswith("- host: ")]
     return error.diag.message_primary or " ".join("; ".join(hosts or lines[:1]).split())

@@ -87,7 +87,7 @@ class PostgresDeliveries(SentDeliveries):
         # closed. Such records count as open, so a commit is requested from time to time.
         self._behind: defaultdict[str, bool] = defaultdict(bool)
         self._closes_at = clock.monotonic()
-        self._named: frozenset[str] = frozenset()  # of this node's configuration
+        self._named: frozenset[str] = frozenset()  # routes that this node's configuration names
 
     # -- choosing what to send -------------------------------------------------------------------------------
 

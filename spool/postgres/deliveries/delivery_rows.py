@@ -41,7 +41,7 @@ _NOT_ASKED: Values = {}
 
 
 class ReadDelivery(NamedTuple):
-    """`owner` is the session that sends it or sent it last."""
+    """`owner` is the session that sends the delivery, or sent it last."""
 
     delivery: StoredDelivery
     owner: UUID | None
@@ -61,7 +61,7 @@ class DeliveryRows(NamedTuple):
         return connection.execute(self.database.fill_in_names(statement), self._add_session_values(values))
 
     def execute_alone(self, connection: Connection, statement: str, values: Values) -> Any:
-        """Run the statement, with a `transaction` as a transaction of its own."""
+        """Run the statement. With a `transaction`, it is a transaction of its own."""
         if self.transaction is None:
             return self.execute(connection, statement, values)
         needs_standby = self.database.needs_standby
@@ -77,7 +77,7 @@ class DeliveryRows(NamedTuple):
     def read_deliveries(
         self, connection: Connection, statement: str, values: Values = _NOT_ASKED
     ) -> list[ReadDelivery]:
-        """`statement` selects the columns of `queries.ONE`."""
+        """Return deliveries. `statement` selects the columns of `queries.ONE`."""
         return [_read_delivery_row(row) for row in self.execute(connection, statement, values)]
 
     def read_delivery(self, connection: Connection, statement: str, values: Values) -> ReadDelivery | None:
@@ -87,7 +87,7 @@ class DeliveryRows(NamedTuple):
         return routes.require_route(self.find_route(connection, name), name)
 
     def route_to_send(self, connection: Connection, name: str) -> StoredRoute:
-        """Raises SpoolUnavailable if a standby is required but none is configured."""
+        """Return the route. Raises SpoolUnavailable if a standby is required but none is configured."""
         *row, standbys = self.execute(connection, queries.ROUTE_TO_SEND, {"route": name}).fetchone() or (
             None,
         )
@@ -231,7 +231,7 @@ class PostgresRoutes:
         self._database = database
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]:
-        """Replays are not part of the terms."""
+        """Return the terms by route. Replays are not part of them."""
         return {
             route.name: routes.route_terms(
                 route, backlog, accepted=highest_accepted(self._database, connection, route.topic)
@@ -254,7 +254,9 @@ class PostgresRoutes:
         ]
 
     def lowest_needed(self, connection: Connection, topic: str) -> int | None:
-        """Return NOBODY_NEEDS if all routes of the topic are optional."""
+        """
+        Return the lowest number that a route of the topic needs, NOBODY_NEEDS if all its routes are optional.
+        """
         on_topic, uncut, cut = self._session.execute(connection, queries.NEEDED, {"topic": topic}).fetchone()
         if not on_topic:
             return None
@@ -365,7 +367,7 @@ class DeliveryChoice:
 def take_due(
     choice: DeliveryChoice, *, at: float, max_records: int, below: int | None = None
 ) -> StoredDelivery | None:
-    """The oldest waiting delivery comes first, then a new one, then one of a replay."""
+    """Take the next delivery. The oldest waiting one comes first, then a new one, then one of a replay."""
     candidate = choice.find_delivery(queries.DUE, at=at)
     if candidate is not None and not candidate.delivery.replay:
         return choice.take_delivery(candidate)

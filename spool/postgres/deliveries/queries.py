@@ -91,7 +91,7 @@ SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# Marked as being sent, although no session sends them any more.
+# Of these, the last record of the newest delivery is farthest from the rejected records.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
@@ -110,7 +110,7 @@ EVERY_UNSETTLED = (
     f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
 )
 
-# Deliveries that need entries of the log.
+# Deliveries that are marked as being sent, although no session sends them any more.
 BELOW = f"""{_DELIVERY}
        AND d.route = %(route)s AND d.first < %(number)s AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 
@@ -154,7 +154,6 @@ OPTIONAL = f"""
     SELECT {", ".join(ROUTE_COLUMNS)} FROM {{schema}}.routes
      WHERE shard = 0 AND topic = %(topic)s AND NOT required ORDER BY name"""
 
-# Replays do not count in progress and terms.
 ROUTES = f"""
     SELECT {qualified_columns("r", ROUTE_COLUMNS)}, d.records, d.oldest, d.kept_at, d.stuck, d.unknown
       FROM {{schema}}.routes r,
@@ -174,7 +173,7 @@ NEEDED = """
              WHERE d.shard = 0 AND q.topic = %(topic)s AND q.required AND d.kept IS NULL)
       FROM {schema}.routes r WHERE r.shard = 0 AND r.topic = %(topic)s"""
 
-# An existing route keeps its position.
+# A route that exists keeps its position.
 DECLARE = f"""
     INSERT INTO {{schema}}.routes (name, topic, required, named_at, {", ".join(COUNTS)})
     VALUES (%(name)s, %(topic)s, %(required)s, {{now}}, {", ".join(f"%({name})s" for name in COUNTS)})

@@ -66,16 +66,16 @@ class CommitAttempt:
     row: CommitRow
     plan: Plan
     answers: Sequence[Answer]
-    # when this process had sent all statements, so that only the server still had work to do
+    # when this process had sent all statements; after that, only the server still had work to do
     ended: float
 
 
 @dataclass
 class GroupAttempts:
     submissions: Sequence[Submission] = ()
-    wait: bool = True  # for the head lock
+    wait: bool = True  # whether to wait for the head lock
     attempts: list[CommitAttempt] = field(default_factory=list)
-    stands: CommitAttempt | None = None  # earlier attempt that turned out to have been committed
+    stands: CommitAttempt | None = None  # an earlier attempt that turned out to have been committed
 
 
 class AttemptWriter:
@@ -118,7 +118,7 @@ class AttemptWriter:
         self._in_two_steps = in_two_steps
 
     def write(self, transaction: JoinedTransaction, group: GroupAttempts) -> CommitAttempt | None:
-        """Return None if `wait` is False and another node holds the head lock."""
+        """Write a commit. Return None if `wait` is False and another node holds the head lock."""
         connection = transaction.connection
         following = self._memory.following
         points = sorted({point.series for submission in group.submissions for point in submission.points})
@@ -136,7 +136,7 @@ class AttemptWriter:
         catch_up(following, head.rows)
         if not head.is_all:
             raise FarBehind
-        # other nodes then wait for the head lock
+        # the other nodes wait for the head lock
         others_commit = following.last.id != known
         self._clock.note_time(head.now)
         self._check_unconfirmed()
@@ -185,7 +185,9 @@ class AttemptWriter:
             raise TooMuchUnconfirmed(following.last.id)
 
     def _find_committed(self, connection: Connection, group: GroupAttempts) -> CommitAttempt | None:
-        """The result of its COMMIT may have been lost."""
+        """
+        Return an earlier attempt that was committed, because the result of its COMMIT may have been lost.
+        """
         for attempt in group.attempts:
             where = {"id": attempt.row.id, "token": attempt.row.token}
             if connection.execute(self._database.fill_in_names(queries.STANDS), where).fetchone():
@@ -196,7 +198,7 @@ class AttemptWriter:
 # -- commits -------------------------------------------------------------------------------------------------
 
 
-# for a session that holds the head lock, unless it waits for the standby
+# seconds after which a session that holds the head lock is ended, unless it waits for the standby
 STOPPED_S = 3.0
 
 _log = logging.getLogger(__name__)
@@ -226,13 +228,16 @@ class GroupCommits:
         self.last_error: str | None = None
 
     async def commit(self, submissions: Sequence[Submission]) -> Sequence[Answer]:
-        """Raises SpoolFull if nothing was stored, and SpoolUnavailable if the group may have been stored."""
+        """
+        Commit a group. Raises SpoolFull if nothing was stored, and SpoolUnavailable if the group may have
+        been stored.
+        """
         async with self._memory.turn:
             await self._folds.fold_what_is_due()
             return await self._commit_group(GroupAttempts(submissions))
 
     async def commit_nothing(self, *, wait: bool = True) -> None:
-        """Do nothing if `wait` is False and another node holds the head lock."""
+        """Make an empty commit. Do nothing if `wait` is False and another node holds the head lock."""
         async with self._memory.turn:
             await self._commit_group(GroupAttempts(wait=wait))
 
@@ -251,10 +256,11 @@ class GroupCommits:
 
     async def close_what_is_due(self) -> None:
         """
-        Deliveries and retention rely on the row that closes records.
+        Make empty commits that close records whose waiting time has passed. Deliveries and retention rely on
+        these rows.
 
-        Two empty commits may be needed. The first proves that the records to be closed survive the loss of
-        the database machine.
+        Two may be needed. The first proves that the records to be closed survive the loss of the database
+        machine.
         """
         for _ in range(2):
             async with self._memory.turn:
@@ -273,7 +279,7 @@ class GroupCommits:
         try:
             return await self._keep_until(group, time.perf_counter())
         finally:
-            # a failed attempt may have read rows of other nodes
+            # a failed attempt may have read rows of other nodes, so readers check again
             self._horizon.wake_readers()
 
     async def _keep_until(self, group: GroupAttempts, began: float) -> Sequence[Answer]:
@@ -326,7 +332,7 @@ class GroupCommits:
         return stored.answers
 
     async def _wait_until_confirmed(self, error: TooMuchUnconfirmed) -> None:
-        """Raises the error if no standby confirms the commits that exceed the limit."""
+        """Wait for a standby. Raises the error if none confirms the commits that exceed the limit."""
         try:
             await self._memory.confirm_within(error.commit, needs_standby=self._writer.needs_standby)
         except SpoolUnavailable as away:
@@ -341,7 +347,7 @@ class GroupCommits:
             raise IndexOutOfStep(stored_attempt.answers) from error
 
     async def _end_stopped(self) -> None:
-        """The groups of suspended processes are not committed."""
+        """End the sessions of suspended processes. Their groups are not committed."""
         seconds = {"seconds": STOPPED_S}
         ended = await self._database.control.read(
             lambda connection: connection.execute(

@@ -24,7 +24,7 @@ from spool.postgres.log import queries
 
 CONFIRMED_FILE = "confirmed-commits.json"
 LOST_FILE = "lost-commits.json"  # all losses found so far; an operator deletes the file
-KEPT = 128  # commits in the file
+KEPT = 128  # number of commits in the file
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,10 @@ class LostCommits:
     until: float
 
     def has_commit(self, commit: ConfirmedCommit) -> bool:
-        """Compare the time as well, because a restored database uses the same numbers again."""
+        """
+        Return whether a commit is among these. The time is compared as well, because a restored database uses
+        the same numbers again.
+        """
         return self.first <= commit.id <= self.last and self.since <= commit.at <= self.until
 
     def describe(self) -> str:
@@ -64,7 +67,7 @@ class LostCommits:
 
 
 class ConfirmedCommits:
-    """The list is for one incarnation of the log."""
+    """The list of confirmed commits, for one incarnation of the log."""
 
     def __init__(self, directory: Path, incarnation: str) -> None:
         self._directory = directory
@@ -80,7 +83,7 @@ class ConfirmedCommits:
             self._is_written = False
 
     async def write(self) -> None:
-        """If the disk fails, only the new part of the list is missing."""
+        """Write the list. If the disk fails, only the new part of the list is missing."""
         if self._is_written:
             return
         self._is_written = True
@@ -167,7 +170,7 @@ def _sum_losses(missing: Sequence[ConfirmedCommit]) -> LostCommits:
 
 
 def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedCommit]:
-    """Ignore a list that belongs to another installation."""
+    """Read the list. A list that belongs to another installation is ignored."""
     path = directory / CONFIRMED_FILE
     contents = _read(path, {})
     try:
@@ -195,7 +198,7 @@ def _read(path: Path, otherwise: Any) -> Any:
 
 
 def _write(path: Path, text: str) -> None:
-    """Do not flush: after a machine crash, the older list is shorter but still correct."""
+    """Write the file without a flush: after a machine crash, the older list is shorter but still correct."""
     draft = path.with_suffix(".new")
     draft.write_text(text)
     draft.chmod(0o600)

@@ -103,20 +103,20 @@ def read_entries(
 
 
 def highest_accepted(database: Database, connection: Connection, topic: str) -> int:
-    """Return 0 if no number is assigned."""
+    """Return the highest assigned number, or 0."""
     row = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     return numbers_by_topic(row[1])[topic] - 1 if row else 0
 
 
 def lowest_stored(database: Database, connection: Connection, topic: str) -> int:
-    """Return the next number if none is stored."""
+    """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     assert row is not None
     return numbers_by_topic(row[2])[topic]
 
 
 def read_committed_at(database: Database, connection: Connection, topic: str, number: int) -> float | None:
-    """Return None if the record is deleted or not stored yet."""
+    """Return when a record was committed, or None if it is deleted or not stored yet."""
     where = {"topic": topic_code(topic), "number": number}
     row = connection.execute(database.fill_in_names(queries.COMMITTED_AT), where).fetchone()
     return row[0] if row else None
@@ -136,7 +136,9 @@ def _read_rows_and_fields(
 def _cached_entries(
     database: Database, connection: Connection, topic: str, rows: Sequence[EntryRow], cache: EntryCache
 ) -> dict[int, CachedEntry | EntryUnreadable]:
-    """Entries that were set aside are never taken from the cache."""
+    """
+    Return entries from the cache, or decoded. Entries that were set aside are never taken from the cache.
+    """
     entries: dict[int, CachedEntry | EntryUnreadable] = {}
     for row in rows:
         entry = None if row.is_damaged else cache.find(topic, row.first, row.checksum)
@@ -160,7 +162,10 @@ def cache_entry(topic: str, row: EntryRow, data: bytes, cache: EntryCache) -> Ca
 
 
 def unpacked_fields(topic: str, rows: Sequence[tuple[int, int, bytes]]) -> Mapping[int, dict[str, object]]:
-    """Skip damaged fields, so that their record stays as it was first stored."""
+    """
+    Return the fields of added reports. Damaged fields are skipped, so that their record stays as it was first
+    stored.
+    """
     return dict(_check_amendments(topic, rows))
 
 
@@ -178,11 +183,11 @@ def _check_amendments(
 
 
 APART = 256  # two numbers farther apart are read as separate ranges
-RANGES_AT_ONCE = 256  # per round trip, because each may return an entry
+RANGES_AT_ONCE = 256  # ranges per round trip, because each may return an entry
 
 
 class KeptRecords:
-    """The first read fetches all of `places`, the records that may be needed."""
+    """Single records. The first read fetches all of `places`, the records that may be needed."""
 
     def __init__(
         self,
@@ -197,7 +202,8 @@ class KeptRecords:
         self._places: Callable[[], Iterable[int]] | None = places
         self._asked: set[tuple[str, int]] = set()
         self._raws: dict[tuple[str, int], msgspec.Raw] = {}  # requested records that exist
-        self.fields: dict[tuple[str, int], dict[str, object]] = {}  # of the requested records
+        # fields that later reports added to the requested records
+        self.fields: dict[tuple[str, int], dict[str, object]] = {}
 
     def read_record(self, topic: str, number: int) -> Record | None:
         if (topic, number) not in self._asked:

@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Finds(msgspec.Struct, array_like=True, omit_defaults=True):
-    """Stored, so add fields only at the end."""
+    """The findings of a commit. They are stored, so add fields only at the end."""
 
     conflicts: list[tuple[Pair, Conflict]] = []
     unrecognised: list[tuple[tuple[str, ...], int]] = []
@@ -50,7 +50,7 @@ def pack_finds(plan: Plan) -> bytes | None:
 
 
 class BookedCommit(NamedTuple):
-    """`terms` is None if the row is damaged."""
+    """A counted commit. `terms` is None if the row is damaged."""
 
     id: int
     at: float
@@ -71,7 +71,7 @@ async def book_all(database: Database) -> None:
 
 def book_oldest(database: Database, connection: Connection) -> bool:
     """
-    Return True if there may be more.
+    Count the oldest commits that are not counted. Return True if there may be more.
 
     Of several processes that do this at the same time, only one succeeds.
     """
@@ -111,7 +111,7 @@ def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
 
 
 def count(database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]) -> None:
-    """`query` decides whether sums are running or carried."""
+    """Add up sums. `query` decides whether they are running or carried sums."""
     rows = sorted(sums.items())
     parameters = {
         "topics": [topic for (topic, _), _ in rows],

@@ -27,7 +27,7 @@ class Folds:
 
     async def fold_what_is_due(self) -> None:
         """
-        If the ids can wait, do it in the background. The caller holds the turn lock.
+        Fold ids if it is due, in the background if the ids can wait. The caller holds the turn lock.
 
         Ids of open records are not moved, because late reports look them up. Ids that other nodes have just
         stored are moved as well.
@@ -46,7 +46,7 @@ class Folds:
         await self._aside.wait_for_fold()
 
     async def fold_all(self) -> None:
-        """If another node has stored runs since, read everything again first."""
+        """Fold all closed ids. If another node has stored runs since, read everything again first."""
         memory = self._memory
         async with memory.turn:
             for _ in range(2):
@@ -75,6 +75,6 @@ class Folds:
 
 
 def _ids_to_fold(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
-    """If none is closed, return a batch of open ids."""
+    """Return a batch of closed ids, or of open ids if none is closed."""
     oldest = index.oldest_to_fold(now, closed)
     return oldest if oldest.ids else index.oldest_to_fold(now)

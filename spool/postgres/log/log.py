@@ -47,7 +47,7 @@ from spool.settings import LOCAL, PLATFORM, REPLICATED, SpoolSettings
 
 # decoded entries for readers, about nine thousand records; at most twice as much memory
 CACHE_BYTES = 16 << 20
-STATS_S = 5.0  # for the database to report how much is stored
+STATS_S = 5.0  # seconds for the database to report how much is stored
 
 _log = logging.getLogger(__name__)
 
@@ -84,9 +84,9 @@ class PostgresLog:
         self._settings = settings
         self._routes = routes
         self._sealer = Sealer(secret)
-        # as receipts report it
+        # durability that receipts report
         self._proof = FSYNC if durability == LOCAL else REPLICATED
-        self._counted = (0, 0)  # entries and bytes at the last query
+        self._counted = (0, 0)  # entries and bytes at the last query of their number
         self.readers: list[Reader] = []
         self._clock = DatabaseClock(database, clock)
         self._repeated = RepeatedIds(clock)
@@ -168,9 +168,9 @@ class PostgresLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Retention preserves the entries that the reader needs.
+        Add a reader. Retention preserves the entries that it needs.
 
-        Call it before the first read.
+        Call this before the reader's first read.
         """
         self.readers.append(reader)
 
@@ -190,7 +190,7 @@ class PostgresLog:
 
     async def _begin_period_or_retry(self) -> bool:
         """
-        After a failed commit, try an empty one every second.
+        Begin a period if it is due. After a failed commit, try an empty commit every second.
 
         When it succeeds, the readiness check passes again.
         """
@@ -202,7 +202,7 @@ class PostgresLog:
         return False
 
     async def catch_up(self) -> None:
-        """Include every commit before this call."""
+        """Read commits of other nodes, including every commit before this call."""
         await self._memory.catch_up()
 
     @property
@@ -249,7 +249,7 @@ class PostgresLog:
         return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Count and log each entry's records only once."""
+        """Set damaged entries aside. The records of each entry are counted and logged only once."""
         log_damage(topic, damage)
         damaged = sorted({damaged_range.first: damaged_range.records for damaged_range in damage}.items())
         facts = {
@@ -367,14 +367,17 @@ class PostgresLog:
         return await self._repeated.refreshed_count(self._memory.index)
 
     async def retain(self) -> int:
-        """Log database errors only, because the next run repeats the work and readiness reports them."""
+        """
+        Delete old entries. Database errors are only logged, because the next run repeats the work and
+        readiness reports them.
+        """
         return await self._upkeep.retain()
 
     def settled(self) -> None:
         """Do nothing: a settled delivery needs no note here."""
 
     async def close(self) -> None:
-        """Save nothing else, because the commit rows contain the whole state in memory."""
+        """Close the log. Nothing else is saved, because the commit rows contain the whole state in memory."""
         await self._writer.close()
         await self._folds.wait_for_end()
         await self._follower.close()

@@ -27,7 +27,7 @@ from spool.settings import SpoolSettings
 
 
 class DatabaseClock:
-    """A timer of this process continues the clock between two responses of the database."""
+    """The database's clock. A timer of this process continues it between two responses of the database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -35,7 +35,7 @@ class DatabaseClock:
         self._noted = 0.0, clock.monotonic()
 
     def note_time(self, now: float) -> None:
-        """May be called from any thread."""
+        """Note the database's time. This may be called from any thread."""
         self._noted = now, self._clock.monotonic()
 
     def now(self) -> float:
@@ -50,7 +50,7 @@ class DatabaseClock:
 
 
 class PostgresHorizon:
-    """Used on the event loop, although another thread updates the followed state."""
+    """The watermarks. Used on the event loop, although another thread updates the followed state."""
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
@@ -59,20 +59,20 @@ class PostgresHorizon:
         self._readers = WaitingReaders(self.closed_below, self._closes_in_s)
 
     def start_with(self, following: Following) -> None:
-        """Discard earlier watermarks, so that waiting readers check again."""
+        """Use another state. Earlier watermarks are discarded, so that waiting readers check again."""
         self._following = following
         self._shown = {}
         self._readers.wake()
 
     def wake_readers(self) -> None:
-        """New commits were read for readers that wait without a timeout."""
+        """Wake readers that wait without a timeout, because new commits were read."""
         self._readers.wake_resting()
 
     def closed_below(self, topic: str) -> int:
         """
-        Use the commits that survive the loss of the database machine.
+        Return the watermark, by the commits that survive the loss of the database machine.
 
-        The watermark decreases only when the whole state is read again.
+        It decreases only when the whole state is read again.
         """
         following = self._following
         closed = numbers_by_topic(following.closed_at(self._clock.now(), durable=following.durable_number))[
@@ -85,7 +85,10 @@ class PostgresHorizon:
         return self._readers.changes(topic)
 
     def is_overdue(self) -> bool:
-        """An empty commit closes records whose waiting time has passed, and confirms earlier commits."""
+        """
+        Return whether an empty commit is needed, which closes records whose waiting time has passed and
+        confirms earlier commits.
+        """
         following = self._following
         now = self._clock.now()
         last = following.last
@@ -142,7 +145,7 @@ class NodeMemory:
         self._room = room
         self.turn = asyncio.Lock()
         self.following: Following
-        self.runs_seq: int | None  # of the stored runs; None if another node has stored runs since
+        self.runs_seq: int | None  # number of the stored runs; None if another node has stored runs since
         self._cache_bytes = cache_bytes
         self._native = native
         self._new_caches()
@@ -156,11 +159,13 @@ class NodeMemory:
 
     @property
     def closed_numbers(self) -> dict[str, int]:
-        """Use the newest commit row, or durable commits if records close at once."""
+        """
+        Return the closed numbers by the newest commit row, or by durable commits if records close at once.
+        """
         return numbers_by_topic(self.following.closed_at(-inf, durable=self.following.durable_number))
 
     async def load(self) -> None:
-        """The caller holds the turn lock, unless the log is not in use yet."""
+        """Read the state. The caller holds the turn lock, unless the log is not in use yet."""
         for _ in range(LOADS):
             index = DuplicateIndex(
                 self._secret,
@@ -189,7 +194,7 @@ class NodeMemory:
 
     async def load_again(self, error: MemoryIsAhead) -> None:
         """
-        Memory has commits that the database lacks.
+        Read the state again, because memory has commits that the database lacks.
 
         The caller holds the turn lock.
         """
@@ -197,12 +202,11 @@ class NodeMemory:
         await self.load()
 
     async def catch_up(self) -> None:
-        """Include every commit before this call."""
         async with self.turn:
             await self.follow_within()
 
     async def follow_within(self) -> None:
-        """The caller holds the turn lock."""
+        """Follow other nodes' commits. The caller holds the turn lock."""
         try:
             while not await self._read_some_commits():
                 pass
@@ -210,7 +214,7 @@ class NodeMemory:
             await self.load_again(error)
 
     async def _read_some_commits(self) -> bool:
-        """Return True if no further commits exist."""
+        """Read further commits. Return True if no more exist."""
         following = self.following
         last = following.last
 
@@ -244,7 +248,7 @@ class NodeMemory:
             self._confirmed.note_commit(row, plan)
 
     async def write_confirmed(self) -> None:
-        """A later start compares the database with the file."""
+        """Write the list of confirmed commits, with which a later start compares the database."""
         if self._confirmed:
             await self._confirmed.write()
 
@@ -252,7 +256,7 @@ class NodeMemory:
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
-        """The caller holds the turn lock."""
+        """Note that a commit is confirmed. The caller holds the turn lock."""
         following = self.following
         await self._database.append.wait_until_confirmed(needs_standby=needs_standby)
         await self.follow_within()
@@ -262,7 +266,7 @@ class NodeMemory:
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
-    """Raises MemoryIsAhead if the first row is not the row that was followed last."""
+    """Apply commit rows. Raises MemoryIsAhead if the first row is not the row that was followed last."""
     rows = iter(rows)
     last = following.last
     if last.id:

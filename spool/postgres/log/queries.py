@@ -7,7 +7,7 @@ from __future__ import annotations
 # Only the holder of this row lock, the head lock, commits records.
 LOCK_HEAD = "SELECT period FROM {schema}.heads WHERE shard = 0 FOR UPDATE"
 
-# Sessions that wait for the standby are not ended.
+# End the sessions of suspended processes, except those that wait for the standby.
 END_STOPPED = """
     SELECT pg_terminate_backend(session.pid)
       FROM pg_locks held JOIN pg_stat_activity session USING (pid)
@@ -51,7 +51,7 @@ STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND tok
 
 TOKENS = "SELECT id, token FROM {schema}.commits WHERE shard = 0 AND id = ANY(%(ids)s::bigint[])"
 
-# Commits that were carried forward have none.
+# A commit that was carried forward has no row.
 COMMIT = """
     SELECT at, checksum, terms FROM {schema}.commits
      WHERE shard = 0 AND id = %(id)s AND id > (SELECT carried FROM {schema}.marks WHERE shard = 0)"""
@@ -78,7 +78,7 @@ ENTRIES_BETWEEN = """
        AND first <= %(last)s
   ORDER BY first"""
 
-# with the bodies of entries that are not cached
+# Entries that are not cached, with their bodies.
 ENTRIES_OF = """
     SELECT DISTINCT ON (e.first) e.first, e.count, e.at, e.version, e.checksum, false,
            CASE WHEN e.first <> ALL(%(cached)s::bigint[]) THEN e.body END
@@ -103,7 +103,7 @@ COMMITTED_AT = """
        AND first >= (SELECT kept_from[%(topic)s::integer + 1] FROM {schema}.marks WHERE shard = 0)
   ORDER BY first DESC LIMIT 1"""
 
-# which retention may delete
+# the oldest entries that retention may delete
 OLDEST_ENTRIES = """
     SELECT first, count, at, octet_length(body) FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first < %(below)s
@@ -114,7 +114,7 @@ NUMBER_OF_ENTRIES = """
     SELECT count(*) FROM {schema}.entries
      WHERE shard = 0 AND topic = %(topic)s::smallint AND first >= %(first)s AND first < %(below)s"""
 
-# An entry with a mark is not counted again.
+# Mark an entry as damaged. An entry with a mark is not counted again.
 MARK_DAMAGED = """
     WITH marked AS (
         INSERT INTO {schema}.damaged (shard, topic, first)
@@ -162,7 +162,7 @@ UNBOOKED = """
      WHERE shard = 0 AND id > (SELECT booked FROM {schema}.marks WHERE shard = 0)
   ORDER BY id LIMIT %(limit)s"""
 
-# unless another process has done so
+# has no effect if another process has done the same
 BOOKED = "UPDATE {schema}.marks SET booked = %(after)s WHERE shard = 0 AND booked = %(before)s"
 
 COUNT = """
@@ -171,14 +171,14 @@ COUNT = """
            AS new (topic, term, n)
         ON CONFLICT (shard, topic, term) DO UPDATE SET n = books.n + excluded.n"""
 
-# Their commit rows will be deleted.
+# Carry forward the counts of commit rows that will be deleted.
 CARRY = """
     INSERT INTO {schema}.books (shard, topic, term, n, carried)
     SELECT 0, new.topic, new.term, 0, new.n FROM unnest(%(topics)s::text[], %(terms)s::text[], %(n)s::bigint[])
            AS new (topic, term, n)
         ON CONFLICT (shard, topic, term) DO UPDATE SET carried = books.carried + excluded.carried"""
 
-# unless another process has done so
+# has no effect if another process has done the same
 CARRIED = "UPDATE {schema}.marks SET carried = %(after)s WHERE shard = 0 AND carried = %(before)s"
 
 COMMITS_BETWEEN = """
@@ -186,7 +186,7 @@ COMMITS_BETWEEN = """
      WHERE shard = 0 AND id > %(after)s AND id <= %(until)s
   ORDER BY id LIMIT %(limit)s"""
 
-# unless another process has cleared them or carried them forward
+# has no effect if another process has cleared the terms or carried them forward
 EMPTY_TERMS = """
     UPDATE {schema}.commits c SET terms = %(terms)s, checksum = %(checksum)s
       FROM unnest(%(ids)s::bigint[], %(checksums)s::bigint[]) AS unread (id, checksum), {schema}.marks m
@@ -254,7 +254,7 @@ NEWEST_SERIES_SINCE = """
 
 FOLD = "SELECT seq, commit, through, covered_since FROM {schema}.folds WHERE shard = 0"
 
-# Succeeds only on the node that last wrote or read the stored runs.
+# Store a fold. This succeeds only on the node that last wrote or read the stored runs.
 FOLDED = """
     UPDATE {schema}.folds
        SET seq = seq + 1, commit = %(commit)s, through = %(through)s::bigint[], covered_since = %(covered_since)s
@@ -272,7 +272,7 @@ FACTS_BETWEEN = """
     SELECT name, value FROM {schema}.facts
      WHERE name >= %s COLLATE "C" AND name < %s COLLATE "C" ORDER BY name"""
 
-# unless the stored time is later
+# replaces the stored time unless that is later
 KEEP_LATER = """
     INSERT INTO {schema}.facts AS kept (name, value) VALUES (%(name)s, %(text)s)
         ON CONFLICT (name) DO UPDATE SET value = excluded.value
@@ -296,7 +296,7 @@ FULL_PERIOD = """
      WHERE newest.id >= current.commit
        AND (newest.size - current.size >= %(bytes)s OR %(at)s >= current.at + %(seconds)s)"""
 
-# A deleted period must not reappear, because nodes that follow would miss its commits.
+# Begin a period. A deleted period must not reappear, because nodes that follow would miss its commits.
 BEGIN_PERIOD = """
     WITH begun AS (
         INSERT INTO {schema}.periods (shard, period, at, firsts, commit, size)

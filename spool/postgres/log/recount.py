@@ -31,13 +31,13 @@ from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
 COMMITS = 2048  # rows per slice
-NUMBERS = 4096  # of a topic per slice
+NUMBERS = 4096  # numbers of a topic per slice
 
 TermCounter = Counter[tuple[str, str]]
 
 
 class RouteTerms(Protocol):
-    """Read in the same snapshot as the accounting."""
+    """Terms of routes, read in the same snapshot as the accounting."""
 
     def route_terms(self, connection: Connection) -> dict[str, dict[str, int]]: ...
 
@@ -56,7 +56,7 @@ class Border:
 
     @property
     def kept_counts(self) -> TermCounter:
-        """Compute it from the numbers."""
+        """Return the number of stored records, computed from the numbers."""
         sums: TermCounter = Counter()
         for topic, number in self.next.items():
             if number > 1:
@@ -65,7 +65,7 @@ class Border:
 
 
 def read_border(database: Database, connection: Connection, routes: RouteTerms) -> Border:
-    """One snapshot keeps counters, uncounted commits and routes consistent."""
+    """Read the border in one snapshot, which keeps counters, uncounted commits and routes consistent."""
     marks = connection.execute(database.fill_in_names(queries.MARKS)).fetchone()
     newest = connection.execute(database.fill_in_names(queries.NEWEST)).fetchone()
     assert marks is not None
@@ -83,7 +83,7 @@ def read_border(database: Database, connection: Connection, routes: RouteTerms) 
 
 @dataclass(kw_only=True)
 class Recount:
-    """`wrong` has one sentence for each problem."""
+    """The result of a recount. `wrong` has one sentence for each problem."""
 
     sums: TermCounter
     wrong: list[str] = field(default_factory=list)
@@ -103,7 +103,7 @@ async def recount_commits(database: Database, found: Border) -> Recount:
 
 
 async def recount_log(database: Database, found: Border, twice: RepeatedAcceptances) -> Recount:
-    """`twice` gets every entry."""
+    """Count everything up to the border. `twice` gets every entry."""
     recounted = await recount_commits(database, found)
     for topic in TOPICS:
         first = found.kept_from.get(topic, 1)
@@ -126,7 +126,7 @@ async def recount_log(database: Database, found: Border, twice: RepeatedAcceptan
 def _add_commit_terms(
     database: Database, connection: Connection, *, after: int, border: Border, into: Recount
 ) -> int:
-    """Return the last commit of the slice."""
+    """Add the terms of a slice of commits. Return the last one."""
     where = {"after": after, "until": border.last_commit, "limit": COMMITS}
     sums: TermCounter = Counter()
     wrong = []
@@ -212,7 +212,7 @@ def _count_records(
 # -- verification --------------------------------------------------------------------------------------------
 
 
-RECOUNTS = 5  # retention may delete records during each
+RECOUNTS = 5  # attempts, because retention may delete records during each of them
 
 
 class LogRoutes(RouteTerms, RouteNeeds, Protocol):

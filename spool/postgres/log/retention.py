@@ -28,17 +28,17 @@ from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
 
 STEP = 256  # entries per transaction
-COMMITS = 2048  # commit rows per transaction
-HEARD_ROW_BYTES = 140  # measured, including the index
+COMMITS = 2048  # commit rows that one transaction carries forward
+HEARD_ROW_BYTES = 140  # bytes of a sender's row, measured, including the index
 PERIOD_BYTES = 50 << 30
 PERIOD_S = 86_400.0
-PERIODS = 10  # in a full queue, at least
+PERIODS = 10  # a full queue has at least this number of periods
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Read inside the transaction of retention."""
+    """Needs of routes, read inside the transaction of retention."""
 
     def lowest_needed(self, connection: Connection, topic: str) -> int | None: ...
 
@@ -76,7 +76,7 @@ class PostgresRetention:
         self._routes = routes
         self._set_aside = set_aside
         self._retention_s = retention_s
-        # entries are then deleted before their retention time has passed
+        # bytes above which entries are deleted before their retention time has passed
         self._goal = int(max_bytes * (1 - retention.ROOM))
         self.period_bytes = min(PERIOD_BYTES, max(1, max_bytes // PERIODS))
 
@@ -129,7 +129,7 @@ class PostgresRetention:
                 connection.execute(self._database.fill_in_names(queries.ATTACH_PARTITION % names))
 
     def _begin_period(self, transaction: JoinedTransaction, number: int, now: float) -> bool:
-        """Hold the head lock for one round trip only."""
+        """Begin a period. The head lock is held for one round trip only."""
         with transaction.begin_with_statements():
             pass
         with transaction.commit_with_statements():
@@ -149,12 +149,12 @@ class PostgresRetention:
         return self._read_periods(connection)[0].size
 
     def sender_bytes(self, connection: Connection) -> int:
-        """Estimate the bytes; see `spool.log.heard`."""
+        """Estimate the bytes of the remembered senders; see `spool.log.heard`."""
         [rows] = connection.execute(self._database.fill_in_names(queries.HEARD_ROWS)).fetchone() or (0,)
         return int(rows) * HEARD_ROW_BYTES
 
     def used_bytes(self, connection: Connection) -> int:
-        """Include the remembered senders."""
+        """Return the used bytes, including the remembered senders."""
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         log = newest[4] - self._read_periods(connection)[0].size if newest else 0
         return log + self.sender_bytes(connection)
@@ -198,7 +198,7 @@ class PostgresRetention:
     # -- entries ---------------------------------------------------------------------------------------------
 
     def _remove_old(self, connection: Connection, topic: str, limit: int, before: float) -> int:
-        """Return the number of deleted entries, at most STEP."""
+        """Delete old entries. Return the number of deleted entries, at most STEP."""
         needed = self._routes.lowest_needed(connection, topic)
         if needed is not None:
             limit = min(limit, needed)
@@ -268,7 +268,7 @@ class PostgresRetention:
                 pass
 
     def _carry_commits(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
-        """Carry forward old rows, and if space is short, those of periods without entries."""
+        """Carry forward old commit rows, and if space is short, those of periods without entries."""
         marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         if marks is None or newest is None:
@@ -328,7 +328,10 @@ class SeriesLeft(NamedTuple):
 
 
 async def remove_old_series(database: Database, now: float, *, most: int) -> SeriesLeft:
-    """Also delete series that have not been reported for the longest time, if there are still too many."""
+    """
+    Delete old series. If there are still too many, delete those that have not been reported for the longest
+    time.
+    """
 
     def read_one(query: str, values: Mapping[str, object]) -> Callable[[Connection], tuple[Any, ...] | None]:
         return lambda connection: connection.execute(database.fill_in_names(query), values).fetchone()
@@ -373,9 +376,8 @@ class LogRoom:
 
     def check(self, connection: Connection, size: int) -> None:
         """
-        `size` is that of the whole log. Runs on the connection's thread.
-
-        Raises SpoolFull.
+        Raise SpoolFull if a commit does not fit. `size` is the size of the whole log. Runs on the
+        connection's thread.
         """
         if size - self._freed >= self._max_bytes:
             # another node may have dropped a period
@@ -384,7 +386,7 @@ class LogRoom:
                 raise self._drain.spool_full()
 
     async def note_removal(self) -> None:
-        """Measure how fast the log drains."""
+        """Note that entries were deleted, to measure how fast the log drains."""
         await self.read_freed()
         self._drain.add_sample(
             self._clock.monotonic(), await self._database.snapshot(self._retention.sum_progress)

@@ -39,20 +39,20 @@ from spool.record import Record
 from spool.settings import SpoolSettings
 from spool.sql import facts
 
-ROW_BYTES = 160  # of a commit row, or of an entry without its body, including index entries
+ROW_BYTES = 160  # bytes of a commit row, or of an entry without its body, including index entries
 AMENDMENT_BYTES = 60
 AT_ONCE = 2048  # rows per read
-# fewer, because each row may have the ids of many thousand records
+# rows that are followed in one step; few, because each may have the ids of many thousand records
 FOLLOWED_AT_ONCE = 256
 
 _log = logging.getLogger(__name__)
 
 
 class Head(NamedTuple):
-    """An append reads it while it holds the head lock."""
+    """The head of the log, which an append reads while it holds the head lock."""
 
     period: int
-    rows: Sequence[CommitRow]  # from the last known row on, which is included
+    rows: Sequence[CommitRow]  # rows from the last known one on, which is included
     now: float
     series: dict[bytes, SeriesState]
     series_known_since: float
@@ -60,7 +60,7 @@ class Head(NamedTuple):
 
 
 class PostgresPlanReader(KeptRecords):
-    """Counters and waiting reports were read before, in one round trip."""
+    """Reads for a plan. Counters and waiting reports were read before, in one round trip."""
 
     def __init__(
         self,
@@ -221,7 +221,9 @@ def _entry_rows(
 
 
 def _amendment_rows(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int, bytes]]:
-    """The plan has read fields that earlier reports added, which are packed as well."""
+    """
+    Return the rows of added reports. They include the fields of earlier reports, which the plan has read.
+    """
     rows = []
     for (topic, number), fields in plan.amendments.items():
         packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
@@ -249,13 +251,13 @@ def _write_series(database: Database, connection: Connection, plan: Plan) -> Non
 
 
 def read_commit(database: Database, connection: Connection, commit: int) -> CommitTerms | None:
-    """Return None if the commit was carried forward."""
+    """Return the terms of a commit, or None if it was carried forward."""
     row = connection.execute(database.fill_in_names(queries.COMMIT), {"id": commit}, binary=True).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
 
 class Since(NamedTuple):
-    """The given row is included."""
+    """Commit rows from a given row on, which is included."""
 
     rows: Sequence[CommitRow]
     now: float
@@ -263,7 +265,7 @@ class Since(NamedTuple):
 
 
 def ask_since(database: Database, connection: Connection, last: CommitRow) -> Callable[[], Since]:
-    """Call the returned function after the pipeline ends."""
+    """Query the rows since `last`. Call the returned function after the pipeline ends."""
     limit = FOLLOWED_AT_ONCE
     where = {"id": last.id, "period": last.period, "limit": limit, "now": database.now_parameter()}
     cursor = connection.execute(database.fill_in_names(queries.FOLLOW), where, binary=True)
@@ -284,8 +286,8 @@ def write_fold(
     database: Database, connection: Connection, fold: Fold, *, commit: int, through: ByTopic, seq: int
 ) -> bool:
     """
-    All ids up to `commit`, and up to the numbers in `through`, are then in runs. Returns False if another
-    process has written runs.
+    Write a fold. All ids up to `commit`, and up to the numbers in `through`, are then in runs. Return False
+    if another process has written runs.
     """
     folded = {
         "seq": seq,
@@ -311,12 +313,12 @@ def write_fold(
 
 
 class Loaded(NamedTuple):
-    """`seq` is the number of the stored runs."""
+    """The state that was read. `seq` is the number of the stored runs."""
 
     following: Following
     seq: int
     now: float
-    # missing commits, whose ids had moved to runs that this process has not read
+    # missing commits, whose ids were moved to runs that this process has not read
     gap: str
 
 

@@ -22,10 +22,10 @@ from spool.postgres.log.memory import DatabaseClock, NodeMemory, PostgresHorizon
 from spool.postgres.log.retention import LogRoom, PostgresRetention, RemovedMeanwhile, remove_old_series
 from spool.record import AI_TELEMETRY, TOPICS
 
-FOLLOW_S = 0.1  # between reads of the commits of other nodes
-BOOK_S = 2.0  # between two updates of the running counters, approximately
-WRITE_S = 1.0  # between writes of the confirmed commits to their file
-# an empty commit closes a record if no node commits in this time after it was due
+FOLLOW_S = 0.1  # seconds between reads of the commits of other nodes
+BOOK_S = 2.0  # seconds between two updates of the running counters, approximately
+WRITE_S = 1.0  # seconds between writes of the confirmed commits to their file
+# seconds; an empty commit closes a record if no node commits in this time after it was due
 TICK_S = 1.0
 
 _log = logging.getLogger(__name__)
@@ -138,10 +138,10 @@ class Upkeep:
         self._readers = readers
         self._trim = trim
         self._no_room_at = float("-inf")
-        self._period_bytes = 0  # at the beginning of the current period
+        self._period_bytes = 0  # bytes of the log at the beginning of the current period
         self.series = 0  # known series
-        self.series_pushed_out = 0  # deleted for lack of space
-        # of retention and recounts, so that no entry is deleted while it is counted
+        self.series_pushed_out = 0  # counters that were deleted for lack of space
+        # lock of retention and recounts, so that no entry is deleted while it is counted
         self.lock = asyncio.Lock()
 
     async def begin_period_if_full(self) -> None:
@@ -173,7 +173,10 @@ class Upkeep:
         return removed > 0
 
     async def retain(self) -> int:
-        """Log database errors only, because the next run repeats the work and readiness reports them."""
+        """
+        Delete old data. Database errors are only logged, because the next run repeats the work and readiness
+        reports them.
+        """
         async with self.lock:
             try:
                 return await self._run_retention()
@@ -194,7 +197,7 @@ class Upkeep:
         return removed
 
     async def _remove(self) -> int:
-        """The caller holds the lock."""
+        """Delete what may be deleted. The caller holds the lock."""
         await self._memory.catch_up()
         await self._commits.close_what_is_due()
         await book_all(self._database)
@@ -215,6 +218,6 @@ class Upkeep:
         return removed
 
     def _removal_limits(self) -> dict[str, int]:
-        """Open records, and those that a reader needs, must stay."""
+        """Return the numbers from which on records must stay: open records, and those that a reader needs."""
         closed = self._memory.closed_numbers
         return {topic: lowest_needed(topic, closed[topic], self._readers) for topic in TOPICS}

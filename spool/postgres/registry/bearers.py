@@ -36,7 +36,7 @@ _DEVICES = """
 _TOKENS = """
     SELECT t.id FROM {schema}.documents t
      WHERE t.kind = 'enrolment_token' AND t.id = ANY(%(tokens)s) AND t.body::json ->> 'revoked_at' IS NULL"""
-# Updates of the time of the last use remain possible.
+# Lock the rows of keys. Updates of the time of the last use remain possible.
 _HOLD = """
     SELECT id FROM {schema}.keys
      WHERE id = ANY(%(numbers)s::bigint[])
@@ -46,7 +46,7 @@ _HEAD = "SELECT shard FROM {schema}.heads WHERE shard = 0 FOR KEY SHARE"
 
 
 def add_bearers(database: Database, versions: Versions) -> Versions:
-    """Query also which keys are valid."""
+    """Return `versions`, extended by which keys are valid."""
 
     def ask_versions(connection: Connection, keys: Sequence[bytes]) -> Callable[[], Mapping[bytes, int]]:
         good = _ask_good(connection, database.fill_in_names, keys, now=database.now_parameter())
@@ -60,7 +60,7 @@ def add_bearers(database: Database, versions: Versions) -> Versions:
 def check_bearers(
     connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation], *, now: float | None
 ) -> None:
-    """The transaction must hold the registry's head lock. Raises KeyEnded."""
+    """Raise KeyEnded if a key is not valid. The transaction must hold the registry's head lock."""
     if ended_bearers(connection, sql, expects, now=now):
         raise KeyEnded("the key of this request has ended, so nothing was stored")
 
@@ -75,7 +75,7 @@ def ended_bearers(
 
 
 def hold_keys(connection: Connection, sql: Callable[[str], Any], expects: Collection[Expectation]) -> None:
-    """Keep keys from ending before this transaction, which has no head lock of the registry."""
+    """Lock keys, so that none ends before this transaction, which has no head lock of the registry."""
     keys = [expectation.key for expectation in expects]
     lock_values = {"digests": bearers.key_digests(keys), "numbers": bearers.key_numbers(keys)}
     if any(lock_values.values()):
@@ -96,7 +96,7 @@ async def outlast_commits(database: Database) -> None:
 def _ask_good(
     connection: Connection, sql: Callable[[str], Any], keys: Sequence[bytes], *, now: float | None
 ) -> Callable[[], Mapping[bytes, int]]:
-    """The returned function reads the results."""
+    """Query the valid keys. The returned function reads the results."""
     digests = bearers.key_digests(keys)
     numbers = bearers.key_numbers(keys)
     devices = bearers.device_generations(keys)

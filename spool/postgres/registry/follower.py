@@ -19,7 +19,7 @@ from spool.registry.following import CLUSTERS, DEVICES
 from spool.registry.registry import Registry
 from spool.streams import StreamBook
 
-LOOK_S = 0.1  # between checks for changes; see docs/decisions/log.md
+LOOK_S = 0.1  # seconds between checks for changes; see docs/decisions/log.md
 STREAMS_EVERY = 10  # checks per read of the stream definitions
 # Data that change constantly, such as the last use of devices and keys, are read once per this number of
 # reads of the stream definitions.
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedRows:
-    """Several processes write these tables."""
+    """Rows of tables that several processes write."""
 
     registry: Registry
     devices: DeviceTable
@@ -54,7 +54,7 @@ class Follower:
         self._look_s = look_s
         self._rests = 0
         # Anything may have changed between the load and the start.
-        self._devices: set[str] | None = None  # None means any device
+        self._devices: set[str] | None = None  # Any device may have changed between the load and the start.
         self._clusters = True
         self._is_owed = asyncio.Event()
         self._failed: set[str] = set()  # reads that failed last time
@@ -80,7 +80,7 @@ class Follower:
             self._is_owed.set()
 
     async def read_changed(self) -> None:
-        """Read them again later if SpoolError is raised."""
+        """Read the changed rows. If this raises SpoolError, they are read again later."""
         self._is_owed.clear()
         devices, self._devices = self._devices, set()
         clusters, self._clusters = self._clusters, False
@@ -101,9 +101,9 @@ class Follower:
 
     async def read_rest(self) -> None:
         """
-        These data have no notices of changes.
+        Read data that have no notices of changes.
 
-        Tries all reads, then raises SpoolError if one of them failed.
+        All reads are tried, then SpoolError is raised if one of them failed.
         """
         shared = self._shared
         steps: list[Callable[[], Awaitable[object]]] = [self._follow_streams]

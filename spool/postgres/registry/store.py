@@ -32,7 +32,9 @@ class Barrier:
         self._next: asyncio.Task[None] | None = None
 
     async def wait(self) -> None:
-        """Raises the error of the wait if commits before this call are not confirmed."""
+        """
+        Wait until changes are confirmed. Raises the error of the wait if commits before this call are not.
+        """
         if self._next is None:
             self._next = asyncio.create_task(self._run(self._running), name="barrier")
             self._next.add_done_callback(_retrieve_exception)
@@ -84,7 +86,7 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.changed.add((kind, id))
 
     def forget_subjects(self) -> None:
-        """Other nodes then read everything."""
+        """Announce no subjects. Other nodes then read everything."""
         self._run(_FORGET_ALL)
         self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
 
@@ -147,12 +149,12 @@ class PostgresRegistry:
         self._database = database
         self.ends_keys = False
         self._own: set[int] = set()  # already in memory
-        self._told_at: float | None = None  # of the newest change that this process has read
+        self._told_at: float | None = None  # time of the newest change that this process has read
         self._barrier = Barrier(
             lambda: database.pool.wait_until_confirmed(needs_standby=database.needs_standby)
         )
         self._outlasting = asyncio.Lock()
-        # begun waits, and number of the newest finished one
+        # number of waits that have begun, and number of the newest finished one
         self._waits = self._outlasted = 0
 
     async def change(self, work: Callable[[RegistryRows], T], *, is_long: bool = False) -> T:
@@ -192,14 +194,14 @@ class PostgresRegistry:
         return changed.result
 
     async def overwrite(self) -> str:
-        """The storage says what a database keeps."""
+        """Return "", because the storage says what a database keeps."""
         return ""
 
     async def wait_until_durable(self) -> None:
         await self._barrier.wait()
 
     async def outlast_commits(self) -> None:
-        """A wait serves all callers that asked before it began."""
+        """Wait for running commits. One wait serves all callers that asked before it began."""
         target_wait = self._waits + 1
         async with self._outlasting:
             if self._outlasted < target_wait:

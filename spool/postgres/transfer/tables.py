@@ -41,7 +41,7 @@ from spool.transfer.tables import (
     row_bytes,
 )
 
-# running nodes, and tables that each copy creates itself; a new schema already has rows in some
+# tables of running nodes, and tables that each copy creates itself; a new schema already has rows in some
 OF_NODES = frozenset(
     {
         "nodes",
@@ -54,7 +54,7 @@ OF_NODES = frozenset(
         "registry_changes",
     }
 )
-# copied with another table, such as the contents of container files
+# tables that are copied with another table, such as the contents of container files
 WITH_OTHERS = frozenset(
     {
         "damaged",
@@ -81,7 +81,7 @@ _NUMBERED = """
 
 
 def kept_tables(database: Database, connection: Connection) -> dict[str, str]:
-    """Read partitions through their parent table."""
+    """Return the tables to copy. Partitions are read through their parent table."""
     names = (name for (name,) in connection.execute(_TABLES, (database.schema,)))
     return {KEPT_NAMES.get(name, name): name for name in names if name not in OF_NODES}
 
@@ -91,17 +91,17 @@ def column_types(database: Database, connection: Connection, table: str) -> dict
 
 
 def numbered_tables(database: Database, connection: Connection) -> list[str]:
-    """The server assigns an `id` in these tables."""
+    """Return the tables in which the server assigns an `id`."""
     return [name for (name,) in connection.execute(_NUMBERED, (database.name,))]
 
 
 # -- the tables of a schema in portable form -----------------------------------------------------------------
 
 
-FIRST_AT_ONCE = 8  # until the size of rows is known
+FIRST_AT_ONCE = 8  # rows per read until the size of rows is known
 
 _KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
-# of tables that are converted
+# statements for tables that are converted
 _STATEMENTS: Mapping[str, str] = {
     "entries": f"""
         SELECT topic, first, count, at AS committed_at, version, checksum, body,
@@ -136,7 +136,7 @@ _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class PostgresTables:
-    """One snapshot is read through one connection."""
+    """The tables. One snapshot is read through one connection."""
 
     def __init__(self, database: Database, connection: Connection, secret: bytes, stack: ExitStack) -> None:
         self.secret = secret
@@ -166,7 +166,7 @@ class PostgresTables:
             return KeptTable(columns=("id", "at", "key", "count", "senders"), rows=packed)
         if name in ("ledger_hours", "ledger_days", "ledger_work"):
             return _split_money(columns, rows)
-        if name in ("entries", "amendments"):  # the number of the topic
+        if name in ("entries", "amendments"):  # the topic is stored as a number
             rows = ((TOPICS[topic], *rest) for topic, *rest in rows)
         return KeptTable(columns=columns, rows=rows)
 
@@ -176,10 +176,10 @@ class PostgresTables:
             yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
 
     def _read_in_steps(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The iterator reads one step at a time."""
+        """Return the columns and an iterator over the rows, which reads one step at a time."""
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
-        self._stack.callback(cursor.close)  # even if the rows are not read to the end
+        self._stack.callback(cursor.close)  # closed even if the rows are not read to the end
         cursor.execute(self._database.fill_in_names(statement), values or None)
         return [column.name for column in cursor.description or ()], fetch_in_steps(cursor)
 
@@ -248,7 +248,7 @@ def _check_unused(database: Database, connection: Connection) -> None:
 
 
 def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
-    """Fit the steps in memory, based on the largest row so far."""
+    """Yield rows. The steps fit in memory, based on the largest row so far."""
     at_once, largest = FIRST_AT_ONCE, 1
     with cursor:
         while rows := cursor.fetchmany(at_once):
@@ -258,12 +258,12 @@ def fetch_in_steps(cursor: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def _add_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The stored row has the number of conflicts only inside the packed sums."""
+    """Add the number of conflicts to a row, because the stored row has it only inside the packed sums."""
     return (*row, _conflict.decode(row[columns.index("sums")]).count)
 
 
 def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
-    """Use limbs of nine decimals."""
+    """Convert amounts into limbs of nine decimals."""
     other_columns = [column for column in columns if column not in MONEY]
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 
@@ -279,6 +279,6 @@ def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTab
 
 
 def _is_before(numbers: Mapping[str, int], place: int) -> bool:
-    """Unknown numbers count as later."""
+    """Return whether a record comes before these numbers. Unknown numbers count as later."""
     topic, number = decode_place(place)
     return not numbers or number < numbers[topic]

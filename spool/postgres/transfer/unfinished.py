@@ -26,8 +26,6 @@ def mark_unfinished(database: Database, connection: Connection) -> None:
 
 
 async def is_marked(database: Database) -> bool:
-    """Return True if the schema is an unfinished copy."""
-
     def read_mark(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
@@ -37,7 +35,6 @@ async def is_marked(database: Database) -> bool:
 
 
 async def check_finished(database: Database) -> None:
-    """Raise UnfinishedCopy if the schema is an unfinished copy."""
     if await is_marked(database):
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 

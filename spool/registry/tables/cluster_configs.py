@@ -15,9 +15,9 @@ KIND = "cluster_config"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """
-    `applied`: the version that runs, None if it is not from Tollhouse. `asked`: the version set when it
-    reported. `failed`: why `asked` could not be applied. `reached`: last version set and applied. `since` is
-    in epoch seconds.
+    What a cluster's agents report about their configuration. `applied`: the version that runs, None if it is
+    not from Tollhouse. `asked`: the version that was set when they reported. `failed`: why `asked` could not
+    be applied. `reached`: the last version that was set and applied. `since` is in epoch seconds.
     """
 
     applied: str | None
@@ -46,9 +46,9 @@ class ClusterConfigTable:
         self, cluster: str, *, applied: str | None, failed: str, wanted: str | None, there: Collection[str]
     ) -> None:
         """
-        `wanted` is the version set for the cluster. An equal report writes nothing.
+        Store a report. `wanted` is the version set for the cluster. An equal report writes nothing.
 
-        Delete reports of clusters outside `there`.
+        Reports of clusters outside `there` are deleted.
         """
         before = self._reports.get(cluster)
         reached = wanted if applied == wanted else None if before is None else before.reached

@@ -1,4 +1,4 @@
-"""Settings of clusters by people, keys and files, maybe before a cluster reports."""
+"""Settings of clusters by people, keys and files. They may exist before a cluster reports."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from spool.registry.tables import cluster_configs
 
 MAX_TEXT = 256
 MAX_CONFIG_BYTES = 16 * 1024
-MAX_CONFIG_DEPTH = 16  # of objects and lists
-ACTION = "cluster"  # audit actions before the dot
+MAX_CONFIG_DEPTH = 16  # levels of nested objects and lists
+ACTION = "cluster"  # name of audit actions before the dot
 ClusterName: TypeAlias = tuple[str, str, str]  # account, region and name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredCluster:
-    """A change creates a new row."""
+    """The settings of a cluster. A change creates a new row."""
 
     id: str
     account: str
@@ -36,14 +36,14 @@ class ConfiguredCluster:
     display_name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     enabled: bool = True
-    config: Mapping[str, Any] = field(default_factory=dict)  # of the agent, a JSON object
+    config: Mapping[str, Any] = field(default_factory=dict)  # configuration of the agent, a JSON object
     updated_at: float | None = None  # time of the last change
     updated_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterChange:
-    """A change; None leaves a field, or removes a label."""
+    """A change of settings. None leaves a field as it is, or removes a label."""
 
     display_name: str | None = None
     labels: Mapping[str, str | None] | None = None
@@ -56,12 +56,12 @@ SETTINGS = DocumentKind("cluster_settings", ConfiguredCluster, "configuration of
 
 
 def cluster_id(account: str, region: str, name: str) -> str:
-    """Every installation computes the same."""
+    """Return the id of a cluster. Every installation computes the same."""
     return sha256(json.dumps([account, region, name]).encode()).hexdigest()[:24]
 
 
 def check_name(name: ClusterName) -> None:
-    """Raise Invalid if the name is missing or something too long."""
+    """Raise Invalid if the name is missing or a part of it is too long."""
     if not name[2] or max(map(len, name)) > MAX_TEXT:
         raise Invalid(
             f"a cluster needs a name. Its name, account and region have at most {MAX_TEXT} characters each"
@@ -76,7 +76,7 @@ class ClusterSettingsTable:
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
         self._settings: Mapping[str, ConfiguredCluster] = {}
-        self.version = 0  # grows with every change
+        self.version = 0  # number that grows with every change
 
     async def load(self) -> None:
         self._set_settings(await self._changes.read(SETTINGS.all))
@@ -89,7 +89,7 @@ class ClusterSettingsTable:
 
     async def change(self, name: ClusterName, change: ClusterChange, *, actor: Actor) -> None:
         """
-        The cluster may not have reported yet. Equal settings are not stored.
+        Change the settings. The cluster may not have reported yet. Equal settings are not stored.
 
         Raises Invalid, or Managed if a file states the settings, except for `enabled`.
         """
@@ -117,7 +117,7 @@ class ClusterSettingsTable:
         await self._changes.change(store_change, lambda row: self._remember_settings(cluster_id(*name), row))
 
     async def delete(self, name: ClusterName, *, actor: Actor) -> None:
-        """Raises Managed if a file states them."""
+        """Delete the settings. Raises Managed if a file states them."""
         now = self._changes.now()
 
         def delete_settings(rows: RegistryRows) -> None:
@@ -148,8 +148,8 @@ def _stored_or_default(rows: RegistryRows, name: ClusterName) -> ConfiguredClust
 
 def _must_be_stored(rows: RegistryRows, settings: ConfiguredCluster) -> bool:
     """
-    Defaults are stored only for a cluster that reports what it runs, because `updated_at` says since when it
-    should run nothing.
+    Return whether settings must be stored. Defaults are stored only for a cluster that reports what it runs,
+    because `updated_at` says since when it should run nothing.
     """
     is_set = bool(settings.display_name or settings.labels or settings.config) or not settings.enabled
     return is_set or rows.document(cluster_configs.KIND, settings.id) is not None
@@ -165,7 +165,7 @@ def _audited_fields(settings: ConfiguredCluster, names: Sequence[str]) -> Mappin
 
 
 def _checked_fields(change: ClusterChange, before: ConfiguredCluster) -> dict[str, Any]:
-    """Raises Invalid with the broken rule."""
+    """Return the changed fields. Raises Invalid with the broken rule."""
     changes = {name: value for name in SET_FIELDS if (value := getattr(change, name)) is not None}
     name = changes.get("display_name", "")
     if len(name) > MAX_TEXT or not name.isprintable():

@@ -35,15 +35,13 @@ class _ConnectionRows:
 
 
 class ConnectionTable(ManagedTable[BillingConnection]):
-    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
-
     kind = _ConnectionRows()
     draft = ConnectionDraft
     limit = "billing.max_connections"
     action = "connection"
 
     async def current_ids(self) -> Collection[str]:
-        """Include those of other processes."""
+        """Return the ids, including connections that other processes added."""
         return (await self._changes.read(self.kind.all)).keys()
 
     def check_draft(self, draft: ConnectionDraft) -> ConnectionDraft:
@@ -62,6 +60,6 @@ class ConnectionTable(ManagedTable[BillingConnection]):
         return await super().create(draft, id=None if id is None else check_connection_id(id), **how)
 
     async def add_configured(self, id: str, draft: ConnectionDraft, *, actor: Actor) -> None:
-        """Its id is not checked. Does nothing if it exists."""
+        """Add a configured connection. Its id is not checked. Does nothing if the connection exists."""
         if self.find(id) is None:
             await super().create(draft, id=id, most=None, actor=actor)

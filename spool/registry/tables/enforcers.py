@@ -1,4 +1,7 @@
-"""Readings of limits that enforcers, such as AI gateways, state."""
+"""
+Readings of the limits that enforcers state. An enforcer is a program that blocks calls, such as an AI
+gateway.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from spool.registry.documents import replace_fields
 from spool.registry.registry_rows import RegistryRows
 
 MAX_READINGS = 48  # of each enforcer
-MAX_STORED_LIMITS = 100_000  # in all readings of an enforcer
+MAX_STORED_LIMITS = 100_000  # limits in all readings of an enforcer
 KIND = "enforcer_reading"  # one document per reading, named ENFORCER:TIME
 STATE_KIND = "enforcer_state"  # one document per enforcer, with the times of readings
 
@@ -24,9 +27,9 @@ class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """
     A limit in the form of all enforcers. Amounts are exact decimal text, times epoch seconds.
 
-    `dimension` and `values` select its calls, by the first value that records have; both are empty for all
-    calls of the enforcer. `unmatched`: why records have no such dimension. `window`: day, week, month, never,
-    days such as 30d, or "" if unknown.
+    `dimension` and `values` select the calls that it limits; both are empty for all calls of the enforcer.
+    `unmatched`: why no dimension of records selects them. `window`: day, week, month, never, days such as
+    30d, or "" if unknown.
     """
 
     kind: str  # key, team, user, organization or project
@@ -34,7 +37,7 @@ class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     name: str
     model: str = ""
     limit: str | None = None
-    spent: str | None = None  # None if not stated
+    spent: str | None = None  # amount spent, None if the enforcer does not state it
     window: str = ""
     starts_at: float | None = None
     ends_at: float | None = None  # when the enforcer resets the counter
@@ -62,7 +65,7 @@ class StoredReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
-    """The last attempt to read. The table fills `stored`."""
+    """The last attempt to read an enforcer's limits. The table fills `stored`."""
 
     reason: str = ""  # "" after success
     last_success: float | None = None
@@ -71,13 +74,13 @@ class EnforcerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnforcerTable:
-    """Compressed, because an enforcer may have thousands of limits."""
+    """The readings. They are compressed, because an enforcer may have thousands of limits."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:
-        """Return the oldest first."""
+        """Return the readings of an enforcer, oldest first."""
         bodies = await self._changes.read(lambda rows: _read_bodies(rows, name))
         return await asyncio.to_thread(_unpack_readings, bodies)
 
@@ -87,7 +90,10 @@ class EnforcerTable:
     async def store_attempt(
         self, name: str, state: EnforcerState, reading: EnforcerReading | None = None
     ) -> None:
-        """Delete the oldest readings above MAX_READINGS and MAX_STORED_LIMITS."""
+        """
+        Store the result of an attempt. The oldest readings above MAX_READINGS and MAX_STORED_LIMITS are
+        deleted.
+        """
         body = {} if reading is None else await asyncio.to_thread(_pack_reading, reading)
 
         def store_reading(rows: RegistryRows) -> None:
@@ -131,7 +137,7 @@ def _add_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> t
 
 
 def _newest_readings(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
-    """Keep within both maxima, but at least the last one."""
+    """Return the newest readings within both limits, but at least the last one."""
     kept = tuple(stored[-MAX_READINGS:])
     while len(kept) > 1 and sum(each.limits for each in kept) > MAX_STORED_LIMITS:
         kept = kept[1:]
@@ -144,7 +150,7 @@ def _read_bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _pack_reading(reading: EnforcerReading) -> Mapping[str, Any]:
-    """Level 1 makes it ten times smaller."""
+    """Compress a reading. Level 1 makes it ten times smaller."""
     return {"packed": b64encode(compress(msgspec.json.encode(reading), 1)).decode()}
 
 
@@ -158,7 +164,7 @@ def rename_people(body: Mapping[str, Any], name: Callable[[str], str]) -> Mappin
 
 
 def _unpack_readings(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:
-    """Readings share equal limits in memory."""
+    """Decompress readings, which share equal limits in memory."""
     known: dict[tuple[str, ...], EnforcerLimit] = {}
     readings = []
     for body in bodies:

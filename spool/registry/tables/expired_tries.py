@@ -14,14 +14,14 @@ KIND, ID = "expired_tries", "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredTries:
-    """Since the key expired at `expires_at`."""
+    """Requests since the key expired at `expires_at`."""
 
     expires_at: float
     count: int
     newest: float
 
     def combine(self, other: ExpiredTries | None) -> ExpiredTries:
-        """Leave out tries after an earlier expiry."""
+        """Add up the tries of the same expiry. Tries after an earlier expiry do not count."""
         if other is None or other.expires_at < self.expires_at:
             return self
         if other.expires_at > self.expires_at:
@@ -37,7 +37,7 @@ class ExpiredTryTable:
         self._changes = changes
 
     async def add(self, tries: Mapping[int, ExpiredTries], *, keys: Iterable[Key]) -> None:
-        """Add the tries by key id. Delete those of keys that are gone or have another expiry."""
+        """Add the tries by key id. Counts of keys that are deleted or have another expiry are deleted."""
         expiries = {key.id: key.expires_at for key in keys}
 
         def add_tries(rows: RegistryRows) -> None:

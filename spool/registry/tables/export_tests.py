@@ -17,7 +17,7 @@ class ExportTestTable:
         self._changes = changes
 
     async def add(self, times: Mapping[int, float], *, keys: Collection[int]) -> None:
-        """Store later times by key id. Delete those of keys outside `keys`."""
+        """Store later times by key id. Times of keys outside `keys` are deleted."""
 
         def store_times(rows: RegistryRows) -> None:
             stored = _read_times(rows)

@@ -48,26 +48,24 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import web_link
 
-KEPT_S = 90 * 86400.0  # after it was last found, for a finding that nobody edited
-OVER_S = 86400.0  # within it, an unedited finding may return without a notification
+KEPT_S = 90 * 86400.0  # seconds for which a finding that nobody edited is kept after it was last found
+OVER_S = 86400.0  # seconds within which an unedited finding may return without a notification
 
 _DRAFTED = ("title", "description", "category", "link", "effort", "cost_impact")
 
 
 class InsightTable:
-    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
-
     def __init__(self, changes: Changes, notices: NoticeTable) -> None:
         self._changes = changes
         self._notices = notices
         self._counts: Mapping[tuple[str, str], int] = {}
-        self._counted_at: int | None = None  # registry version before `_counts` was read
+        self._counted_at: int | None = None  # registry version at which `_counts` was read
 
     async def get(self, id: str) -> Insight:
         return await self._changes.read(lambda rows: _read(rows, id))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Leave out unknown ids."""
+        """Return the titles by id, without unknown ids."""
 
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             insights = {id: rows.find(Insight, id) for id in ids}
@@ -84,8 +82,8 @@ class InsightTable:
 
     async def open_counts(self) -> Mapping[tuple[str, str], int]:
         """
-        Count by detector ("" without one) and severity. The rows are read again only after a change of the
-        registry.
+        Return the number of open insights by detector ("" if none) and severity. The rows are read again only
+        after a change of the registry.
         """
         version = self._changes.version
         if version != self._counted_at:
@@ -97,7 +95,7 @@ class InsightTable:
         return self._counts
 
     async def comments(self, id: str) -> Sequence[Comment]:
-        """Return the oldest first. Raises NotThere without the insight."""
+        """Return the comments, oldest first. Raises NotThere without the insight."""
 
         def read_comments(rows: RegistryRows) -> Sequence[Comment]:
             _read(rows, id)
@@ -127,7 +125,7 @@ class InsightTable:
     async def change(
         self, id: str, *, status: str | None = None, fields: Mapping[str, str] | None = None, actor: Actor
     ) -> Insight:
-        """A detector's next run overwrites the draft fields."""
+        """Change an insight. The next run of its detector overwrites the draft fields."""
         if status is not None:
             check_status(status)
         now = self._changes.now()
@@ -152,7 +150,7 @@ class InsightTable:
         return await self._changes.change(store_change)
 
     async def delete(self, id: str, *, actor: Actor) -> tuple[str, list[int]]:
-        """Return the id and those of its comments. A detector may find it again as new."""
+        """Delete an insight. Return the id and those of its comments. A detector may find it again as new."""
 
         def delete_insight(rows: RegistryRows) -> list[int]:
             before = _read(rows, id)
@@ -202,7 +200,7 @@ class InsightTable:
         return await self._changes.change(change_comment_row)
 
     async def delete_comment(self, id: str, comment: int, *, actor: Actor) -> None:
-        """The audit row names the author, without the text."""
+        """Delete a comment. The audit row names the author, without the text."""
         now = self._changes.now()
 
         def delete_comment_row(rows: RegistryRows) -> None:
@@ -221,8 +219,8 @@ class InsightTable:
         Store the findings of a run of the detectors `looked_for`, whose keys begin with "detector:".
 
         Comments and status stay, but an addressed insight that is found again becomes new, and open ones not
-        found become addressed. Detectors in `cut` may have left findings out, which close only after a day.
-        Beyond MAX_INSIGHTS, findings are counted. Channels are notified of insights that open.
+        found become addressed. Detectors in `cut` may have left findings out; their insights close only after
+        a day. Findings beyond MAX_INSIGHTS are only counted. Channels are notified of insights that open.
         """
         now = self._changes.now()
 
@@ -247,7 +245,7 @@ def merge_findings(
     channels: Collection[str] = (),
 ) -> Merged:
     """
-    Do what `InsightTable.merge` does, in the caller's transaction.
+    Merge findings in the caller's transaction, in the way of `InsightTable.merge`.
 
     `tell` are notified of insights that open or become more severe, and `channels` that a finding names of
     those that open.
@@ -267,7 +265,7 @@ def merge_findings(
     rows.put_insights(
         [*found_again, *(after[insight.id] for insight in lost if after[insight.id] != insight)]
     )
-    # limits the table's size
+    # this limits the table's size
     rows.delete_findings_before(now - KEPT_S)
     new = [_insight_from_finding(finding, now) for key, finding in by_key.items() if key not in known]
     room = max(0, MAX_INSIGHTS - rows.count_insights())
@@ -371,7 +369,7 @@ def _is_worse(before: Insight, after: Insight) -> bool:
 
 
 def _is_short(before: Insight, now: float) -> bool:
-    """Whether it was closed because it was not found, less than a day ago."""
+    """Return whether it was closed less than a day ago because it was not found."""
     return not before.touched and not _is_over(before, now)
 
 

@@ -21,10 +21,11 @@ ID = "current"
 
 class Machine(msgspec.Struct, frozen=True, array_like=True):
     """
-    Empty texts are unknown, except that there is a serial number or a hostname.
+    A machine in the list of an MDM (device management). Empty texts are unknown, but a serial number or a
+    hostname is always set.
 
-    `user` is as in records. `last_seen`: last check-in at the MDM in epoch seconds; `seen_before`: that of an
-    earlier list.
+    `user` is in the form of records. `last_seen`: last check-in at the MDM in epoch seconds; `seen_before`:
+    that of an earlier list.
     """
 
     serial: str = ""
@@ -63,8 +64,6 @@ prepare_types(Inventory)
 
 
 class InventoryTable:
-    """The inventory in memory. A method that raises changes nothing."""
-
     about = ((DOCUMENTS, KIND),)
 
     def __init__(self, changes: Changes) -> None:
@@ -78,8 +77,8 @@ class InventoryTable:
         self, machines: Sequence[Machine], *, source: str, confirmed: bool, actor: Actor
     ) -> InventoryChange:
         """
-        Raises Invalid for an empty list, and NotAllowed if it lacks more than a third of the machines without
-        `confirmed`, because a part of a list would hide machines.
+        Replace the list. Raises Invalid for an empty list. Without `confirmed`, raises NotAllowed if it lacks
+        more than a third of the machines, because a part of a list would hide machines.
         """
         if not machines:
             raise Invalid("the list has no machines; the inventory was not changed")
@@ -115,7 +114,7 @@ class InventoryTable:
 
 
 def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:
-    """Keep the newest check-in before as `seen_before`."""
+    """Return the machine with its previous check-in as `seen_before`."""
     if before is None or before.last_seen is None:
         return machine
     is_new = machine.last_seen is None or machine.last_seen > before.last_seen

@@ -1,7 +1,7 @@
 """
 Notification channels from the console, all in memory: values, rules and table.
 
-Higher packages check the types. A channel's secret is stored encrypted and never shown.
+Higher packages check the types of channels. A channel's secret is stored encrypted and never shown.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MAX_SECRET = 4096
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelDraft:
     """
-    What a person sets, as in [[notify]].
+    The fields of a channel that a person sets, which are those of [[notify]].
 
-    `secret_since`: when the secret was set, which is all that the audit list shows of it.
+    `secret_since`: when the secret was set. The audit list shows nothing else of the secret.
     """
 
     name: str
@@ -50,7 +50,7 @@ class ChannelDraft:
 
     @property
     def address(self) -> tuple[str, ...]:
-        """Where the secret is sent. A person who changes it must enter the secret again."""
+        """Return where the secret is sent. A person who changes this must enter the secret again."""
         return self.url, self.server, self.tls, self.username
 
 
@@ -75,7 +75,9 @@ CHANNELS = DocumentKind("channel", KeptChannel, "channel")
 
 
 def check_channel(draft: ChannelDraft) -> ChannelDraft:
-    """Raises Invalid with the field and the broken rule. The caller checks the type."""
+    """
+    Return the checked draft. Raises Invalid with the field and the broken rule. The caller checks the type.
+    """
     if len(draft.to) > MAX_TO:
         raise Invalid(f"to must have at most {MAX_TO} e-mail addresses")
     texts = {
@@ -93,12 +95,12 @@ def check_channel(draft: ChannelDraft) -> ChannelDraft:
     )
 
 
-# encrypts; raises Invalid for an unusable draft or secret
+# function that encrypts; raises Invalid for an unusable draft or secret
 Seal = Callable[[ChannelDraft, str | None, KeptChannel | None], str]
 
 
 class KeptChannelTable(DocumentTable[KeptChannel]):
-    """A method that raises changes nothing. `changed` is called after changes in memory."""
+    """The channels. `changed` is called after changes in memory."""
 
     kind = CHANNELS
     draft = ChannelDraft
@@ -113,7 +115,10 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
     async def create(
         self, draft: ChannelDraft, secret: str | None, seal: Seal, *, most: int, actor: Actor
     ) -> KeptChannel:
-        """Raises NotAllowed at `most` channels, and AlreadyThere for a name created here or configured."""
+        """
+        Create a channel. Raises NotAllowed at `most` channels, and AlreadyThere for a name created here or
+        configured.
+        """
         now = self._changes.now()
         drafted = replace(check_channel(draft), secret_since=moment(now) if secret else "")
         if drafted.name in self._notices.channels:
@@ -132,7 +137,10 @@ class KeptChannelTable(DocumentTable[KeptChannel]):
         version: str | None = None,
         actor: Actor,
     ) -> KeptChannel:
-        """Omitted fields and secret stay. Raises Invalid if the address changes without a secret."""
+        """
+        Change a channel. Omitted fields and an omitted secret stay. Raises Invalid if the address changes
+        without a secret.
+        """
         now = self._changes.now()
 
         def edit(before: KeptChannel) -> KeptChannel:

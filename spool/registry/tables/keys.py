@@ -50,13 +50,11 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 
 MAX_OVERLAP_S = 90 * 86400.0
-ACCESSES_S = 60.0  # other processes' accesses are read only if newer
+ACCESSES_S = 60.0  # seconds; accesses that other processes stored are read only if they are newer
 _REMEMBERED_DELETIONS = 10_000
 
 
 class KeyTable:
-    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
-
     about = ((KEYS, ""), (DOCUMENTS, FILE_KEY))
 
     def __init__(self, changes: Changes) -> None:
@@ -69,7 +67,7 @@ class KeyTable:
         self._file_key: FileKey | None = None
 
     async def load(self) -> None:
-        """Missing keys were deleted, missing secrets rotated."""
+        """Read the keys. Missing keys were deleted, missing secrets rotated."""
         stored_keys, self._file_key = await self._changes.read(lambda rows: (rows.keys(), _file_key(rows)))
         ids = {key.id for key in stored_keys}
         for missing in [key for key in self._keys.values() if key.id not in ids]:
@@ -91,8 +89,8 @@ class KeyTable:
 
     def find_expired(self, secret: str) -> Key | None:
         """
-        Return the key if the secret was valid until the key's expiry. One that a rotation ended before is not
-        valid again if the expiry moves.
+        Return the key if the secret was valid until the key's expiry. A secret that a rotation ended earlier
+        does not become valid if the expiry moves.
         """
         owner = self._find_owner(secret)
         if owner is None:
@@ -103,7 +101,7 @@ class KeyTable:
         return key
 
     def _find_owner(self, secret: str) -> tuple[Key, float | None] | None:
-        """Include the time at which the secret ends or ended."""
+        """Return the key of a secret, with the time at which the secret ends or ended."""
         digest = self._secret_digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):
@@ -112,7 +110,7 @@ class KeyTable:
         return key, next(each.ends_at for each in key.secrets if each.digest == digest)
 
     def secret_expectation(self, secret: str) -> Expectation | None:
-        """None if only this process changes keys."""
+        """Return the expectation that the secret is valid, or None if only this process changes keys."""
         return key_is_good(self._secret_digest(secret)) if self._changes.is_shared else None
 
     def next_secret_end(self, key: Key) -> float:
@@ -122,7 +120,7 @@ class KeyTable:
         return min((ends_at for ends_at in ends if ends_at > now), default=inf)
 
     def is_unchanged(self, key: Key, ends_at: float) -> bool:
-        """Whether the table has exactly this key, before `ends_at`."""
+        """Return whether the table has exactly this key, before `ends_at`."""
         return self._keys.get(key.id) is key and self._changes.now() < ends_at
 
     def find_by_number(self, id: int) -> Key | None:
@@ -133,14 +131,14 @@ class KeyTable:
         return (number_is_good(id),) if self._changes.is_shared else ()
 
     def is_over(self, secret: str) -> bool:
-        """Whether the text is the secret of an expired key, which another process may extend."""
+        """Return whether the text is the secret of an expired key, which another process may extend."""
         return self._secret_digest(secret)[:16] in self._owners and self.find(secret) is None
 
     def was_deleted(self, secret: str) -> bool:
         """
-        Whether a secret was deleted, rotated or expired since this process started.
+        Return whether a secret was deleted, rotated or expired since this process started.
 
-        Ended secrets of the deployment's key are stored, and recognized after a restart.
+        Ended secrets of the deployment's key are stored, so they are recognized after a restart.
         """
         if self.has_ended(secret):
             return True
@@ -151,7 +149,10 @@ class KeyTable:
         return self._file_key is not None and self._file_key.key == key.id
 
     def has_ended(self, secret: str) -> bool:
-        """Whether it is an ended secret of the deployment's key: that was deleted, or the file changed."""
+        """
+        Return whether the text is an ended secret of the deployment's key: the key was deleted, or the file
+        changed.
+        """
         return self._file_key is not None and self._file_key.has_ended(self._secret_digest(secret))
 
     async def adopt_file_secret(
@@ -255,7 +256,7 @@ class KeyTable:
         actor: Actor,
     ) -> Key:
         """
-        New scopes or use cases replace all earlier ones. `expires_at` None removes the expiry.
+        Change a key. New scopes or use cases replace all earlier ones. `expires_at` None removes the expiry.
 
         Raises NotAllowed if the key differs from `version`.
         """
@@ -286,7 +287,7 @@ class KeyTable:
         return await self._update(name, set_secret, "key.rotate", actor)
 
     def _check_free_secret(self, secret: str) -> str:
-        """Raises Invalid if it is too weak, NotAllowed if a key has it."""
+        """Return the secret. Raises Invalid if it is too weak, NotAllowed if a key has it."""
         if self._find_owner(check_secret(secret)) is not None:
             raise NotAllowed("this secret is the secret of another key")
         return secret
@@ -302,7 +303,7 @@ class KeyTable:
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
-        The previous secret works for `overlap_s` more seconds; 0 ends all older ones.
+        Give a key a new secret. The previous one works for `overlap_s` more seconds; 0 ends all older ones.
 
         Raises NotAllowed for a second overlap.
         """
@@ -323,7 +324,7 @@ class KeyTable:
         return await self._update(name, rotate_key, "key.rotate", actor), secret
 
     async def delete(self, name: str, *, confirm: str, actor: Actor) -> None:
-        """Once this returns, nobody can use it."""
+        """Delete a key. Once this returns, nobody can use it."""
         if confirm != name:
             raise Invalid("confirm the deletion with the exact name of the key")
 
@@ -350,7 +351,7 @@ class KeyTable:
         )
 
     async def follow_accesses(self) -> None:
-        """Add times that other processes stored."""
+        """Add the times of last use that other processes stored."""
         since = self._changes.now() - ACCESSES_S
         self._note_accesses(await self._changes.read(lambda rows: rows.access_times(since)))
 
@@ -413,7 +414,7 @@ def _find_key(rows: RegistryRows, id: int) -> Key | None:
 
 
 def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor, now: float) -> Key:
-    """Raises AlreadyThere if another key has its name."""
+    """Add the key of the file. Raises AlreadyThere if another key has its name."""
     draft = Key(
         id=0,
         name=LEGACY_NAME,

@@ -9,20 +9,20 @@ from spool.registry.changes import Changes
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "late_reports"
-MAX_SOURCES = 500  # per day and kind: another Tollhouse may name any source
+MAX_SOURCES = 500  # sources per day and kind, because another Tollhouse may name any source
 OTHER = "other"
 
 Counts = Mapping[tuple[str, str], int]  # by kind and source
 
 
 class LateReportTable:
-    """One document per day."""
+    """The counts, with one document per day."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Counts], *, oldest: int) -> None:
-        """Delete the days before `oldest`."""
+        """Add the counts by day. Days before `oldest` are deleted."""
 
         def add_counts(rows: RegistryRows) -> None:
             for day, counts in days.items():

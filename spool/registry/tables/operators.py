@@ -37,7 +37,9 @@ from spool.registry.roles import Roles, check_organizer_remains, read_roles
 
 
 class NamedTurns:
-    """A limit on concurrent work. Names take turns; within one, the longest waiting is next."""
+    """
+    A limit on concurrent work. Names take turns; of the waiters with one name, the longest waiting is next.
+    """
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -98,7 +100,7 @@ def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now:
 
 
 def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
-    """`sign_in` is empty for a token without a sign-in id."""
+    """Return whether a token has ended. `sign_in` is empty for a token without a sign-in id."""
     if sign_in and rows.document(TOKEN_END_KIND, _id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
@@ -114,7 +116,7 @@ def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> Non
 
 
 def _id(*parts: str) -> str:
-    """Keep it short for values of any length."""
+    """Return a short id for parts of any length."""
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
@@ -167,7 +169,7 @@ def _updated_operator(
 
 CHECK_KIND = "session_check"
 _SEEN_EVERY_S = 60.0
-_OTHER_CLOCK_S = 60.0  # a provider's clock may be ahead by this
+_OTHER_CLOCK_S = 60.0  # seconds by which a provider's clock may be ahead
 
 
 class OperatorTable:
@@ -213,7 +215,10 @@ class OperatorTable:
         disabled: bool | None = None,
         actor: Actor,
     ) -> Operator:
-        """End the operator's sessions, and those of console links that the operator created."""
+        """
+        Change an operator. This ends the operator's sessions, and those of console links that the operator
+        created.
+        """
         if role is not None:
             check_role(role)
         digest = (
@@ -323,7 +328,8 @@ class OperatorTable:
         """
         Return the operator of a provider's token.
 
-        Raises TokenEnded if this sign-in's tokens ended, or the person's issued by then.
+        Raises TokenEnded if the tokens of this sign-in have ended, or the person's tokens that were issued by
+        then.
         """
 
         def find_operator(rows: RegistryRows) -> Operator | None:
@@ -352,7 +358,9 @@ class OperatorTable:
     async def end_tokens(
         self, issuer: str, *, subject: str | None, sign_in: str | None, issued_by: float
     ) -> None:
-        """End a sign-in's tokens, or without `sign_in` all that the person got until `issued_by`."""
+        """
+        End the tokens of a sign-in, or without `sign_in` all tokens that the person got until `issued_by`.
+        """
 
         now = self._changes.now()
 
@@ -365,7 +373,7 @@ class OperatorTable:
         await self._changes.change(store_end)
 
     async def end_sessions_where(self, is_meant: Callable[[Session], bool], *, actor: Actor) -> int:
-        """Return their number. Without any, nothing is written."""
+        """End sessions. Return their number. If there are none, nothing is written."""
         if not any(map(is_meant, await self._changes.read(lambda rows: rows.all(Session)))):
             return 0
 
@@ -402,7 +410,7 @@ class OperatorTable:
         return secret
 
     async def use_link(self, secret: str, *, address: str) -> tuple[str, Session] | None:
-        """None if the link is unknown, used or expired."""
+        """Sign in with a link. Return None if it is unknown, used or expired."""
         begun = secrets.token_urlsafe(32)
 
         def take_link(rows: RegistryRows) -> Session | None:
@@ -432,13 +440,13 @@ class OperatorTable:
         return session
 
     async def is_on(self, session: Session) -> bool:
-        """Does not extend the session."""
+        """Return whether the session still exists, without extending it."""
         now = self._changes.now()
         stored_session = await self._changes.read(lambda rows: rows.find(Session, session.digest))
         return stored_session is not None and not stored_session.is_over(now)
 
     async def sign_out(self, session: Session, *, actor: Actor | None = None) -> None:
-        """Sign out; without an actor, the session has expired, and nothing is audited."""
+        """End a session. Without an actor, it has expired, and no audit row is written."""
         await self._changes.change(lambda rows: self._delete_session(rows, session, actor))
 
     async def live_sessions(self) -> Sequence[Session]:
@@ -450,12 +458,12 @@ class OperatorTable:
         ]
 
     async def checked_until(self) -> Mapping[bytes, float]:
-        """Return by session until when a process has claimed its provider check."""
+        """Return, by session, the time until which a process has claimed the check at the provider."""
         documents = await self._changes.read(lambda rows: rows.documents(CHECK_KIND))
         return {bytes.fromhex(id): float(body["until"]) for id, body in documents.items()}
 
     async def take_check(self, session: Session, *, until: float) -> bool:
-        """Return False if the session has ended."""
+        """Claim the check of a session at the provider. Return False if the session has ended."""
         own = session.digest.hex()
 
         def store_check(rows: RegistryRows) -> bool:
@@ -512,7 +520,7 @@ class OperatorTable:
 
 
 def delete_operators(rows: RegistryRows, operators: Sequence[Operator], now: float) -> None:
-    """Raises NotAllowed if no Admin would be left."""
+    """Delete operators. Raises NotAllowed if no Admin would be left."""
     organizers = _read_organizers(rows)
     for operator in operators:
         rows.delete(Operator, operator.email)

@@ -1,5 +1,5 @@
 """
-Names of people, in a private table: the name to show, and the same person's names in records.
+Names of people, in a private table: the name to show, and the names under which records contain the person.
 
 E-mail addresses have the form of records, by default a hash. Names to show are not in memory.
 """
@@ -30,22 +30,19 @@ SIZE = "names"  # kind and id of the document with the number of names
 LIMIT = "privacy.max_names"
 MAX_NAME = 200
 MAX_LINKED = 100  # names of one person, because a filter lists them all
-_SHOWN = 100  # in one audit row
+_SHOWN = 100  # names that one audit row lists
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedPerson:
-    """`names` are as in records; reports show the first. `label` is the name to show, or ""."""
+    """`names` are in the form of records; reports show the first one. `label` is the name to show, or ""."""
 
     names: tuple[str, ...]
     label: str = ""
 
 
 class PersonTable:
-    """
-    A method that raises (Invalid, NotAllowed, NotThere) changes nothing. The audit list has names as in
-    records, never labels.
-    """
+    """The people. The audit list has names in the form of records, never labels."""
 
     about: tuple[Subject, ...] = ((KIND, ""), (DOCUMENTS, ERASURE), (DOCUMENTS, BELOW))
 
@@ -53,7 +50,8 @@ class PersonTable:
         self._changes = changes
         self._people = changes.people
         self.erasures: Sequence[Erasure] = ()  # oldest first
-        self.below: frozenset[str] = frozenset()  # agents and gateways that ask this Tollhouse for erasures
+        # agents and gateways of lower levels that ask this Tollhouse for erasures
+        self.below: frozenset[str] = frozenset()
 
     async def load(self) -> None:
         news = self._changes.news
@@ -89,10 +87,9 @@ class PersonTable:
 
     async def link(self, people: Iterable[LinkedPerson], *, most: int, actor: Actor) -> int:
         """
-        Link a person's names with each other and their links. A label replaces the earlier one. Return the
-        number of all names.
+        Link names of people. A label replaces the earlier one. Return the number of all names.
 
-        Raises NotAllowed beyond `most` names, or MAX_LINKED of one person.
+        Raises NotAllowed beyond `most` names, or beyond MAX_LINKED names of one person.
         """
         stated = list(map(_check_person, people))
         names = [name for person in stated for name in person.names]
@@ -115,8 +112,8 @@ class PersonTable:
 
     async def join_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
         """
-        Link gateways' forms of one address, except names that operators took apart, within `most` and
-        MAX_LINKED. Return the number of links.
+        Link the forms in which gateways store one address, except names that operators separated, within
+        `most` and MAX_LINKED. Return the number of links.
         """
         new = [own for own in people if len(set(map(self._people.person_identity, own))) > 1]
         if not new:
@@ -136,7 +133,7 @@ class PersonTable:
         return count
 
     async def split_name(self, name: str, *, actor: Actor) -> None:
-        """Raises NotThere if it is linked with no other name."""
+        """Separate a name from its person. Raises NotThere if it is linked with no other name."""
         now = self._changes.now()
 
         def split_known_name(rows: RegistryRows) -> PeopleChange:
@@ -169,12 +166,13 @@ class PersonTable:
         return count
 
     async def note_pass(self, erasure: Erasure) -> None:
-        """Count another renaming of the storage's records."""
+        """Note that the storage's records were renamed once more."""
         await self._alter_erasures([erasure.id], lambda known: replace(known, passes=erasure.passes + 1))
 
     async def note_below(self, name: str, erased: Collection[str], *, actor: Actor) -> None:
         """
-        Note an agent or gateway below, and the erasures that it confirms. Raises KeyEnded for an ended key.
+        Note an agent or gateway of a lower level, and the erasures that it confirms. Raises KeyEnded for an
+        ended key.
         """
 
         def add_below(rows: RegistryRows) -> None:
@@ -225,7 +223,7 @@ class PeopleChange(NamedTuple):
 
 
 class KnownPeople:
-    """The people of the table within one change, which reads only people whom it concerns."""
+    """The people of the table within one change, which reads only the people that it concerns."""
 
     def __init__(self, rows: RegistryRows, rules: People) -> None:
         self._rows = rows
@@ -269,7 +267,7 @@ class KnownPeople:
             self._firsts.update(own)
 
     def link(self, stated: LinkedPerson, most: int | None = None) -> None:
-        """Raises NotAllowed beyond MAX_LINKED, or `most` names in all."""
+        """Link a person's names. Raises NotAllowed beyond MAX_LINKED, or beyond `most` names in all."""
         found = self.people_named(stated.names)
         names = dict[str, str]()
         for name in stated.names:
@@ -285,7 +283,7 @@ class KnownPeople:
         self._put(LinkedPerson(names=(*names.values(),), label=label))
 
     def join(self, names: tuple[str, ...], most: int) -> bool:
-        """Return whether forms of one address are linked."""
+        """Link forms of one address. Return whether they are linked."""
         free = tuple(name for name in names if not self._is_apart(name))
         if len({self._firsts[self._key(name)] or name for name in free}) < 2:
             return False
@@ -300,7 +298,7 @@ class KnownPeople:
 
     def split(self, person: LinkedPerson, name: str) -> None:
         self.drop([person])
-        if is_hash(self._text(name)):  # so that gateways that send the hash do not link it again
+        if is_hash(self._text(name)):  # gateways that send the hash then do not link it again
             self._put(LinkedPerson(names=(self._text(name),)))
         remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
         if len(remaining) > 1 or person.label:
@@ -355,7 +353,7 @@ def _check_person(person: LinkedPerson) -> LinkedPerson:
 
 
 def check_name(name: str) -> None:
-    """Raise Invalid for a name of several people, or of somebody erased."""
+    """Raise Invalid for a name of several people, or of an erased person."""
     if name in ("", OTHER, ERASED):
         raise Invalid(f"{name or 'an empty name'} has the calls of several people, so it names no person")
     if is_pseudonym(name):
@@ -371,7 +369,7 @@ def _audited_names(names: Sequence[str]) -> Mapping[str, object]:
 
 
 def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
-    """Return the oldest first."""
+    """Return the erasures, oldest first."""
     erasures = [erasure_from_json(**body) for body in rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 

@@ -40,7 +40,7 @@ from spool.turns.threads import prepare_types
 
 KIND, TYPE_KIND, COMMENT_KIND = "recommendation", "recommendation_type", "recommendation_comment"
 T = TypeVar("T")
-KEPT_S = 90 * 86400.0  # of a closed recommendation that nobody edited
+KEPT_S = 90 * 86400.0  # seconds for which a closed recommendation that nobody edited is kept
 
 _CHECKS: Mapping[str, Callable[[Any], Any]] = {
     "enabled": bool,
@@ -53,8 +53,6 @@ prepare_types(Recommendation, TypeSettings, CommentThread)
 
 
 class RecommendationTable:
-    """A method that raises (Invalid, NotAllowed, NotThere) changes nothing."""
-
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
@@ -62,7 +60,7 @@ class RecommendationTable:
         return await self._changes.read(lambda rows: list(_all(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Leave out unknown ids."""
+        """Return the titles by id, without unknown ids."""
 
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             bodies = {id: rows.document(KIND, id) for id in ids}
@@ -85,7 +83,8 @@ class RecommendationTable:
         id.
 
         Status, assignee and comments stay, but an addressed recommendation that is found again becomes new.
-        Open ones not found are closed. Savings beyond MAX_RECOMMENDATIONS are counted.
+        Open recommendations that are not found are closed. Savings beyond MAX_RECOMMENDATIONS are only
+        counted.
         """
         now = self._changes.now()
         by_key = {saving.key: saving for saving in savings}
@@ -134,7 +133,7 @@ class RecommendationTable:
         actor: Actor,
         hidden: Container[str] = (),
     ) -> Mapping[str, Recommendation | None]:
-        """Return them by id, None for unknown or hidden ones."""
+        """Change recommendations. Return them by id, None for unknown or hidden ones."""
         if not 0 < len(ids) <= MAX_AT_ONCE:
             raise Invalid(f"ids must name 1 to {MAX_AT_ONCE} recommendations")
         if status is None and assignee is None:
@@ -153,13 +152,13 @@ class RecommendationTable:
         return await self._changes.change(change_each)
 
     async def comments(self, id: str) -> Sequence[RecommendationComment]:
-        """Return the oldest first. Raises NotThere without the recommendation."""
+        """Return the comments, oldest first. Raises NotThere without the recommendation."""
         return await self._changes.read(lambda rows: _read_thread(rows, id).comments)
 
     async def add_comments(
         self, id: str, texts: Sequence[str], *, actor: Actor
     ) -> Sequence[RecommendationComment]:
-        """Add all, or none if one is invalid."""
+        """Add all comments, or none if one is invalid."""
         checked = [check_comment(text) for text in texts]
         if not checked:
             raise Invalid("give at least one comment")
@@ -219,7 +218,7 @@ class RecommendationTable:
         return await self._changes.read(read_types)
 
     async def change_type(self, type: str, changes: Mapping[str, Any], *, actor: Actor) -> TypeSettings:
-        """Disabling a type closes its recommendations."""
+        """Change a type's settings. Disabling a type closes its recommendations."""
         checked = {name: _CHECKS[name](value) for name, value in changes.items()}
         now = self._changes.now()
 

@@ -1,4 +1,6 @@
-"""Daily counts of fields that calls state, by source and sender version, over all processes and restarts."""
+"""
+Daily counts of the fields that calls contain, by source and sender version, over all processes and restarts.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,21 @@ from spool.registry.registry_rows import RegistryRows
 KIND = "sender_fields"
 DAYS = 14  # today included
 MAX_SOURCES = 64
-MAX_VERSIONS = 8  # newest of a source, with own counts
-MAX_GROUPS = 8  # providers, and operations, of a version and day with own counts
-MAX_FORMER = 64  # older versions of a source
+MAX_VERSIONS = 8  # the newest versions of a source, which have their own counts
+MAX_GROUPS = 8  # the providers, and the operations, that have their own counts in a version and day
+MAX_FORMER = 64  # older versions of a source that are remembered
 OTHER = "(other)"
-_FORMER = "former"  # document of older versions
-ONE, SEVERAL = 1, 2  # `senders` has at most two
+_FORMER = "former"  # name of the document of older versions
+ONE, SEVERAL = 1, 2  # `senders` stores at most two, so the count is "one" or "several"
 
 
 class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
     Calls of a source and version on a day (UTC).
 
-    `fields`: calls that state a field. `billed`: successful calls of an operation billed by tokens,
-    `uncounted` those without counts and meters. `senders`: hashes of two keys or devices at most. `first`:
-    first arrival of the version, also on earlier days.
+    `fields`: calls that state a field. `billed`: successful calls of an operation that is billed by tokens.
+    `uncounted`: those of them without counts and meters. `senders`: hashes of two keys or devices at most.
+    `first`: first arrival of the version, also on earlier days.
     """
 
     first: float
@@ -52,7 +54,7 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    """Names above the limit count as OTHER."""
+    """Add counts. Names above the limit count as OTHER."""
     sums = Counter(one)
     for name, n in other.items():
         is_known = name in sums or len(sums) < MAX_GROUPS
@@ -61,7 +63,7 @@ def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, i
 
 
 def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
-    """Sum at least one count."""
+    """Return the sum of counts, at least one."""
     first, *others = counts
     total = msgspec.structs.replace(first)
     for other in others:
@@ -69,19 +71,19 @@ def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
     return total
 
 
-NO_VERSION = ""  # of senders that state none
+NO_VERSION = ""  # version of senders that state none
 Sender = tuple[str, str]  # source and version
 SenderDay = dict[Sender, FieldCounts]
 
 
 class SenderFieldTable:
-    """One document per day."""
+    """The counts, with one document per day."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
 
     async def add(self, days: Mapping[int, Mapping[Sender, FieldCounts]], *, today: int) -> None:
-        """Delete days that are too old."""
+        """Add counts by day. Days that are too old are deleted."""
 
         def add_days(rows: RegistryRows) -> None:
             bodies = dict(rows.documents(KIND))
@@ -135,7 +137,7 @@ def _add(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
 
 
 def _keep_newest(stored: Mapping[int, SenderDay], source: str, former: dict[str, list[str]]) -> None:
-    """Add the oldest versions' counts to OTHER."""
+    """Keep the newest versions. The counts of the oldest are added to OTHER."""
     first: dict[str, float] = {}
     for of_day in stored.values():
         for (name, version), counts in of_day.items():

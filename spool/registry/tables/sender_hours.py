@@ -15,14 +15,14 @@ from spool.registry.texts import storable_text
 
 KIND = "sender_hours"
 HOUR_S = 3600
-KEPT_HOURS = 6 * 7 * 24  # of a pair, before the newest
+KEPT_HOURS = 6 * 7 * 24  # hours of a pair that are stored, up to the newest
 # After this number of hours, a silent pair is deleted. Tollhouse's own hours are stored as long.
 FORGOTTEN_HOURS = 400 * 24
 MAX_PAIRS = 5_000
-MAX_SOURCES = 100  # per key: another Tollhouse may name any source
+MAX_SOURCES = 100  # sources per key, because another Tollhouse may name any source
 
 Pair = tuple[str, str]  # source and key; "" if requests need no key
-RUNNING: Pair = ("", "")  # Tollhouse itself: when it could receive records
+RUNNING: Pair = ("", "")  # the pair for Tollhouse itself: the hours in which it could receive records
 Arrivals = Mapping[int, float]  # newest arrival in each hour since the epoch, in epoch seconds
 
 
@@ -45,7 +45,7 @@ class SenderHours:
 
 
 def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> SenderHours:
-    """Return hours of any part, named as the first."""
+    """Return the hours of all parts together, named as the first part."""
     end = max(part.end for part in parts)
     hours = 0
     for part in parts:
@@ -57,7 +57,7 @@ def join_hours(parts: Sequence[SenderHours], *, kept: int = KEPT_HOURS) -> Sende
 
 
 def first_hours(pair: Pair, arrivals: Arrivals) -> SenderHours:
-    """The pair sent nothing before."""
+    """Return the hours of a pair that sent nothing before."""
     return join_hours(_single_hours(pair, arrivals), kept=_kept_hours(pair))
 
 
@@ -71,7 +71,7 @@ def _kept_hours(pair: Pair) -> int:
 
 
 def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Return times by source and by key, in epoch seconds, newest first."""
+    """Return the times of the newest records by source and by key, in epoch seconds, newest first."""
     sources: dict[str, float] = {}
     keys: dict[str, float] = {}
     for each in sorted(hours, key=lambda each: -each.last):
@@ -83,7 +83,7 @@ def newest_records(hours: Iterable[SenderHours]) -> tuple[Mapping[str, float], M
 
 
 class SenderHoursTable:
-    """One document per pair. That of a silent pair does not change."""
+    """The hours, with one document per pair. The document of a silent pair does not change."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -113,7 +113,7 @@ class SenderHoursTable:
 
 
 def _make_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[Pair]:
-    """Delete long silent pairs. Return the new ones that fit."""
+    """Delete pairs that have been silent for long. Return the new pairs that fit."""
     if not new:
         return ()
     oldest = now // HOUR_S - FORGOTTEN_HOURS

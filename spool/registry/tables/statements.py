@@ -37,7 +37,8 @@ MAX_MONTHS = 5000
 
 class _Day(msgspec.Struct, kw_only=True):
     """
-    A day in its month's document. `until`: the rows' latest end. `whole`: a statement covered the whole day.
+    A day in its month's document. `until`: the latest end of its rows. `whole`: a statement covered the whole
+    day.
     """
 
     digest: str
@@ -65,7 +66,7 @@ prepare_types(_Month)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change:
     day: int
-    rows: Sequence[StatementRow] | None  # None if they do not change
+    rows: Sequence[StatementRow] | None  # None if the rows do not change
     entry: _Day
     revision: Revision | None
     is_new: bool
@@ -170,7 +171,6 @@ def _audit_target(source: str, account: str) -> str:
 def _compare_statement(
     rows: RegistryRows, statement: Statement, now: float
 ) -> tuple[StatementOutcome, list[_Change]]:
-    """Return the outcome and the days to change."""
     months: dict[str, _Month | None] = {}
     changes: list[_Change] = []
     count = 0
@@ -218,7 +218,7 @@ def _change(
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
-    """Return None if nothing changes."""
+    """Return the change of a day, or None if nothing changes."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
         digest=statements.rows_digest(after),

@@ -10,12 +10,12 @@ from spool.registry.notices import Notice, add_notices
 from spool.registry.registry_rows import RegistryRows
 
 KIND = "verdicts"
-NUMBER_KIND = "verdicts_number"  # a table's version, read often
-STATES_KIND = "verdict_states"  # states that channels received last
+NUMBER_KIND = "verdicts_number"  # kind of the document with a table's version, which is read often
+STATES_KIND = "verdict_states"  # kind of the document with the states that channels received last
 REPORTED = "reported"
-VERSION = "version"  # grows with each stored table
+VERSION = "version"  # field that grows with each stored table
 
-# number of changes, and states by owner, for each budget
+# by budget: number of changes, and states by owner
 ReportedStates: TypeAlias = "dict[str, tuple[int, Mapping[str, str]]]"
 Report: TypeAlias = (
     "Callable[[ReportedStates], tuple[ReportedStates, Sequence[tuple[Notice, tuple[str, ...]]]]]"
@@ -23,7 +23,9 @@ Report: TypeAlias = (
 
 
 class VerdictTable:
-    """One document for each list of states. The keys that sign are derived from the seeds."""
+    """
+    The tables, and one document for each list of states. The keys that sign them are derived from the seeds.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -31,7 +33,7 @@ class VerdictTable:
         self.bundle_seed = changes.derive_secret("budget verdict bundles")
 
     async def version(self, name: str) -> int:
-        """Return 0 without a table."""
+        """Return the version of a table, or 0 if there is none."""
         stored = await self._changes.read(lambda rows: rows.document(NUMBER_KIND, name))
         return 0 if stored is None else int(stored[VERSION])
 
@@ -39,7 +41,9 @@ class VerdictTable:
         return await self._changes.read(lambda rows: rows.document(KIND, name))
 
     async def put(self, name: str, table: Mapping[str, Any], *, after: int) -> Mapping[str, Any]:
-        """Return the table of another gateway instead, if one was stored after the version `after`."""
+        """
+        Store a table. If another gateway has stored one since the version `after`, return that one instead.
+        """
 
         def store_if_unchanged(rows: RegistryRows) -> Mapping[str, Any]:
             stored = rows.document(KIND, name)
@@ -53,7 +57,10 @@ class VerdictTable:
         return await self._changes.change(store_if_unchanged)
 
     async def update_report(self, report: Report) -> None:
-        """Call `report` with the last reported states. Store its states and notices in one transaction."""
+        """
+        Call `report` with the last reported states. Store the states and notices that it returns in one
+        transaction.
+        """
 
         def store_report(rows: RegistryRows) -> None:
             document = rows.document(STATES_KIND, REPORTED) or {}

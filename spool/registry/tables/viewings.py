@@ -13,11 +13,11 @@ from spool.registry.viewings import KEPT_S, MOST_A_DAY, Viewing
 from spool.seen import SEVERAL
 from spool.statements import day_text
 
-_REMEMBERED = 50_000  # remembered rows of a day, not written again
+_REMEMBERED = 50_000  # rows of a day that are remembered, so that they are not written again
 
 
 class ViewingTable:
-    """Equal viewings of a day are stored once."""
+    """The viewings. Equal viewings of a day are stored once."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes
@@ -25,15 +25,17 @@ class ViewingTable:
         self._stored: set[Viewing] = set()
 
     def configure(self, *, kept_s: float, most: int) -> None:
-        """`most` limits people with rows for a viewer and day. 0 s stores none."""
+        """
+        Set the limits. `most` limits the people with rows for a viewer and day. With 0 s, nothing is stored.
+        """
         self._kept_s, self._most = kept_s, most
 
     def forget_stored(self) -> None:
-        """An erasure has changed them."""
+        """Forget which rows are stored, because an erasure has changed them."""
         self._stored.clear()
 
     async def add(self, viewings: Iterable[Viewing], at: float) -> None:
-        """Store viewings of a request that began at `at` (epoch seconds). Delete old ones."""
+        """Store viewings of a request that began at `at` (epoch seconds). Old viewings are deleted."""
         new = {*viewings} - self._stored
         if not new or not self._kept_s:
             return
@@ -51,7 +53,6 @@ class ViewingTable:
         await self._changes.change(add_viewings, remember_stored)
 
     def _replace_erased(self, rows: RegistryRows, viewings: Iterable[Viewing], at: float) -> list[Viewing]:
-        """Use the pseudonyms of people erased since the request began."""
         erased = pseudonyms_by_digest(stored_erasures(rows))
         people, began = self._changes.people, int(at * NS) - 1
         return [

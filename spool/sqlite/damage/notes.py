@@ -42,7 +42,7 @@ def is_marked(directory: Path) -> bool:
 
 
 def mark_damaged(directory: Path, error: BaseException) -> None:
-    """The next start salvages a marked file."""
+    """Mark the file as damaged. The next start salvages a marked file."""
     if not is_marked(directory):
         write_durably(directory / MARKER, "")
         message = "spool.sqlite is damaged (%s): restart to salvage what can be read"
@@ -55,7 +55,7 @@ def unmark_damaged(directory: Path) -> None:
 
 
 def name_aside(directory: Path) -> str:
-    """Return "" if no name has been chosen."""
+    """Return the name under which the damaged file is moved aside, or "" if none has been chosen."""
     try:
         name = (directory / MARKER).read_text()
     except (FileNotFoundError, UnicodeDecodeError):

@@ -25,7 +25,7 @@ from spool.sqlite.deliveries.delivery_rows import route_terms
 from spool.sqlite.log import queries
 from spool.sqlite.log.entries import highest_accepted, lowest_stored
 
-# a counter beyond this is itself damaged
+# a counter with a greater difference is itself damaged
 MOST_UNKNOWN = 1 << 24
 
 _log = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ _Terms = Counter[tuple[str, str]]
 
 def do_not_meet(connection: sqlite3.Connection) -> str:
     """
-    Contradictions are an unknown counter, counters that disagree with the entries of their topic, and an
-    impossible size.
+    Return a contradiction in the log, or "": an unknown counter, a counter that disagrees with the entries of
+    its topic, or an impossible size.
     """
     counters = _read_counters(connection)
     for topic, term in counters:
@@ -82,7 +82,7 @@ def settle(connection: sqlite3.Connection, note: Note) -> dict[str, int]:
 
 def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
     """
-    Use the progress in the note, without which a lost route would send everything again.
+    Restore routes by the progress in the note. Without it, a lost route would send everything again.
 
     Deliveries that were settled after the note may be sent again.
     """
@@ -106,7 +106,7 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
 
 def settle_routes(connection: sqlite3.Connection) -> bool:
     """
-    Return True if any term had to change. Records of lost deliveries are sent again.
+    Balance the routes. Return True if any term had to change. Records of lost deliveries are sent again.
 
     Deliveries are made in the order of numbers, so the missing numbers are the highest ones below `next`.
     """
@@ -138,7 +138,6 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
 
 
 def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: int) -> int:
-    """Return the number of records in the new deliveries."""
     spans = "SELECT first, last FROM deliveries WHERE route = ? AND NOT replay ORDER BY last DESC"
     spans_held: list[tuple[int, int]] = [
         (upto, upto),
@@ -159,7 +158,7 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
 
 
 def _fill_holes(connection: sqlite3.Connection, topic: str, known: int, noted: int) -> int:
-    """Return how many numbers are newly lost."""
+    """Add damaged entries for missing numbers. Return how many numbers are newly lost."""
     statement = "SELECT first, count, committed_at, damaged FROM entries WHERE topic = ? ORDER BY first"
     rows = connection.execute(statement, (topic,)).fetchall()
     entries = [(first, count, at) for first, count, at, damaged in rows if not damaged]
@@ -218,7 +217,7 @@ def _shared_count(holes: list[tuple[int, int]], before: list[tuple[int, int]]) -
 
 
 def _highest_numbers(connection: sqlite3.Connection) -> Counter[str]:
-    """Read only intact entries and commit rows."""
+    """Return the highest numbers. Only intact entries and commit rows count."""
     highest: Counter[str] = Counter()
     ends = "SELECT topic, max(first + count - 1) FROM entries WHERE NOT damaged GROUP BY topic"
     for topic, last in connection.execute(ends):
@@ -260,7 +259,7 @@ def _carry_lost_commits(connection: sqlite3.Connection, explained: _Terms) -> No
 
 
 def _balance_received(connection: sqlite3.Connection, topic: str) -> None:
-    """The stored counter may be lost."""
+    """Balance the received records of a topic, because the stored counter may be lost."""
     terms = {
         term: n for (counter_topic, term), n in _read_counters(connection).items() if counter_topic == topic
     }

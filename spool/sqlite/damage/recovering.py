@@ -132,7 +132,7 @@ class _Recovery:
             return done
         done = list(ranges.merge_ranges(sorted([*done, *((number, number) for number in new)])))
         before = await self._accepted_count(topic)
-        # A duplicate check would find the ids of the log's own records even if these are damaged.
+        # A duplicate check would find the ids of the log's own records even if those records are damaged.
         records = list(new.values())
         submission = import_submission(
             topic, records, note=key, done=done, at=self._clock.now(), certain=not is_own
@@ -144,7 +144,7 @@ class _Recovery:
         return done
 
     async def _ids_there(self, topic: str) -> array[int]:
-        """Only readable records have a short id here. The result is sorted."""
+        """Return the short ids of the stored records, sorted. Only readable records have one."""
         ids = array("Q")
         last = await self._accepted_count(topic)
         for begin in range(

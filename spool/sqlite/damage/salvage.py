@@ -21,9 +21,9 @@ from spool.sqlite.database import PAGE, damage_error, is_corrupt
 # -- opening a damaged file so that as much as possible can be read -------------------------------------------
 
 
-INTERIOR = 5  # its cells lead to other pages
+INTERIOR = 5  # kind of page with cells that lead to other pages
 COPY = "spool.sqlite.copy"
-# with its write-ahead log applied
+# opened with its write-ahead log applied
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
-    """The first version must have had the tables."""
+    """Return whether the file has the tables that the first version had."""
     try:
         return all(
             _column_names(connection, table)
@@ -143,7 +143,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Salvaged:
-    """Rows are counted by table, and lost numbers by topic. `left_out` rows were invalid."""
+    """The number of rows by table, and of lost numbers by topic. `left_out` rows were invalid."""
 
     read: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -152,7 +152,7 @@ class Salvaged:
 
 def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connection, note: Note) -> Salvaged:
     """
-    Work within the caller's transaction. `fresh` is an empty database of this version.
+    Copy the rows within the caller's transaction. `fresh` is an empty database of this version.
 
     Raises sqlite3.DatabaseError if nothing can be read.
     """
@@ -208,7 +208,9 @@ def _table_names(connection: sqlite3.Connection) -> list[str]:
 
 
 def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
-    """Read tables without row ids from both ends. Yield nothing from a missing table."""
+    """
+    Yield the rows of a table. Tables without row ids are read from both ends. A missing table has no rows.
+    """
     try:
         columns = old.execute(f"SELECT name, pk FROM pragma_table_info('{table}')").fetchall()
     except (sqlite3.DatabaseError, UnicodeDecodeError):
@@ -217,7 +219,7 @@ def _read_rows(old: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]
         return
     try:
         old.execute(f"SELECT rowid FROM {table} LIMIT 1").fetchall()
-    except sqlite3.OperationalError:  # a WITHOUT ROWID table
+    except sqlite3.OperationalError:  # the table is a WITHOUT ROWID table
         key = next(name for name, position in columns if position == 1)
         for direction in ("ASC", "DESC"):
             yield from _read_until_damage(old, f"SELECT * FROM {table} ORDER BY {key} {direction}")
@@ -306,7 +308,7 @@ _RESIZE = """
 
 
 def recompute_sizes(connection: sqlite3.Connection) -> None:
-    """Delete hourly files without rows."""
+    """Compute the sizes again. Hourly files without rows are deleted."""
     connection.execute("DELETE FROM billing_drops WHERE number NOT IN (SELECT number FROM billing_rows)")
     connection.execute("DELETE FROM billing_months")
     connection.execute(_RESIZE)

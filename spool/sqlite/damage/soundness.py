@@ -29,10 +29,11 @@ from spool.log.heard import unpack_senders
 from spool.record import TOPICS, unpack
 from spool.sqlite.database import damage_error
 
-# a damaged page can lead back to earlier pages, so that reading never ends
+# rows of one table that may be repeated; a damaged page can lead back to earlier pages, so that reading never
+# ends
 MOST_REPEATS = 10_000
 
-# raised when a damaged value is decoded
+# errors that are raised when a damaged value is decoded
 VALUE_ERRORS = (
     TypeError,
     ValueError,
@@ -42,7 +43,7 @@ VALUE_ERRORS = (
     struct.error,
     msgspec.MsgspecError,
 )
-LARGEST = 1 << 53  # than any count, record number or time in seconds
+LARGEST = 1 << 53  # larger than any count, record number or time in seconds
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "INTEGER": (int,),
@@ -55,7 +56,7 @@ Row = Mapping[str, Any]
 
 
 class RowCheck:
-    """Rows of tables that this version does not know are not checked."""
+    """The check. Rows of tables that this version does not know are not checked."""
 
     def __init__(self, fresh: sqlite3.Connection) -> None:
         self._columns: dict[str, list[tuple[str, tuple[type, ...], bool]]] = {}
@@ -73,7 +74,7 @@ class RowCheck:
         return list(self._columns)
 
     def column_names(self, table: str, width: int) -> list[str]:
-        """Files of earlier versions have fewer columns."""
+        """Return the columns of a row. Files of earlier versions have fewer."""
         return [name for name, _, _ in self._columns[table]][:width]
 
     def find_problem(self, table: str, row: Sequence[Any]) -> str:
@@ -228,7 +229,7 @@ _CHECKS: Mapping[str, Callable[[Row], bool]] = {
 
 
 def stop_at_repeats(rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-    """Raises a damage error if the rows repeat endlessly."""
+    """Yield the rows. Raises a damage error if they repeat endlessly."""
     seen: set[int] = set()
     repeats = 0
     for row in rows:

@@ -21,23 +21,23 @@ HEADER = struct.Struct(">8I")
 # page number, number of pages if the frame ends a commit or else 0, two salts, two checksums
 FRAME = struct.Struct(">6I")
 SHARED = struct.Struct("=16xI")  # last frame of a complete transaction, in the shared index file
-LITTLE, BIG = 0x377F0682, 0x377F0683  # by the byte order of the checksums
+LITTLE, BIG = 0x377F0682, 0x377F0683  # magic numbers, by the byte order of the checksums
 WORD = 0xFFFFFFFF
 
 _Sums = tuple[int, int]
 
 
 class Frame(NamedTuple):
-    """If not `is_sound`, its content or its header may be damaged."""
+    """A frame of the log. If not `is_sound`, its content or its header may be damaged."""
 
     page: int
-    pages_after: int  # in the database if the frame ends a commit, else 0
-    at: int  # of the page in the log file
+    pages_after: int  # pages of the database after it if the frame ends a commit, else 0
+    at: int  # position of the page in the log file
     is_sound: bool
 
 
 def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
-    """Read the newest generation, up to the last frame with its salts."""
+    """Read the frames of the newest generation, up to the last frame with its salts."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def read_frames(path: Path, page_size: int) -> Sequence[Frame]:
 
 
 def is_whole(path: Path, page_size: int) -> bool:
-    """A missing log is whole."""
+    """Return whether the log has no damage. A missing log has none."""
     if not path.exists() or path.stat().st_size < HEADER.size:
         return True
     with path.open("rb") as log:
@@ -75,7 +75,7 @@ def is_whole(path: Path, page_size: int) -> bool:
 
 
 def count_marked(path: Path, page_size: int) -> int:
-    """Read only frame headers."""
+    """Return the number of frames, by their headers only."""
     step = FRAME.size + page_size
     count = 0
     with path.open("rb") as log:
@@ -92,7 +92,7 @@ def count_marked(path: Path, page_size: int) -> int:
 
 
 def newest_page(path: Path, page_size: int, number: int) -> bytes:
-    """Return b"" if the log does not have the page. Checksums are not verified."""
+    """Return the newest version of a page, or b"" if the log does not have it. Checksums are not verified."""
     step = FRAME.size + page_size
     if not path.exists():
         return b""
@@ -115,7 +115,7 @@ def newest_page(path: Path, page_size: int, number: int) -> bytes:
 
 
 def count_seen(shared: Path) -> int:
-    """Read SQLite's shared index. Return 0 if there is none."""
+    """Return the number of frames that SQLite read, by its shared index. 0 if there is none."""
     try:
         head = shared.read_bytes()[: SHARED.size]
     except FileNotFoundError:
@@ -124,14 +124,20 @@ def count_seen(shared: Path) -> int:
 
 
 def has_hidden_commits(found: Sequence[Frame], seen: int) -> bool:
-    """Ignore a single commit after the frames that SQLite read, because it may be an incomplete write."""
+    """
+    Return whether SQLite dropped commits. A single commit after the frames that SQLite read does not count,
+    because it may be an incomplete write.
+    """
     behind = found[seen:]
     commits = sum(frame.is_sound and frame.pages_after > 0 for frame in behind)
     return commits > 1 or (commits == 1 and all(frame.is_sound for frame in behind))
 
 
 def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
-    """Include pages with a wrong checksum, because rows have checksums of their own."""
+    """
+    Write the log's pages into the database. Pages with a wrong checksum are included, because rows have
+    checksums of their own.
+    """
     log_frames = list(read_frames(log, page_size))
     # a transaction without an end was never committed
     while log_frames and not log_frames[-1].pages_after:
@@ -149,7 +155,7 @@ def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
 
 
 def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
-    """Use the first frame if the header is damaged."""
+    """Return the header. If it is damaged, the first frame is used."""
     magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
     computed = _add((0, 0), data[:24], order)

@@ -48,7 +48,7 @@ class SqliteDeliveries(SentDeliveries):
         super().__init__(log, clock)
         self._noted = log.note_settled
         self._database = database
-        # being sent: id -> fence
+        # deliveries that are being sent: id -> fence
         self._in_hand: defaultdict[str, dict[int, int]] = defaultdict(dict)
         # Workers of a route choose one after the other, so that two workers never get the same delivery.
         self._choosing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -272,7 +272,7 @@ class SqliteDeliveries(SentDeliveries):
     # -- helpers ---------------------------------------------------------------------------------------------
 
     async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Raises SpoolUnavailable if the file cannot be written now."""
+        """Run `work` in a transaction. Raises SpoolUnavailable if the file cannot be written now."""
         try:
             result = await self._database.transaction(work)
             self.version += 1
@@ -315,7 +315,7 @@ class SqliteDeliveries(SentDeliveries):
             self._quiet.pop(delivery.route, None)
 
     async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Deliveries may be due afterwards."""
+        """Run `work` in a transaction after which deliveries may be due."""
         try:
             return await self._write(work)
         finally:
@@ -338,7 +338,7 @@ def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> 
 def _due_or_cut(
     connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
-    """Make and take a new delivery if none waits."""
+    """Return the oldest due delivery, or take a new one if none waits."""
     waiting = 0
     for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
         if id in in_hand:
@@ -356,7 +356,10 @@ def _due_or_cut(
 def _fresh_single(
     connection: sqlite3.Connection, where: dict[str, Any], in_hand: Set[int], closed: int
 ) -> StoredDelivery | None:
-    """Split it off from a batch or make a new delivery if necessary."""
+    """
+    Return a single record that was never rejected alone, split off from a batch or in a new delivery if
+    necessary.
+    """
     single = delivery_rows.read_delivery(connection, queries.FRESH_SINGLE, where)
     if single is not None:
         return delivery_rows.mark_sending(connection, single)

@@ -32,7 +32,7 @@ from spool.sqlite.log.entries import highest_accepted
 
 Values = Mapping[str, object] | tuple[object, ...]
 
-# SQLite searches all names for each named parameter.
+# positional, because SQLite searches all names for each named parameter
 _columns = attrgetter(*queries.INSERTED)
 _changed = attrgetter(*queries.CHANGED, "id")
 
@@ -42,7 +42,7 @@ def read_deliveries(
     statement: str,
     values: Values = (),
 ) -> Iterator[StoredDelivery]:
-    """`statement` selects the columns of `queries.ONE`."""
+    """Yield deliveries. `statement` selects the columns of `queries.ONE`."""
     return map(_read_delivery_row, connection.execute(statement, values))
 
 
@@ -110,7 +110,7 @@ def _read_delivery_row(row: tuple[Any, ...]) -> StoredDelivery:
 
 
 def mark_sending(connection: sqlite3.Connection, delivery: StoredDelivery | None) -> StoredDelivery | None:
-    """The caller's transaction has chosen the delivery."""
+    """Mark a delivery as being sent. The caller's transaction has chosen it."""
     if delivery is None:
         return None
     change = transitions.mark_sending(delivery)
@@ -166,7 +166,7 @@ def partial_refusal(row: tuple[Any, ...]) -> PartialRefusal:
 
 
 def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDelivery]:
-    """Return the added deliveries with their ids."""
+    """Write a change. Return the added deliveries with their ids."""
     for removed in change.removed:
         connection.execute(queries.REMOVE, (removed,))
     if change.changed is not None:
@@ -203,7 +203,7 @@ def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredD
 
 
 def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """Replays are not part of the terms."""
+    """Return the terms by route. Replays are not part of them."""
     return {
         route.name: routes.route_terms(route, backlog, accepted=highest_accepted(connection, route.topic))
         for route, backlog in _routes_with_backlog(connection)
@@ -224,7 +224,10 @@ def route_states(connection: sqlite3.Connection, now: float) -> Sequence[RouteSt
 
 
 def lowest_needed(connection: sqlite3.Connection, topic: str) -> int | None:
-    """Return None if the topic has no route, and NOBODY_NEEDS if all its routes are optional."""
+    """
+    Return the lowest number that routes of the topic need: None if it has no route, and NOBODY_NEEDS if all
+    its routes are optional.
+    """
     on_topic, uncut, cut = connection.execute(queries.NEEDED, {"topic": topic}).fetchone()
     if not on_topic:
         return None
@@ -233,13 +236,13 @@ def lowest_needed(connection: sqlite3.Connection, topic: str) -> int | None:
 
 
 def cut_below(connection: sqlite3.Connection, topic: str) -> int:
-    """The records of deliveries never change."""
+    """Return the number below which records are in deliveries. The records of a delivery never change."""
     number: int = connection.execute(queries.CUT_BELOW, (topic,)).fetchone()[0]
     return number
 
 
 def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
-    """Return the number of skipped records, summed over the routes."""
+    """Give up records of optional routes below a number. Return their number, summed over the routes."""
     total = 0
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         skipping = read_route_row(row)

@@ -15,7 +15,7 @@ from spool.sql.deliveries import (
     qualified_columns,
 )
 
-# which a transition may change
+# columns that a transition may change
 CHANGED = (
     "state",
     "not_before",
@@ -56,7 +56,7 @@ _DELIVERY = f"""
     SELECT {qualified_columns("d", DELIVERY_COLUMNS)}, r.topic, r.acceptances
       FROM deliveries d JOIN routes r ON r.name = d.route"""
 
-# which this process is not sending
+# deliveries of a route that this process is not sending
 _FREE_OF_ROUTE = f"""{_DELIVERY}
      WHERE d.route = :route AND d.state = 'open' AND d.id NOT IN (SELECT value FROM json_each(:in_hand))"""
 
@@ -78,7 +78,7 @@ FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
 # One record, or an ambiguous delivery, which is never split.
 SUSPECT = f"{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous) AND d.not_before <= :now ORDER BY d.first LIMIT 1"
 
-# The last record of the newest is farthest from the rejected records.
+# Of these, the last record of the newest delivery is farthest from the rejected records.
 NEWEST_BATCH = (
     f"{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous ORDER BY d.replay, d.first DESC LIMIT 1"
 )
@@ -170,7 +170,9 @@ FORGET_ROUTE = "DELETE FROM routes WHERE name = ?"
 
 @cache
 def count(counts: tuple[str, ...]) -> str:
-    """The parameters are the amounts in the order of `counts`, then the route."""
+    """
+    Return a statement that counts. The parameters are the amounts in the order of `counts`, then the route.
+    """
     return f"UPDATE routes SET {', '.join(f'{name} = {name} + ?' for name in counts)} WHERE name = ?"
 
 

@@ -112,13 +112,13 @@ def read_record(
 
 
 def highest_accepted(connection: sqlite3.Connection, topic: str) -> int:
-    """Return 0 if no number is assigned."""
+    """Return the highest assigned number, or 0."""
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
     return row[0] if row else 0
 
 
 def lowest_stored(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the next number if none is stored."""
+    """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
     return highest_accepted(connection, topic) + 1 if row[0] is None else row[0]
 
@@ -130,7 +130,10 @@ def forget_removed(connection: sqlite3.Connection, cache: EntryCache) -> None:
 def _cached_entry(
     connection: sqlite3.Connection, topic: str, row: EntryRow, cache: EntryCache
 ) -> CachedEntry:
-    """Raises EntryUnreadable if it is damaged. An entry that was set aside is never taken from the cache."""
+    """
+    Return an entry from the cache, or from its row. Raises EntryUnreadable if it is damaged. An entry that
+    was set aside is never taken from the cache.
+    """
     entry = None if row.damaged else cache.find(topic, row.first, row.checksum)
     if entry is None:
         raws, packed = _read_raws(connection, topic, row)
@@ -160,8 +163,8 @@ def _packed_entry(
     native: Native,
     amendments: Mapping[int, dict[str, object]],
 ) -> Entry | None:
-    """Return None if the records must be decoded, for example to locate damage."""
-    from spool.packed.records import packed_records  # only if the compiled module is used
+    """Return packed records, or None if they must be decoded, for example to locate damage."""
+    from spool.packed.records import packed_records  # imported only if the compiled module is used
 
     begin = max(first, row.first)
     end = min(last, row.first + row.records - 1)
@@ -200,7 +203,10 @@ def _read_entry(
 def _read_amendments(
     connection: sqlite3.Connection, topic: str, first: int, last: int
 ) -> dict[int, dict[str, object]]:
-    """Skip damaged fields, so that their record stays as it was first stored."""
+    """
+    Return the fields of added reports. Damaged fields are skipped, so that their record stays as it was first
+    stored.
+    """
     fields_by_number = {}
     for number, checksum, packed in connection.execute(queries.AMENDMENTS, (topic, first, last)):
         try:

@@ -38,7 +38,7 @@ class LogHealth:
         self._clock = clock
         self._retry_after_s = retry_after_s
         self._disk_full = False
-        self.files_gone = ""  # at the last check
+        self.files_gone = ""  # names of the files that were not in their place at the last check
         self.files: dict[str, Callable[[], bool]] = {database.path.name: database.is_in_place}
         self.last_error: str | None = None
 
@@ -47,7 +47,7 @@ class LogHealth:
         return self.last_error is None
 
     def check_files(self) -> None:
-        """A restart would lose new data."""
+        """Check that the files are in their places. If they are not, a restart would lose new data."""
         missing = ", ".join([name for name, is_in_place in self.files.items() if not is_in_place()])
         if missing != self.files_gone:
             self.files_gone = missing
@@ -63,7 +63,7 @@ class LogHealth:
             )
 
     def restore_reserve(self) -> None:
-        """Reading and deleting also work on a full disk."""
+        """Restore the reserve of disk space. Reading and deleting also work on a full disk."""
         try:
             if self._reserve.restore():
                 return
@@ -75,14 +75,13 @@ class LogHealth:
         _log.error("no space for the reserve: nothing is stored for now", extra={"action": "disk_full"})
 
     def note_failure(self, error: sqlite3.Error | OSError) -> SpoolError:
-        """Return the error that senders get."""
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         if self.is_well:
             _log.error("a commit failed: %s", error, extra={"action": "commit_failed", "code": name})
         self._disk_full = disks.says_full(error) or self._reserve.disk_is_full()
         self.last_error = DISK_FULL if self._disk_full else f"{error} ({name})"
         try:
-            # valid data cannot violate a constraint of the tables
+            # this is a defect, because valid data cannot violate a constraint of the tables
             if isinstance(error, sqlite3.IntegrityError) or (
                 isinstance(error, sqlite3.Error) and is_corrupt(error)
             ):

@@ -92,7 +92,7 @@ class SqliteLog:
         )
         self._planner = Planner(self._index, hold_s=settings.hold, max_spans=settings.pending_spans)
         self._unfolded = UnfoldedCommits()
-        self._names = 0  # commits that have added names to earlier records
+        self._names = 0  # number of commits that have added names to earlier records
         self._horizon = Horizon(hold_s=settings.hold, clock=clock)
         self._native = native
         self._read_cache = EntryCache(cache_bytes)
@@ -107,21 +107,21 @@ class SqliteLog:
             max_bytes=settings.max_bytes,
             retention_s=settings.retention_s,
         )
-        # by a commit or a fold, because each reads and changes the known ids
+        # held by a commit or a fold, because each reads and changes the known ids
         self._turn = asyncio.Lock()
         self._folds = FoldsAside(self._turn, self._keep_fold_aside)
-        # by retention or a recount, so that no entry is deleted while it is counted
+        # held by retention or a recount, so that no entry is deleted while it is counted
         self._upkeep = asyncio.Lock()
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
         self._series = 0  # known series
-        self._series_pushed_out = 0  # deleted for lack of space
+        self._series_pushed_out = 0  # counters that were deleted for lack of space
         self._mount = mount
         self._durability = mount.durability if mount else FSYNC
         self.readers: list[Reader] = []
 
     async def open(self) -> None:
-        """On a full disk, only reading works."""
+        """Open the log. On a full disk, only reading works."""
         if self._mount and self._mount.warning:
             _log.warning(
                 "the data directory: %s", self._mount.warning, extra={"action": "storage_not_durable"}
@@ -151,9 +151,9 @@ class SqliteLog:
 
     def add_reader(self, reader: Reader) -> None:
         """
-        Retention keeps the entries that the reader needs.
+        Add a reader. Retention keeps the entries that it needs.
 
-        Call it before the first read. Entries that the reader has read are closed.
+        Call this before the reader's first read. Entries that it has read are closed.
         """
         self.readers.append(reader)
         for topic in TOPICS:
@@ -193,7 +193,7 @@ class SqliteLog:
     async def _store_group(self, group: Sequence[Submission], now: float) -> Sequence[Answer]:
         began = time.perf_counter()
         closed_below = self._horizon.freeze()
-        # it reads packed records
+        # the compiled module reads packed records, which need no copies
         copies = self._native is None and self._read_cache.takes_commits
         try:
             plan, answers = await self._database.transaction(
@@ -227,7 +227,7 @@ class SqliteLog:
         now: float,
         copies: bool,
     ) -> tuple[Plan, Sequence[Answer]]:
-        """Do all steps that can fail, on the connection's thread."""
+        """Write a group, on the connection's thread, with all steps that can fail."""
         # The write-ahead log counts as used space if it cannot be moved into the file.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if uses_at_least(connection, self._settings.max_bytes - wal_excess):
@@ -251,10 +251,13 @@ class SqliteLog:
     # -- between commits -------------------------------------------------------------------------------------
 
     async def _try_recovery(self) -> bool:
-        """Called after every group, and every second while it returns True."""
+        """
+        Make a test commit after a failure. This is called after every group, and every second while it
+        returns True.
+        """
         if self._health.last_error is None:
             return False
-        with suppress(SpoolError):  # already logged, and tried again
+        with suppress(SpoolError):  # the error is already logged, and the next call tries again
             try:
                 await self._health.recover()
             except SpoolFull:
@@ -262,7 +265,7 @@ class SqliteLog:
         return not self._health.is_well
 
     async def _fold_what_is_due(self) -> None:
-        """Do it in the background if it can wait. The caller holds the turn lock."""
+        """Fold ids that are due, in the background if they can wait. The caller holds the turn lock."""
         now = settled_now(self._clock)
         while self._index.check_fold_due(now, self._horizon.closed_watermarks()):
             if self._index.can_wait(now):
@@ -271,7 +274,7 @@ class SqliteLog:
             await self._keep_fold(self._index.fold(now))
 
     async def _fold_closed(self, *, but_newest: bool = False) -> None:
-        """Planning may take long, so commits continue during it."""
+        """Fold closed ids. Planning may take long, so commits continue during it."""
         is_kept = False
         while not is_kept:
             async with self._turn:
@@ -307,8 +310,8 @@ class SqliteLog:
 
     async def _make_room(self) -> bool:
         """
-        Delete entries that no reader needs. Return False if this call and others within a second deleted
-        none.
+        Delete entries that no reader needs. Return False if this call and concurrent ones within a second
+        deleted none.
         """
         now = self._clock.monotonic()
         if now - self._no_room_at < 1 or self._upkeep.locked():
@@ -323,7 +326,7 @@ class SqliteLog:
     async def _remove(self, *, wanted: int = 0) -> int:
         now = settled_now(self._clock)
         short = wanted or await self._database.read(self._retention.short_of_room)
-        if wanted:  # space only for the runs
+        if wanted:  # only the runs need space
             self._index.removed_below(self.next_number(AI_TELEMETRY))
         if short or self._index.reaches_back_to(now - self._settings.retention_s):
             # an entry may be deleted only when its ids are in runs
@@ -340,7 +343,10 @@ class SqliteLog:
         return removed
 
     def _removal_limits(self) -> dict[str, int]:
-        """Open numbers, those whose id is in no run, and those that a reader needs must stay."""
+        """
+        Return the numbers from which on records must stay: open ones, those of which the id is in no run, and
+        those that a reader needs.
+        """
         return {
             topic: lowest_needed(topic, first, self.readers) for topic, first in self._first_kept().items()
         }
@@ -382,7 +388,7 @@ class SqliteLog:
             return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Count and log each entry's records only once."""
+        """Set damaged entries aside. The records of each entry are counted and logged only once."""
         log_damage(topic, damage)
 
         def mark_damaged(connection: sqlite3.Connection) -> None:
@@ -508,7 +514,7 @@ class SqliteLog:
         return True
 
     def watch(self, name: str, is_in_place: Callable[[], bool]) -> None:
-        """Nothing is stored unless the file is in its place."""
+        """Watch a file. Nothing is stored unless it is in its place."""
         self._health.files[name] = is_in_place
 
     def _last_problem(self) -> str | None:
@@ -556,7 +562,10 @@ class SqliteLog:
         return await self._repeated.refreshed_count(self._index)
 
     async def retain(self) -> int:
-        """Log disk errors only, because the next run repeats the work and readiness reports them."""
+        """
+        Delete old entries. Disk errors are only logged, because the next run repeats the work and readiness
+        reports them.
+        """
         async with self._upkeep:
             try:
                 with self._translate_errors():
@@ -580,7 +589,7 @@ class SqliteLog:
         return removed
 
     async def _forget_series(self, now: float) -> None:
-        """Also delete the oldest series if there are too many."""
+        """Delete counters without reports, and the oldest ones if there are too many."""
         while await self._database.transaction(partial(drop_old_series, now=now)):
             pass
         count = await self._database.read(
@@ -594,7 +603,7 @@ class SqliteLog:
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
-        """The next start salvages a file with damage."""
+        """Raise the storage's errors. The next start salvages a file with damage."""
         try:
             yield
         except sqlite3.Error as error:
@@ -607,14 +616,14 @@ class SqliteLog:
 
     @contextmanager
     def _translate_write_errors(self) -> Iterator[None]:
-        """The health notes them."""
+        """Raise the storage's errors of a write, which the health notes."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
             raise self._health.note_failure(error) from error
 
     def note_settled(self) -> None:
-        """Few deliveries are then repeated after a salvage."""
+        """Note that deliveries were settled. After a salvage, few of them are then repeated."""
         self._rest.note_change()
 
     async def close(self) -> None:
@@ -626,7 +635,7 @@ class SqliteLog:
         await self._writer.close()
         await self._folds.wait_for_fold()
         await self._rest.stop_writing()
-        # The next start reads records that memory does not know.
+        # the next start must read records that memory does not know
         if self._writer.has_died:
             return
         try:

@@ -20,7 +20,7 @@ ENTRIES_BETWEEN = """
 # Read separately, so that a damaged page of the body affects nothing else.
 BODY = "SELECT body FROM entries WHERE rowid = ?"
 
-# Changes no row if the entry is already marked.
+# This changes no row if the entry is already marked.
 MARK_DAMAGED = "UPDATE entries SET damaged = 1 WHERE topic = ? AND first = ? AND damaged = 0"
 
 # The caller stops reading when the entries are old enough.
@@ -30,7 +30,7 @@ OLDEST_NUMBER = "SELECT min(first) FROM entries WHERE topic = ?"
 
 NEXT_NUMBER = "SELECT first + count FROM entries WHERE topic = ? ORDER BY first DESC LIMIT 1"
 
-# which retention may delete
+# the oldest entries that retention may delete
 OLDEST_ENTRIES = """
     SELECT first, count, committed_at, length(body)
       FROM entries
@@ -38,7 +38,7 @@ OLDEST_ENTRIES = """
   ORDER BY first
      LIMIT ?"""
 
-# with their added reports
+# deletes entries with their added reports
 REMOVE_ENTRIES = "DELETE FROM entries WHERE topic = ? AND first <= ?"
 REMOVE_AMENDMENTS = "DELETE FROM amendments WHERE topic = ? AND number <= ?"
 
@@ -91,7 +91,7 @@ COUNT = """
     INSERT INTO books (topic, term, n) VALUES (:topic, :term, :n)
         ON CONFLICT (topic, term) DO UPDATE SET n = n + :n"""
 
-# Its commit rows will be deleted.
+# Carry forward the counts of commit rows that will be deleted.
 CARRY = """
     INSERT INTO books (topic, term, n, carried) VALUES (:topic, :term, 0, :n)
         ON CONFLICT (topic, term) DO UPDATE SET carried = carried + :n"""
@@ -162,6 +162,6 @@ REMOVE_RUN = "DELETE FROM id_runs WHERE id = ?"
 FACTS_BETWEEN = "SELECT name, value FROM facts WHERE name >= ? AND name < ? ORDER BY name"
 FORGET_FACTS_BETWEEN = "DELETE FROM facts WHERE name >= ? AND name < ?"
 
-# does not count in spool.max_bytes
+# does not count towards spool.max_bytes
 BOUNDED_ELSEWHERE = """
     SELECT (SELECT coalesce(sum(bytes), 0) FROM stream_sizes) + (SELECT coalesce(sum(stored), 0) FROM billing_months)"""

@@ -26,7 +26,7 @@ from spool.sqlite.log.entries import entry_rows, read_entries
 from spool.sqlite.log.retention import RouteNeeds
 
 COMMITS = 2048  # rows per slice
-NUMBERS = 4096  # of a topic per slice
+NUMBERS = 4096  # record numbers of a topic per slice
 
 _NO_TERMS = books.pack_terms([])
 TermCounter = Counter[tuple[str, str]]
@@ -44,7 +44,7 @@ class Border:
 
 
 def read_border(connection: sqlite3.Connection, routes: RouteNeeds) -> Border:
-    """One transaction keeps counters and routes consistent."""
+    """Return the border. One transaction keeps counters and routes consistent."""
     limits = Border(routes=routes.route_terms(connection))
     for topic, term, n, carried in connection.execute(queries.BOOKS):
         limits.counters[topic, term] = n
@@ -114,7 +114,6 @@ def _add_commit_terms(
     wrong: list[str],
     unread: list[int],
 ) -> int:
-    """Return the start of the next slice."""
     for commit, checksum, packed in _commit_rows(connection, begin, border, wrong):
         begin = max(begin, commit)
         terms = books.check_terms(packed, checksum)

@@ -18,8 +18,8 @@ from spool.sqlite.database import Database
 from spool.sqlite.deliveries.queries import PROGRESS
 from spool.sqlite.log import store
 
-NOTE_EVERY_S = 1.0  # while there are changes
-AT_REST_S = 10.0  # without changes, until a checkpoint moves the changed pages into the file
+NOTE_EVERY_S = 1.0  # seconds between notes while there are changes
+AT_REST_S = 10.0  # seconds without changes until a checkpoint moves the changed pages into the file
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 
 _log = logging.getLogger(__name__)
@@ -30,9 +30,9 @@ class Rest:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._changes = asyncio.Event()  # by each change after the last note
+        self._changes = asyncio.Event()  # set by each change after the last note
         self._task: asyncio.Task[None] | None = None
-        # a thread may still be writing after its caller stopped waiting
+        # held while a note is written, because a thread may still be writing after its caller stopped waiting
         self._writing = threading.Lock()
 
     def start_writing(self) -> None:
@@ -68,7 +68,7 @@ class Rest:
             return False
 
     async def write_note(self) -> None:
-        """The previous note stays if the disk is full."""
+        """Write the note. The previous note stays if the disk is full."""
         self._changes.clear()
         note = await self._database.read(_read_note)
         try:

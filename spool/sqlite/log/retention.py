@@ -25,16 +25,16 @@ from spool.sqlite.log.entries import highest_accepted, lowest_stored
 STEP = 64  # entries per transaction
 COMMITS = 512  # commit rows per transaction
 SERIES = 2048  # per transaction
-# 16 MiB stay for the next commits; further empty pages are returned to the disk
+# empty pages that stay for the next commits (16 MiB); further ones are returned to the disk
 FREE_PAGES = 2048
-VACUUM_PAGES = 512  # returned to the disk per step
+VACUUM_PAGES = 512  # pages returned to the disk per step
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
 
 _log = logging.getLogger(__name__)
 
 
 class RouteNeeds(Protocol):
-    """Read inside the transaction of the log."""
+    """Needs of routes, read inside the transaction of the log."""
 
     def route_terms(self, connection: sqlite3.Connection) -> dict[str, dict[str, int]]: ...
 
@@ -52,7 +52,8 @@ class Space(NamedTuple):
 
 def measure_space(connection: sqlite3.Connection) -> Space:
     """
-    Leave out the write-ahead log, totals of streams and rows of hourly files, which have limits of their own.
+    Return the used space, without the write-ahead log, totals of streams and rows of hourly files, which have
+    limits of their own.
     """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     free = connection.execute("PRAGMA freelist_count").fetchone()[0]
@@ -62,7 +63,10 @@ def measure_space(connection: sqlite3.Connection) -> Space:
 
 
 def uses_at_least(connection: sqlite3.Connection, size: int) -> bool:
-    """Every commit calls this, so it checks the file size first, which is usually sufficient."""
+    """
+    Return whether at least `size` bytes are used. Every commit calls this, so it checks the file size first,
+    which is usually sufficient.
+    """
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     return pages * PAGE >= size and measure_space(connection).used >= size
 
@@ -111,7 +115,7 @@ class Retention:
 
     @property
     def _goal_bytes(self) -> int:
-        """Entries are deleted early if more is used."""
+        """Return the bytes above which entries are deleted early."""
         return int(self._max_bytes * (1 - retention.ROOM))
 
     def short_of_room(self, connection: sqlite3.Connection) -> bool:
@@ -162,7 +166,7 @@ class Retention:
                 pass
 
     def _carry_commits(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
-        """Carry forward old rows, and if space is short, those older than every stored entry."""
+        """Carry forward old commit rows, and if space is short, those older than every stored entry."""
         before = now - self._retention_s
         if self.short_of_room(connection):
             oldest = [
@@ -193,7 +197,7 @@ class Retention:
         return progress
 
     async def _give_back(self, *, everything: bool) -> None:
-        """With `everything`, also shorten the write-ahead log."""
+        """Return empty pages to the disk. With `everything`, the write-ahead log is shortened as well."""
         keep = 0 if everything else FREE_PAGES
 
         def give_back_some(connection: sqlite3.Connection) -> bool:
@@ -216,7 +220,7 @@ def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
 
 
 def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> int:
-    """Store the time of the last report of deleted series, and return their number."""
+    """Delete series. Store when they were last reported, and return their number."""
     number = min(excess, SERIES)
     (newest,) = connection.execute(queries.NEWEST_OF_OLDEST_SERIES, (number,)).fetchone()
     # A time in the future was written before the clock was set back. It would make every new series look known.

@@ -43,14 +43,14 @@ from spool.sqlite.log.retention import RouteNeeds, series_known_since
 _log = logging.getLogger(__name__)
 
 
-NAMES = "names"  # of earlier records, in UnfoldedCommits
+NAMES = "names"  # kind of the names of earlier records, in UnfoldedCommits
 
 _ids = msgspec.msgpack.Decoder(FoldedIds)
 _conflict = msgspec.msgpack.Decoder(Conflict)
 
 
 class SqlitePlanReader:
-    """Reads on the writing connection within its transaction."""
+    """Reads for a plan, on the writing connection within its transaction."""
 
     def __init__(self, connection: sqlite3.Connection, cache: EntryCache) -> None:
         self._connection = connection
@@ -83,7 +83,7 @@ def write(
     copies: bool = False,
 ) -> int:
     """
-    Return the id of the commit's row.
+    Write a plan. Return the id of the commit's row.
 
     Added names of earlier records are stored under the number `names`. With `copies`, the plan's entries have
     copies of the records for the cache. `check` is called between the parts, and may raise to cancel the
@@ -203,7 +203,7 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
-    """Return None if the commit was carried forward."""
+    """Return the terms of a commit, or None if it was carried forward."""
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
@@ -243,7 +243,7 @@ def write_fold(
 
 
 class _Arrived(NamedTuple):
-    """`first` is the first number of their kind in UnfoldedCommits."""
+    """Ids that arrived together. `first` is the first number of their kind in UnfoldedCommits."""
 
     at: float
     first: Mapping[str, int]
@@ -313,7 +313,7 @@ def _entry_ids(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, 
 
 
 def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    """Rows after a damaged page cannot be read."""
+    """Yield rows. Those after a damaged page cannot be read."""
     try:
         yield from connection.execute(query)
     except sqlite3.DatabaseError as error:
@@ -325,7 +325,7 @@ def _read_undamaged_rows(connection: sqlite3.Connection, query: str) -> Iterator
 
 
 def next_numbers(connection: sqlite3.Connection) -> Mapping[str, int]:
-    """Use the counters or the entries, whichever are higher."""
+    """Return the next numbers by the counters or the entries, whichever are higher."""
     numbers = {}
     for topic, term, n, _ in connection.execute(queries.BOOKS):
         if term == books.ACCEPTED:
@@ -368,7 +368,7 @@ def open_commits(
 
 
 def kept_counts(connection: sqlite3.Connection) -> Counter[tuple[str, str]]:
-    """Compute it from the numbers. Only `verify` decodes the records."""
+    """Return the number of stored records, computed from the numbers. Only `verify` decodes the records."""
     sums: Counter[tuple[str, str]] = Counter()
     for topic, next_number in next_numbers(connection).items():
         sums[topic, books.KEPT] = next_number - lowest_stored(connection, topic)
