@@ -274,7 +274,6 @@ def _are_events_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
 
 
 def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
-    """Return why it is unused whatever the key."""
     if not STREAMS[stream].telemetry and not settings.base_url:
         return "upstream.base_url is empty"
     if stream == EVENTS and paths.template(EVENTS) is None and not settings.events:

@@ -184,9 +184,6 @@ class _RecordFile:
     def _blank_wrong_and_find_written(
         self, mark: Mark | None, current: int, searched_lines: set[bytes], ending: bytes
     ) -> set[bytes]:
-        """
-        Return the wanted lines that an earlier attempt wrote, after the mark or in a file created since.
-        """
         if mark is None:
             return set()
         blank = b"\n" if self._head else b" "

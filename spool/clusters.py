@@ -274,7 +274,6 @@ _FACTS = tuple(
 
 
 def _reported_changes(cluster: ReportedCluster) -> dict[str, Any]:
-    """Return the reported values, cut to their stored lengths."""
     changed_fields: dict[str, Any] = {
         name: text[:MAX_TEXT] for name in _FACTS if (text := getattr(cluster, name))
     }

@@ -138,7 +138,6 @@ class LinkedNames:
             slot = slot + 1 if slot + 1 < len(marks) else 0
 
     def _read(self, place: int) -> tuple[tuple[str, ...], int]:
-        """Return the names of a person, and the place of the next."""
         people = self._people
         names = []
         count = people[place] % _REMOVED

@@ -58,7 +58,6 @@ def csv_pieces(rows: Iterable[Iterable[object]]) -> Iterator[bytes]:
 
 
 def _escape_cell(value: object) -> object:
-    """Return a cell with an apostrophe before it if a spreadsheet would read it as a formula."""
     if not isinstance(value, str):
         return value
     text = _CONTROL.sub(" ", value)

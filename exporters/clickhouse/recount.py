@@ -105,7 +105,6 @@ def _total_sums(parts: Sequence[TableSums]) -> TableSums:
 
 
 def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Find numbers with several ids, in one edition or in two."""
     for part in parts:
         if part.rows != part.numbers:
             description = (

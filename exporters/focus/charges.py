@@ -321,7 +321,6 @@ def _sort_key(charge: Charge) -> tuple[datetime, str, str, str, str]:
 
 
 def _add_charges(first: Charge, second: Charge) -> Charge:
-    """Add charges with the same shown dimensions."""
     lists = [charge.cost if charge.list_cost is None else charge.list_cost for charge in (first, second)]
     has_list_cost = first.list_cost is not None or second.list_cost is not None
     return replace(

@@ -315,7 +315,6 @@ def _seat_columns(month: datetime, seat: Mapping[str, Any], account: str) -> dic
 
 
 def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
-    """Return the columns of a charge without usage."""
     return {
         **charge_row(charge, account=account),
         "ChargeClass": "",

@@ -45,7 +45,6 @@ def build_brokers(settings: DestinationSettings, secret: SecretSource | None, to
 def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """None if the results would not be used."""
     route = route_name(settings)
 
     async def count_numbers(below: int) -> CountedNumbers:

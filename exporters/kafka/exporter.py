@@ -96,7 +96,6 @@ class Brokers:
     async def send(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
-        """All are committed, or none."""
         producer = self._producer
         has_transactions = self._settings.transactions
         with translate_errors(self._settings, self._secret):

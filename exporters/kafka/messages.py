@@ -59,7 +59,6 @@ def ids_digest(messages: Iterable[TopicMessage]) -> str:
 
 
 def progress_key(edition: str, route: str) -> bytes:
-    """Each edition has its own."""
     return f"{edition} {route}".encode()
 
 

@@ -111,7 +111,6 @@ _OF_CALL: Final = (
 
 
 def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
-    """An imported record has no number and edition."""
     verdict = verdict_of(record)
     at = counted_time_us(record, committed_at)
     committed = int(committed_at * 1_000_000)

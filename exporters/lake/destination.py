@@ -63,8 +63,6 @@ def build(
 def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """None if the results would not be used."""
-
     async def seen() -> LakeCheckResult:
         from exporters.lake.watch import check_files
 

@@ -286,7 +286,6 @@ class BillingSync:
     async def _fitting_hour(
         self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]
     ) -> Hour:
-        """Return the hour in the finest detail that fits into a request and into the month."""
         other_hours = [hour for at, hour in month.items() if at != int(start.timestamp())]
         rows_left = cbf.MAX_MONTH_ROWS - sum(hour.rows for hour in other_hours)
         bytes_left = cbf.MAX_MONTH_BYTES - sum(hour.bytes for hour in other_hours)

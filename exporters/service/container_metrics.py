@@ -124,7 +124,6 @@ class ContainerSync:
         return self._upstream.stamps()
 
     def poke(self) -> None:
-        """Try again now, because a secret or the configuration changed."""
         for lane in self._lanes.values():
             lane.closed_until = 0.0
         self._poked.set()

@@ -125,7 +125,6 @@ class DeviceSync:
         return self._upstream.stamps()
 
     def poke(self) -> None:
-        """Try again now, because a secret or the configuration changed."""
         self._closed_until = 0.0
         self._backoffs.clear()
         self._poked.set()
@@ -347,7 +346,6 @@ class DeviceSync:
 
 
 def _facts(device: Device) -> dict[str, object]:
-    """Return the facts of a device, under the names that an enrolment uses."""
     facts: dict[str, object] = {
         "hostname": device.hostname,
         "platform": device.platform,

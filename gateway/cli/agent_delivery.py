@@ -53,7 +53,6 @@ async def try_delivery(config: Config, data_dir: Path, listen: str, wait_s: floa
 async def _try_delivery_once(
     config: Config, data_dir: Path, listen: str, clock: SystemClock
 ) -> tuple[DeliveryResult, bool]:
-    """Return the result, and whether a later attempt may have another one."""
     agent = await asyncio.to_thread(agent_state, data_dir, listen)
     if agent.problem:
         return DeliveryResult(MACHINE, False, agent.problem), True

@@ -209,7 +209,6 @@ async def explain_payload(
 def _add_reasons(
     result: dict[str, Any], records: Sequence[Record], outcome: Outcome, book: PriceBook
 ) -> None:
-    """Add `why` to records and ignored items, the price lines of estimates, and the dropped reports."""
     reasons_by_id: dict[bytes, dict[str, Any]] = {}
     for record, why in zip(outcome.records, outcome.why or [], strict=False):
         # If a later report repeats the call, it adds nothing to the record, so keep the reasons of

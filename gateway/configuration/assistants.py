@@ -39,7 +39,6 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,100}")
 
 
 def problems(mcp: McpSettings, oidc: OidcSettings) -> Iterator[str]:
-    """Yield the problems, with the names of the settings."""
     for name in mcp.tools:
         yield from problems_of_choice("mcp.tools", name, TOOL_NAMES)
     if mcp.oauth.resource:

@@ -96,10 +96,6 @@ def _text(path: Path) -> bytes:
 
 
 def _end(setting: str, pem: bytes) -> float | None:
-    """
-    Return when the first certificate of a chain expires, or the last one of a list of authorities: an old authority
-    may stay in the list after its replacement.
-    """
     # imported here because a start without TLS does not need it
     from cryptography.x509 import load_pem_x509_certificates
 

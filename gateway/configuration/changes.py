@@ -108,7 +108,6 @@ def _digest(keyed: hmac.HMAC, name: str, value: object) -> str:
 
 
 def _text(value: Any) -> str:
-    """Write a value as text that is the same in every process, whatever the order of its members."""
     if is_dataclass(value):
         members = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value))
         return f"({','.join(members)})"

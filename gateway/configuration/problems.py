@@ -30,7 +30,6 @@ def problems(config: Config) -> Iterator[str]:
 
 
 def _own_problems(at: str, value: Any) -> Iterator[str]:
-    """Yield the problems that a section and the sections within it report about their own values."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _own_problems(f"{at}.{name}", item)

@@ -143,7 +143,6 @@ def _pairs(names: str) -> list[tuple[str, str]]:
 
 
 def _section(line: int, module: str, source: str) -> dict[str, Any]:
-    """Return the part of a source map from a line on: one line of the source after the other."""
     mappings = "AAAA" + ";AACA" * (source.count("\n") - 1)
     of_module = {
         "version": 3,

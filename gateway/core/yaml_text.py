@@ -91,7 +91,6 @@ def _place(
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]],
     keys: list[str | None],
 ) -> Path:
-    """Return the node's path."""
     if not open_nodes:
         root.append(node)
         return ()

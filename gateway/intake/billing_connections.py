@@ -166,7 +166,6 @@ class BillingConnections:
             await self.drops.delete_connection(id)
 
     async def delete_but_keep_rows(self, id: str, *, actor: Actor) -> None:
-        """Delete a connection without its rows."""
         self.table.get(id)
         if id == self._configured:
             raise NotAllowed("upstream.connection_id names this connection; change the configuration first")

@@ -250,5 +250,4 @@ class Callers:
 
 
 def _fact_entry_name(caller: str, fact: bytes) -> str:
-    """No caller has such a name."""
     return f"\0{fact.hex()}{caller}"

@@ -247,7 +247,6 @@ def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unprice
 
 
 def total_amount(rate: PartRate, charged: list[Leaf], *, calls: int = 1) -> str:
-    """Return dollars."""
     total = sum(leaf.amount for leaf in charged) + rate.per_request * calls * 10**DECIMALS
     return _decimal_text(total, rate.digits + DECIMALS)
 
@@ -338,7 +337,6 @@ def _add_missing_wholes(reported: Quantities) -> Quantities:
 
 
 def _may_overlap(rate: PartRate, quantities: Quantities, first_unit: str, second_unit: str) -> bool:
-    """Return whether some tokens may belong to both units, and neither a price nor a count shows how many."""
     first = UNITS[first_unit]
     second = UNITS[second_unit]
     if not (first.is_tokens and second.is_tokens) or first.dimensions <= second.dimensions:

@@ -500,7 +500,6 @@ class WaitingCounters:
 
 
 def _parts(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
-    """Yield one part per commit."""
     part: list[bytes] = []
     items = 0
     for key, group in groups.items():

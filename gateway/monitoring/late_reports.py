@@ -48,12 +48,10 @@ class LateReportCounter:
         return int(self._clock.now() // DAY_S)
 
     def take(self) -> Mapping[int, Counts]:
-        """Return the counts by day and reset them."""
         counts_by_day, self._days = self._days, {}
         return counts_by_day
 
     def put_back(self, counts_by_day: Mapping[int, Counts]) -> None:
-        """Add counts back that could not be stored."""
         for day, counts in counts_by_day.items():
             self._days.setdefault(day, Counter()).update(counts)
 

@@ -69,7 +69,6 @@ def cells(rows: Sequence[CostRow], people: int, label: str, first: Sequence[str]
 def _split(
     rows: Sequence[CostRow], people: int, label: str, places: Sequence[int]
 ) -> Iterator[tuple[dict[int, str | None], Sequence[CostRow]]]:
-    """Yield the values of a cell by the places of their dimensions in SPLIT_BY, and its rows."""
     if not places:
         yield {}, rows
         return

@@ -228,7 +228,6 @@ class Ledger:
             await asyncio.sleep(PAUSE_S)
 
     async def _has_counted(self, log: ReadableLog) -> bool:
-        """Return False after a failure and a pause."""
         try:
             await self.catch_up(log)
             await self.tidy()
@@ -406,7 +405,6 @@ class Ledger:
         return count, gaps, oldest
 
     async def _oldest_arrival(self, log: ReadableLog, read: Entry | None) -> float:
-        """Return the time before which missed records arrived."""
         if read is None:
             oldest = await _lowest_number(log)
             # if the log is empty, no entry has this number
@@ -717,10 +715,6 @@ class Ledger:
         return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
 
     def _prepare_queries(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
-        """
-        Add known names of people, digests of sessions and runs, the running day of bills, and derived
-        dimensions.
-        """
         prepared = []
         for query in queries:
             if not query.stated_names:  # names are stated only for files and rules, not for a page

@@ -221,7 +221,6 @@ class _SessionsAbove:
 
 
 def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
-    """Yield each node twice: with True before all nodes below it, and with False after them."""
     children = defaultdict[int, list[int]](list)
     for child, parent in parents.items():
         children[parent].append(child)

@@ -217,7 +217,6 @@ class SlicedLedger:
 
     @cached_property
     def _membership(self) -> Derived:
-        """Return the derived dimension whose value is _YES for calls in the slice."""
         sources = (*sorted({"source", "user"}.union(*(part.sources for part in self._parts))),)
         places = {name: index for index, name in enumerate(sources)}
 
@@ -229,7 +228,6 @@ class SlicedLedger:
 
     @cached_property
     def _selects_others(self) -> bool:
-        """Return whether filters by user or device show other people's calls."""
         people = self._ledger.people
 
         def is_own(condition: RoleFilter) -> bool:

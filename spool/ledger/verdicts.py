@@ -108,7 +108,6 @@ def _metric_verdict(metric: UsageMetric) -> Verdict:
 
 
 def _correction_verdict(record: Correction) -> Verdict:
-    """Return the call after the correction, minus the call before it."""
     after, before = _call_verdict(record.after), _call_verdict(record.before)
     if record.after.shadow:
         counted = tuple(-(count or 0) for count in before.tokens)

@@ -318,9 +318,6 @@ class PostgresDevices:
     def _write_names(
         self, connection: Connection, names: Sequence[Unenrolled], gone: Collection[str]
     ) -> None:
-        """
-        Write names in alphabetical order, which prevents a deadlock of two processes with the same names.
-        """
         sql = self._database.fill_in_names
         noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():

@@ -404,7 +404,6 @@ def _fair_share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
 def _lease_to_give_up(
     own: UUID, holders: Mapping[str, UUID | None], wants_by_node: Mapping[UUID, frozenset[str]], share: int
 ) -> str | None:
-    """Return a lease that another gateway wants, which has less than its share."""
     for name in sorted(name for name, node in holders.items() if node == own):
         for id, wants in wants_by_node.items():
             if id != own and name in wants and sum(node == id for node in holders.values()) < share:

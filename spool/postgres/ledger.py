@@ -543,7 +543,6 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _dimension_expressions(
         self, query: CostQuery, parameters: StatementParameters, known: Mapping[str, str] | None = None
     ) -> dict[str, str]:
-        """Return the expression of each dimension, including those in `known`."""
         expressions = dict(known or {})
         for name in query.used_dimensions:
             if name in UNITS:

@@ -177,5 +177,4 @@ class PostgresHeard:
 
 
 def _end_of_prefix(begin: bytes) -> bytes:
-    """Return a key that sorts directly after all keys with this prefix."""
     return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

@@ -481,10 +481,8 @@ _SHOWN = 10  # holders of a role that a message lists
 
 class RoleTable(NamedTable[Role]):
     """
-    A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
-
-    `known` are the ledger's dimensions. `asker` is who makes a change, None for a key or a command on the
-    server. People cannot remove their own right to administer.
+    The roles. `known` are the ledger's dimensions. `asker` is who makes a change, None for a key or a command
+    on the server. People cannot remove their own right to administer.
     """
 
     kind = ROLES
@@ -589,7 +587,6 @@ class RoleTable(NamedTable[Role]):
         self._in_force = Roles(map(self._expand_names, rows.values()))
 
     def _expand_names(self, role: Role) -> Role:
-        """Return the role with every form of the names of people."""
         matched = self._changes.people.expand_filter
         filters = tuple(
             replace(condition, values=matched({condition.dimension: condition.values})[condition.dimension])

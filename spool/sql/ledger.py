@@ -490,7 +490,6 @@ class SqlLedgerRows(SqlWorkRows):
             self.unmark_rollups(starts)
 
     def _rollup_statement(self, number: int, dimensions: Sequence[str]) -> tuple[str, Sequence[str], str]:
-        """Return the table, columns from the key on, and the statement."""
         table, days, sums = self._table(ROLLUPS), self._sums_table(DAY_S), self.columns
         extra_columns = tuple[str, ...]()
         if number > BILLED_ROLLUPS:
@@ -528,7 +527,6 @@ class SqlLedgerRows(SqlWorkRows):
         return f"{self._table(ROLLUPS)} WHERE rollup = {rollup} AND width = {width} AND"
 
     def _every_sum(self, width: int, before: str = "") -> str:
-        """Return SQL for every sum, to which a condition may be appended."""
         return f"SELECT {before}{KEY}, {', '.join(self.shown)} {self._sums_at_start(width)}"
 
     def _sums_at_start(self, width: int) -> str:

@@ -105,7 +105,6 @@ class SqlWorkRows(ABC):
         self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
 
     def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        """Store new ones."""
         numbers = {units: number_of_set(units) for units in sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
@@ -136,7 +135,6 @@ class SqlWorkRows(ABC):
         return {name: int(counts.get(unit.number, 0)) for name, unit in UNITS.items()}
 
     def _unlisted_parents(self, sets: Iterable[Units]) -> Mapping[tuple[int, int], int]:
-        """Return the parents of unlisted runs with the starter of each."""
         found: dict[tuple[int, int], int] = {}
         numbers = (
             [{*column} for column in zip(*sets, strict=True)] if self.state_values().get(UNLISTS) else []

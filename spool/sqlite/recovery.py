@@ -321,7 +321,6 @@ def _read_columns(connection: sqlite3.Connection, table: str) -> list[tuple[obje
 
 
 def _try_everything(connection: sqlite3.Connection) -> None:
-    """Read the small tables, and write where the next commit will write, then roll back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         check = _empty_file_tables().check  # checked by `_check_tables`

@@ -1,7 +1,7 @@
 """
 Archives: a storage as one file, to fill an empty one of any engine.
 
-A zip file. An archive is a zip file. Its members are zstd streams of frames (length, msgpack), one per table
+An archive is a zip file. Its members are zstd streams of frames (length, msgpack), one per table
 and container file. `manifest.json` has the recounted accounting and the SHA-256 of each member. The archive
 contains the installation's secret.
 """
@@ -69,9 +69,10 @@ async def export_archive(
     progress: Progress = no_progress,
 ) -> ArchiveManifest:
     """
-    No server may have the storage open.
+    Write an archive. No server may have the storage open.
 
-    Raises AlreadyThere, NotAllowed if unwritable, SpoolDamaged if the accounting does not balance.
+    Raises AlreadyThere, NotAllowed if `to` cannot be written, SpoolDamaged if the accounting does not
+    balance.
     """
     if engine.tables is None:
         raise NotAllowed("this storage engine has no data that can be copied")
@@ -172,7 +173,6 @@ def counted_frames(name: str, table: KeptTable, progress: Progress) -> Iterator[
 
 
 def _write_member(archive: zipfile.ZipFile, name: str, *frames: Iterable[Any]) -> str:
-    """Return its SHA-256."""
     compressor = zstd.ZstdCompressor()
     sum = sha256()
     with archive.open(name, "w", force_zip64=True) as member:

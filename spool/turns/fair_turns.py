@@ -297,7 +297,6 @@ class FairTurns:
             self._look_again()
 
     def _rest_s(self, lighter: Party | None) -> float:
-        """Return the length of a pause, and charge it to `lighter`."""
         if lighter is None:
             self._rested_since = 0.0
             return 0.0

@@ -98,7 +98,6 @@ class LakeHistory:
         return files
 
     async def _find_landed_before(self, since: float, below: int) -> int:
-        """Return the first number of the last delivery that landed before `since`, or 0."""
         low, high = 0, below
         while low < high:
             middle = (low + high + 1) // 2

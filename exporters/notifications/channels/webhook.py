@@ -104,7 +104,6 @@ def event_document(notice: Notice) -> dict[str, object]:
 
 
 def sign(secret: bytes, id: str, at: str, body: bytes) -> str:
-    """Receivers should compare it in constant time."""
     digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 

@@ -134,7 +134,6 @@ async def _without(
 
 
 def _by_seller(rows: Sequence[CostRow], billed_places: Collection[tuple[str, int]]) -> list[dict[str, str]]:
-    """Return the counted cost by seller, without the sellers and days that have a bill."""
     counted: Counter[str] = Counter()
     for row in rows:
         name = seller(*row.group)
@@ -209,7 +208,6 @@ def _filled(
 
 
 def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:
-    """Yield one query for counted costs per run of days on which the same sellers have bills."""
     days = range(int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp()), DAY_S)
     nobody = frozenset[str]()
     for billed, run in groupby(days, key=lambda day: sellers.get(day, nobody)):

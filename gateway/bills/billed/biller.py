@@ -152,10 +152,6 @@ class Biller:
         return changed
 
     def _mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
-        """
-        Return the inputs of a month: its bills, the bills of months that it corrects or that correct it,
-        owners, closed months and settings.
-        """
         this = CalendarMonth.at(self._clock.now())
         later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
         months = (month, *self._earlier.get(month.name, ()), *later)
@@ -293,7 +289,6 @@ class Biller:
         return changed + await (await self._frozen(month)).settle()
 
     async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
-        """Return refunds and corrections of this month's calls in later bills."""
         later_infos = [info for info in infos if info.provider == provider and info.end > read.month.end]
         later_rows: list[BilledLater] = []
         month, until = CalendarMonth.at(read.month.end), max((info.end for info in later_infos), default=0)

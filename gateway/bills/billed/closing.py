@@ -217,7 +217,6 @@ def largest_of(sums: Iterable[BilledSum]) -> list[BilledSum]:
 
 
 def charges_of(sums: Iterable[BilledSum]) -> Counter[str]:
-    """Return the sums of bills by charge."""
     amount_by_charge: Counter[str] = Counter()
     for billed_sum in sums:
         if billed_sum.arranged & _AS_BILLED:

@@ -67,9 +67,6 @@ class RowBook:
         self._clusters: dict[int, Sequence[ClusterDay]] = {}
 
     async def run(self) -> None:
-        """
-        Check for changes until cancelled. After an error, such as a full disk, the next check tries again.
-        """
         while True:
             try:
                 await self.look()
@@ -139,7 +136,6 @@ class RowBook:
         return frozenset(all_names)
 
     async def _clusters_of(self, day: int) -> Sequence[ClusterDay]:
-        """Return the clusters with known and priced usage on a day."""
         usage = self._sources.usage
         if usage is None or day not in self._used:
             return ()

@@ -236,7 +236,6 @@ def _is_in(contract: Contract, month: CalendarMonth) -> bool:
 
 
 async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]) -> None:
-    """Add the hours with a covered call, if the ledger has the hours of the month."""
     since = datetime.fromtimestamp(asking.month.start, UTC)
     until = min(datetime.fromtimestamp(asking.month.end, UTC), end_of_hour(asking.reader.now))
     if await asking.reader.ledger.since_hours(since) > since:
@@ -342,7 +341,6 @@ def _workload(
     parts: Mapping[SourcedPlace, int],
     asking: ContractQuestion,
 ) -> CapacityOfMonth:
-    """Return a workload like other capacity, with its parts as the cost."""
     if found.calls.hours is not None:
         found.calls.hours |= found.tokens.hours
     by_charge = Counter[str]()

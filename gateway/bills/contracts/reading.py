@@ -96,7 +96,6 @@ class ChargeReader:
         return [WorkloadMonth(*of_term) for of_term in zip(terms, uses, tokens, strict=True)]
 
     async def _container_costs(self, month: CalendarMonth) -> Mapping[tuple[int, Workload], int]:
-        """Return the container costs of the contracts' workloads by day, with discounts and commitments."""
         places = [term.place for contract in self.contracts for term in contract.terms if term.is_workload]
         if not places:
             return {}
@@ -111,7 +110,6 @@ class ChargeReader:
         return {(int(row.start.timestamp()), _workload(row)): money.units(row.cost) for row in rows}
 
     async def _calls(self, terms: Sequence[Capacity]) -> list[CalledSum]:
-        """Return the calls on the days of terms."""
         days = sorted({day for term in terms for day in term.by_day})
         if not days:
             return []
@@ -146,7 +144,6 @@ class ChargeReader:
         return charges
 
     async def _uses(self, contract: Contract, start: int, end: int) -> list[ModelUse]:
-        """Return the metered calls of a contract's provider by day, team and model, in the contract's currency."""
         until = min(datetime.fromtimestamp(end, UTC), end_of_hour(self.now))
         since = datetime.fromtimestamp(start, UTC)
         if until <= since:
@@ -234,7 +231,6 @@ def _workload(row: CostRow) -> Workload:
 
 
 def _called(row: CostRow) -> CalledSum:
-    """Return the calls of a day's row that is grouped by _OF_MODELS, or by a part of it."""
     provider, team, model, request_model, mode, size = (*row.group, *[None] * len(_OF_MODELS))[
         : len(_OF_MODELS)
     ]

@@ -198,7 +198,6 @@ class DividedLedger:
         return await asyncio.to_thread(_together, query, row_sets)
 
     def _parts(self, query: CostQuery) -> Sequence[CostQuery]:
-        """Return one query per span with the same seats."""
         since, until = int(query.since.timestamp()), int(query.until.timestamp())
         sides: dict[str, Wanted] = {"include": {}, "exclude": {}}
         sides[self._side] = {NAME: NOT_COVERED}
@@ -216,7 +215,6 @@ class DividedLedger:
         return parts
 
     async def _largest(self, query: CostQuery, top: int) -> frozenset[Group]:
-        """Return the largest groups of the whole period, and the group of unknown values."""
         total_query = replace(
             query,
             top=None,

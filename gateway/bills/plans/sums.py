@@ -282,10 +282,6 @@ def _add_beyond(
     asked_days: AskedDays,
     uses: Uses,
 ) -> None:
-    """
-    Add the overage that arose on the requested days of a cycle, divided among the seats by their usage
-    on these days.
-    """
     included = allowance(plan, [seat for seat, _ in seats])
     if included is None:
         return

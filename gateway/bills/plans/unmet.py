@@ -43,7 +43,6 @@ async def unmet_sentences(
 def _unmet(
     plans: Sequence[PlanAndView], used: Uses, month: CalendarMonth, people: People
 ) -> Iterable[PlanAndView]:
-    """Yield the plans with seats in the month, without a person who made a call under any plan."""
     days = [day_text(day) for day in month.days]
     busy: set[str] = set()
     seated: list[set[str]] = []
@@ -63,7 +62,6 @@ def _unmet(
 
 
 async def _calls(ledger: AskedLedger, coverage: Coverage, view: View, month: CalendarMonth) -> int:
-    """Return the number of successful calls of a view in a month that no seat covers."""
     queries = [
         narrow_query(
             CostQuery(

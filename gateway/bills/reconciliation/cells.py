@@ -299,7 +299,6 @@ def _add_sides(
 
 
 def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
-    """Use list prices."""
     base, large = (prices(row.model, tier_of(row.tier), row.day, context) for context in (0, row.context))
     for meter, value in row.values.items():
         if 0 < base.get(meter, 0) < large.get(meter, 0):

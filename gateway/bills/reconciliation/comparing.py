@@ -410,7 +410,6 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
 def _precision(
     amounts: Sequence[BilledMoney], of_money: Mapping[int, str], conversion: Conversion | None
 ) -> Mapping[int, int]:
-    """Return the last digit of a bill's amounts, by day."""
     rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
     for row in amounts:
         rows_by_source[row.source].append(row)
@@ -483,7 +482,6 @@ def _states(
 def _by_key(
     tokens: Sequence[BilledTokens], counted: Sequence[CountedUse], keys: Keys
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
-    """Return tokens of provider keys without a known counterpart, and of our keys without one."""
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for row in tokens:
@@ -540,7 +538,6 @@ def _total(split_sides: Split, claimed: Sequence[Claim]) -> Line:
 
 
 def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
-    """Return by day the largest amount of a cause about tokens or prices, without rounding."""
     largest: dict[int, int] = defaultdict(int)
     for claim in claimed:
         if claim.cause == "rounding" or not claim.is_of_tokens:

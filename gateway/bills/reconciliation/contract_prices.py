@@ -100,7 +100,6 @@ class BilledPrices:
         return f"{use.model} in tier {tier}" if tier and self.every is None else use.model
 
     def restated(self, counted: Iterable[CountedUse]) -> list[CountedUse]:
-        """Return the uses at the billed prices."""
         return [
             use if (factor := self.factor_of(use)) is None else reprice_use(use, factor) for use in counted
         ]

@@ -145,7 +145,6 @@ class TokenPrices:
         self._without: TokenPrices | None = None
 
     def without_contracts(self) -> TokenPrices:
-        """Return the prices that calls have without a contract."""
         if self._without is None:
             self._without = TokenPrices(self._book.without_contracts())
         return self._without

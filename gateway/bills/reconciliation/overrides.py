@@ -87,7 +87,6 @@ def overrides(
 
 
 def _fitting(case: Case, model: str, since: int, prices: Prices) -> Iterator[dict[str, dict[str, str]]]:
-    """Yield the entries by tier that make a model agree."""
     uses = [use for use in case.uses if use.model == model]
     # an entry without a tier is also for tiers without a list price
     tiers = sorted({use.tier for use in uses} - {PROVISIONED})

@@ -56,7 +56,6 @@ Paid = Callable[[Cell, str], int | None]
 def of_model(
     split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
-    """Return the series of billed meters of a model."""
     return of_cells(split, split.cells(model), meters, paid_of)
 
 

@@ -85,7 +85,6 @@ def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
 
 
 def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, ...]]:
-    """Return keys and models for which two sources report the same number of tokens."""
     sums: dict[Owner, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for cell, counted_sums in counted.items():
         for source, tokens in counted_sums.by_source.items():
@@ -106,7 +105,6 @@ def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) ->
 
 
 def _ratio(billed: list[int], counted: list[int]) -> Fraction:
-    """Return billed divided by counted tokens, or 0 if input and output have different ratios."""
     ratios = {
         Fraction(billed_count, counted_count)
         for billed_count, counted_count in zip(billed, counted, strict=True)
@@ -119,7 +117,6 @@ def _ratio(billed: list[int], counted: list[int]) -> Fraction:
 
 
 def _times(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]) -> int:
-    """Return how many times most tokens of a day were billed, or 0 if the numbers differ."""
     ratios = {
         owner: _ratio(billed[owner], counted[owner])
         for owner in counted

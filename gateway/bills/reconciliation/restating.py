@@ -385,7 +385,6 @@ def _places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
 
 
 def _most_allowed(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> tuple[Fraction, int]:
-    """Return the factor that the largest value allows, and this value."""
     edges = sorted(
         [(low, 0, worth) for low, _, worth in allowed] + [(high, 1, -worth) for _, high, worth in allowed]
     )

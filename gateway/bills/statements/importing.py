@@ -304,7 +304,6 @@ def _document(name: str, stream: BinaryIO) -> Document:
 
 
 def _is_lines(stream: BinaryIO, size: int) -> bool:
-    """Return whether the first line is complete JSON and more lines follow."""
     first = stream.readline(MAX_ROW).removeprefix(_MARK)
     follows = stream.tell() < size
     stream.seek(0)

@@ -277,7 +277,6 @@ class StatementPuller:
         target: tuple[str, tuple[int, int]],
         cursor: str,
     ) -> AsyncIterator[tuple[_Page, str | None]]:
-        """Yield each page with the cursor of the next one."""
         (url, span), page_limit = target, self._settings().max_pages
         for _ in range(page_limit):
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]

@@ -313,7 +313,6 @@ def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
 
 
 def _provider_order(change: Change) -> tuple[int, Change]:
-    """Order changes by provider, in the order of the table of providers."""
     cards = [provider.card for provider in PROVIDERS]
     return cards.index(change.provider) if change.provider in cards else len(cards), change
 

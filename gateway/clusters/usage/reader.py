@@ -127,7 +127,6 @@ class UsageReader:
         return self._days
 
     async def of_day(self, day: int) -> Mapping[ClusterIdentity, DayUsage]:
-        """Return the usage of a day, by cluster."""
         by_cluster = {}
         for known_day in self._days:
             if known_day.day == day:
@@ -165,7 +164,6 @@ class UsageReader:
         return document.changed_at if document else 0.0
 
     async def _new(self) -> Sequence[ContainerFile]:
-        """Return the next unread files."""
         since = (self._since or 0.0) - SLACK_S
         while True:
             files = await self._sources.files.rows.select_files(
@@ -181,7 +179,6 @@ class UsageReader:
             since = newest
 
     async def _take(self, files: Sequence[ContainerFile]) -> None:
-        """Read files cluster by cluster, oldest first, and store the usage."""
         newest = max([self._since or 0.0, *map(_came, files)])
         by_cluster: dict[ClusterIdentity, list[ContainerFile]] = defaultdict(list)
         for file in files:
@@ -244,9 +241,6 @@ class UsageReader:
             )
 
     async def _documents(self, identity: ClusterIdentity, usage: OpenUsage) -> Sequence[UsageDocument]:
-        """
-        Return the documents to store for a cluster: one for each finished day, and one for the open usage.
-        """
         now = self._clock.now()
         running = int(now) // DAY_S * DAY_S
         over = [day for day in usage.days if day <= running - OPEN_DAYS * DAY_S]

@@ -359,7 +359,6 @@ class UsageMeter:
         kind: int,
         place: UsagePlace | str,
     ) -> None:
-        """Add a level over the time until the next sample."""
         key = _key(series.labels, series.labels[NAME])
         scale = 1 if kind == MEMORY else 1000
         for at, value in self._new(key, series):

@@ -254,7 +254,6 @@ class _Reader:
         return self._at - 1
 
     def _scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
-        """Return where the value ends, and the value."""
         match = pattern.match(self._text, self._at)
         if match is None:
             raise self._wrong()

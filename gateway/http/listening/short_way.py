@@ -214,7 +214,6 @@ class PlainRequests(web.RequestHandler):
             heavy.turns.call_in_turn(heavy, partial(self._read_on, heavy))
 
     def _read_on(self, party: Party | None) -> None:
-        """Charge it to the party."""
         self._waits = False
         if self.transport is None:
             return

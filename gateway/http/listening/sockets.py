@@ -60,7 +60,6 @@ class ListeningSockets:
         )
 
     def find(self, name: str) -> socket.socket | None:
-        """Return a duplicate."""
         inherited = self._sockets.get(name)
         return None if inherited is None else inherited.dup()
 

@@ -129,7 +129,6 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
 
 
 async def _known_days(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
-    """Return the first and the last day with calls, of the calls that the caller may see."""
     span = await asking.services.ledger.known_span()
     if span is None or asking.ledger.is_whole:
         return span

@@ -149,7 +149,6 @@ async def _keys(services: SenderServices) -> Sequence[ResourceRow]:
 
 
 async def _accounts(services: SenderServices) -> Sequence[ResourceRow]:
-    """Return a row for each account, source and provider of the imported bills."""
     rows_by_id: dict[str, ResourceRow] = {}
     for statement in await services.require_registry().statements.statements():
         id = f"{statement.source}/{statement.provider}/{statement.account}"

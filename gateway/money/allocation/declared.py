@@ -313,7 +313,6 @@ class AllocationTable(ManagedTable[Namespace]):
         return version
 
     async def text(self, version: DefinitionVersion) -> str:
-        """Return the text of a definition as it was sent."""
         return await self._text(VERSION_TEXT_KIND, version.id)
 
     # -- jobs ------------------------------------------------------------------------------------------------
@@ -332,7 +331,6 @@ class AllocationTable(ManagedTable[Namespace]):
         return {JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished())}
 
     async def job_text(self, id: str) -> str:
-        """Return the text of an unfinished job."""
         return await self._text(JOB_TEXT_KIND, id)
 
     async def submit(
@@ -461,7 +459,6 @@ class AllocationTable(ManagedTable[Namespace]):
         most: int,
         actor: Actor,
     ) -> int:
-        """Store a version with its audit row, delete the oldest ones, and return its number."""
         check_unmanaged(self._changes, rows, DEFINITION, namespace)
         now = self._changes.now()
         earlier = _of(documents, namespace)

@@ -73,7 +73,6 @@ def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
 
 
 def days_of(period: BudgetPeriod, zone: tzinfo) -> list[BudgetPeriod]:
-    """Return the days of the period in the zone."""
     edges = [period.start.astimezone(zone)]
     while edges[-1].astimezone(UTC) < period.end:
         edges.append(next_beginning(edges[-1], "daily"))

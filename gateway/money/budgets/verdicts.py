@@ -406,7 +406,6 @@ def _is_same_verdict(new: BudgetVerdict, old: BudgetVerdict) -> bool:
 def _with_bounds(
     rows: Iterable[BudgetVerdict], bounds: Mapping[str, tuple[int, Mapping[str, int]]], has_amounts: bool
 ) -> list[BudgetVerdict]:
-    """Return rows with their delays and bounds, or with their delays and no amounts at all."""
     bounded = []
     for row in rows:
         delay_s, by_owner = bounds[row.budget]

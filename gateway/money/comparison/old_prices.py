@@ -147,7 +147,6 @@ class OldPrices:
     def _changed_prices(
         self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[SpentRow]
     ) -> dict[str, int]:
-        """Return amounts by the words of a price change with its two numbers."""
         changed: dict[str, int] = {}
         at_list = self._by_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
         for kind, sums in new.items():

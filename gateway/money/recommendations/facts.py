@@ -113,7 +113,6 @@ class SavingFacts:
 
     @cached_property
     def uses_of(self) -> Mapping[Work, Sequence[int]]:
-        """The indexes of the uses of each work."""
         found: dict[Work, list[int]] = defaultdict(list)
         for index, use in enumerate(self.uses):
             found[use.work].append(index)

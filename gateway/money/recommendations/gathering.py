@@ -120,7 +120,6 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
 
 
 async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
-    """Return the number of calls without a user in the last seven whole days, by work and hour."""
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
     known = ledger.own_dimensions()
     query = CostQuery(
@@ -144,7 +143,6 @@ def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int,
 
 
 def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
-    """Return the calls that belong to a known use, in order of time."""
     places: dict[tuple[int, DimensionValues], int] = {
         (use.day, use.dimensions): index for index, use in enumerate(uses)
     }

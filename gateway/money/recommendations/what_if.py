@@ -146,7 +146,6 @@ class _Savings:
         return None if price is None else share_of(estimate - price, one.cost, estimate)
 
     def _price(self, tokens: TokenSum, named: _Named) -> int | None:
-        """Return the price of tokens in units of money, as if they had this model, mode and time."""
         if tokens.meters:
             text = self._book.estimate_sum(_renamed(tokens, named))
             return None if text is None else money.units(text)

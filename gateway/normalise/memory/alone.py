@@ -229,7 +229,6 @@ def are_alone(found: Sequence[LookedUp], options: Options) -> bool:
 
 
 def _is_independent(read: ReadSpan) -> bool:
-    """Return True if the result of reading a span stays the same whatever other spans and reports say."""
     call, node = read.call, read.node
     if node is not None and node.began is not None:
         return False

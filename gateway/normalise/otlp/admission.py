@@ -88,6 +88,5 @@ def reduce_text(name: str, value: str) -> dict[str, Any] | None:
 
 
 def _small_members(value: str) -> dict[str, Any]:
-    """All members with counts are small."""
     members = payload.peek(value.encode())
     return {name: msgspec.json.decode(raw) for name, raw in members.items() if len(raw) <= _LARGE}

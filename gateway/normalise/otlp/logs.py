@@ -150,7 +150,6 @@ class LogReader:
                     yield
 
     def _take_whole(self, index: int, record: LogRecord) -> bool:
-        """Return True if a product read the record, which is ignored if it is no call."""
         for product in shape_of(record.attributes).taken_by:
             if product.take_log is not None:
                 self._senders.enter_resource(record.resource)

@@ -58,7 +58,6 @@ Entry = tuple[str, Any]  # an attribute name, and the value that it adds to the 
 
 
 def _tables() -> Iterator[tuple[str, list[Entry]]]:
-    """Yield the tables of names by field of a shape, in order of precedence."""
     for field, names in {**FIELD_NAMES, "containers": CONTAINERS}.items():
         yield field, [(name, name) for name in names]
     kinds = {kind.attribute: kind for product in PRODUCTS for kind in product.kinds}

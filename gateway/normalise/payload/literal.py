@@ -88,5 +88,4 @@ def _yield_members(written: str) -> Iterator[_LiteralMember]:
 
 
 def _remove_quotes(token: str) -> str:
-    """Remove the quotes of a text."""
     return _ESCAPED.sub(r"\1", token[1:-1]) if token[0] in "'\"" else token

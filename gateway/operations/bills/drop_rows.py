@@ -114,7 +114,6 @@ def _bounds(
     is_falling: bool,
     is_backward: bool,
 ) -> tuple[int, int]:
-    """Return the start and the end of the page, as indexes of `places`."""
     if at is None:
         return 0, min(limit, len(places))
     row_index, position = at

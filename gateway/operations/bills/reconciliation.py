@@ -43,7 +43,6 @@ COLUMNS = ("provider", "name", "state", *MONEY, *TOKENS, "causes")
 
 
 def asks_closed_month(request: OperatorRequest[MoneyServices, None]) -> bool:
-    """Return whether the requested month is over."""
     name = request.http.query.get("month")
     return name is not None and CalendarMonth.of(name).end <= request.now()
 
@@ -145,7 +144,6 @@ async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
 async def _reconciled(
     request: OperatorRequest[MoneyServices, None], *, has_causes: bool = True
 ) -> ReconciledMonth:
-    """Reconcile the month and the provider of a request."""
     query = request.http.query
     month = None
     month_name = query.get("month")
@@ -259,7 +257,6 @@ def _cause(claim: Claim) -> Mapping[str, object]:
 
 
 def _hint(claim: Claim) -> dict[str, object]:
-    """Return a cause without its amount."""
     return {
         "cause": claim.cause,
         "evidence": claim.evidence,

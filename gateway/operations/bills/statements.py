@@ -187,7 +187,6 @@ async def _import(
     account: str | None,
     dry_run: bool,
 ) -> Result:
-    """Read and store reports; return what they contain and change."""
     settings = request.services.reconciliation()
     reports = await asyncio.to_thread(
         read_reports, files, source=source, account=account, most=settings.max_rows, settle_s=settings.settle

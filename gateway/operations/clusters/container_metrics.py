@@ -320,7 +320,6 @@ async def _keep(
 async def _receive(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload
 ) -> None:
-    """Read the body in pieces, up to the limit."""
     max_bytes = _files(request).settings.max_file_bytes
     received = 0
 

@@ -183,7 +183,6 @@ async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Resul
 
 
 def _people(request: OperatorRequest[SenderServices, Any], rows: list[FleetRow]) -> dict[str, object]:
-    """Return the people with a current seat of a plan, and those of them without a machine in the fleet."""
     people = request.shared.people
     today = datetime.fromtimestamp(request.now(), UTC).date().isoformat()
     seats = {

@@ -282,7 +282,6 @@ class _Applying:
         return is_equal and kind.are_defaults(self._draft, row, left_out)
 
     async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
-        """Delete an object, or return why it stays."""
         row = await kind.find(self._draft, id)
         key = kind.key_of(await kind.written(self._draft, row))
         try:
@@ -363,7 +362,6 @@ def _names_at(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
-    """Yield the differences of two values in words."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):

@@ -98,7 +98,6 @@ class FileKind(ABC):
         return ()
 
     def new_secret(self) -> str:
-        """Return a new secret for an object."""
         return new_secret()
 
     async def check_all(self, asking: Asking) -> None:

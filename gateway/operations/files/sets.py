@@ -223,7 +223,6 @@ def _text_of(kind: FileKind, fields: Mapping[str, Any]) -> str:
 def _short(
     registry: Registry, kind: FileKind, row: Any, fields: Mapping[str, Any], owner: FileOwner | None
 ) -> Mapping[str, Any]:
-    """Return the fields of an object without those that have their default, and the name of its secret's file."""
     short = {
         name: pruned(value, kind.types[name])
         for name, value in fields.items()

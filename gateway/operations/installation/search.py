@@ -117,7 +117,6 @@ async def _dimensions(request: OperatorRequest[OperatorServices, None], text: st
 
 
 async def _units(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
-    """Return the units of work with calls of the last 90 days that the person may see."""
     digests = request.whole_ledger.digests
     names = await request.whole_ledger.unit_names(text, MOST_UNITS)
     asked = {**{unit: [digests.queried_digest(unit, text)] for unit in TREES}, **names}
@@ -147,7 +146,6 @@ def _parts(name: str, also: str) -> Sequence[str]:
 async def _in_list(
     request: OperatorRequest[OperatorServices, None], row: OperatorAddress, listed: SearchedList
 ) -> list[Named]:
-    """Return the names in a list, as its own address would show it to the person."""
     services = request.services.of(named_holder(row.handler))
     query = {"limit": str(MAX_LIMIT)}
     found: list[Named] = []

@@ -143,7 +143,6 @@ def _spend(spend: ElementSpend) -> Mapping[str, object]:
 
 
 def _month(text: str, now: float) -> tuple[datetime, datetime]:
-    """Return the start of the month, and its end or the end of the running hour, whichever is earlier."""
     running = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     try:
         since = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC) if text else running

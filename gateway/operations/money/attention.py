@@ -214,7 +214,6 @@ async def _of_routes(services: OperatorServices) -> list[Cause]:
 
 
 async def _of_keys(services: OperatorServices) -> list[Cause]:
-    """Return the keys in use that end soon, and the expired keys with which somebody still sends."""
     access = services.senders.access
     troubles = key_troubles(access.keys(), await access.expired_tries(), now=services.senders.clock.now())
     return [

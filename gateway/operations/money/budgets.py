@@ -481,7 +481,6 @@ async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) ->
 
 
 def _stated(body: Any) -> dict[str, Any]:
-    """Return the given fields, with the granularity of the planned amounts."""
     values = stated(body)
     if limits := values.get("planned_limits"):
         granularity = values.get("granularity") or next(iter(limits))

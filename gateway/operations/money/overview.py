@@ -201,7 +201,6 @@ def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]
 
 
 async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQuery) -> Mapping[str, object]:
-    """Return the paid costs of the month with their parts, or nothing if they are all costs, or by a unit of work."""
     if not has_paid_costs(request.services.money.registry) or month.unit is not None:
         return {}
     question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)

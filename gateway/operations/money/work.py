@@ -236,7 +236,6 @@ def _linked_above(links: UnitLinks, session: str) -> Iterator[str]:
 async def _started_sessions(
     ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
 ) -> Sequence[tuple[CostRow, CostRow]]:
-    """Return the own and the aggregated costs of the sessions that are linked to a session, where they have any."""
     names = tuple(
         [digest_text(SESSION, each) for each in links.children_of(SESSION, number_of(SESSION, name))]
     )

@@ -55,7 +55,6 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
 
 
 async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[tuple[str, str], str]:
-    """Return the name of each target from the newest row about its creation or deletion."""
     if not rows:
         return {}
     targets = tuple({row.target for row in rows})

@@ -36,7 +36,6 @@ from gateway.operations.requests.requests import OperatorRequest
 
 
 def reader_of_key(money: MoneyServices) -> CostReader:
-    """Return the reader for a key, which sees all costs."""
     return CostReader(whole=money.ledger, require_registry=money.require_registry)
 
 

@@ -89,7 +89,6 @@ class EventMapping(NewEventMapping, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def checked(draft: NewEventMapping) -> NewEventMapping:
-    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
     check_one_of("type", draft.type, STREAM_TYPES)
     check_one_of("granularity", draft.granularity, GRANULARITIES)
     return replace_fields(
@@ -140,7 +139,6 @@ class EventMappingTable(ManagedTable[EventMapping]):
 
 
 def mappings(registry: Registry | None) -> Mapping[str, EventMapping]:
-    """Return the mappings of a registry by event type."""
     if registry is None:
         return {}
     return {row.event_type: row for row in registry.table(EventMappingTable).all()}

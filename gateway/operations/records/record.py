@@ -164,7 +164,6 @@ async def _known(log: Log, id: bytes) -> KeptRecord | None:
 
 
 async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
-    """Return the newest record with an id that was committed between two moments (epoch seconds)."""
     for topic in TOPICS:
         below = log.next_number(topic)
         last = below - 1 if until == inf else await first_after(log, topic, until, below) - 1

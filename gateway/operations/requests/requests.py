@@ -95,7 +95,6 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     @property
     def registry(self) -> Registry:
-        """Return the registry. Raises Refusal 503 with the reason while the registry cannot be read."""
         return self.shared.require_registry()
 
     @asynccontextmanager

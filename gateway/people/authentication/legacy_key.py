@@ -50,7 +50,6 @@ class LegacyKey:
         return hmac.compare_digest(_digest(secret), self.digest)
 
     def refresh(self) -> bool:
-        """Return whether the key changed."""
         changed = self._file.refresh()
         if changed:
             self.digest = _digest(self._file.value)

@@ -378,13 +378,11 @@ NOT_IN_DEMO = frozenset({"/changes", "/tail"})
 
 
 def sender_rows(area: Area) -> tuple[Address, ...]:
-    """Import and return the rows of an area of FOR_SENDERS."""
     rows = _iter_rows(area, import_module(_MANAGED).managed_by_keys)
     return tuple(row for row in rows if not isinstance(row, OperatorAddress))
 
 
 def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
-    """Import and return the rows of an area of OPERATOR_AREAS."""
     rows = _iter_rows(area, import_module(_MANAGED).managed_by_people)
     return tuple(row for row in rows if isinstance(row, OperatorAddress))
 

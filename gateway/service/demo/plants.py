@@ -346,7 +346,6 @@ def _mark_failed(call: Inference) -> None:
 
 
 def _apply_change(plant_names: frozenset[str], workload: Workload, call: Inference) -> None:
-    """Apply the planted change to a call of its workload."""
     word = next((word for word in plant_names if SAVINGS.get(word) is workload), None)
     if word is None or call.input_tokens is None:
         return

@@ -213,7 +213,6 @@ async def _add_routes(deliveries: Deliveries, plant_names: Sequence[str], now: f
 
 
 def _unit_cost_submission(now: float) -> Submission:
-    """Return the number of a product's requests per customer, as unit-cost records."""
     operations = [
         UnitCostOperation(
             id=number.to_bytes(16),
@@ -236,7 +235,6 @@ def _unit_cost_submission(now: float) -> Submission:
 
 
 def _order_submission(now: float) -> Submission:
-    """Return the usage events of a shop, of the type that the mapping of the examples sends to a stream."""
     events = [
         UsageEvent(
             id=cloud_event_id("shop", f"order-{number}"),

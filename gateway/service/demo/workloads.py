@@ -31,7 +31,6 @@ class Workload:
 def _assistant_workload(
     source: str, provider: str, model: str, share: float, *, people: tuple[str, ...], reports: bool = False
 ) -> Workload:
-    """Return a coding assistant's workload: long conversations that grow and are read from the cache."""
     return Workload(
         source=source,
         provider=provider,
@@ -61,7 +60,6 @@ def _service_workload(
     *,
     reports: bool = False,
 ) -> Workload:
-    """Return a program's workload of single calls."""
     return Workload(
         source=source,
         provider=provider,

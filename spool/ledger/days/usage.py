@@ -76,7 +76,6 @@ def sums_of_days(
 def _sum_tokens(
     rows: LedgerRows, day: int, width: int, dearest: int
 ) -> tuple[Mapping[int, Measures], Mapping[int, Counter[str]]]:
-    """Return `token_sums` and meters of a day."""
     summed: dict[int, Measures] = {}
     meters: dict[int, Counter[str]] = {}
     for start in range(day, day + DAY_S, width):

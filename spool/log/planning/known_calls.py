@@ -416,7 +416,6 @@ class KnownCalls:
             self._add_names(*duplicates.decode_place(place), noted)
 
     def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
-        """Store names in an open record, where a start reads them."""
         known = self.current_record(topic, number) if self.can_amend(topic, number) else None
         if isinstance(known, Inference):
             also = (known.also or b"") + b"".join(names)
@@ -577,7 +576,6 @@ class KnownCalls:
     def _unambiguous_links(
         self, links: Sequence[tuple[bytes, bytes]], hours: Iterable[int]
     ) -> list[tuple[bytes, bytes]]:
-        """Return the links without names that fit several calls, as rounded times may."""
         fitting: dict[bytes, set[int]] = {own: set() for own, _ in links}
         for own, other_name in links:
             if (place := self.find_place(other_name, hours)) is not None:

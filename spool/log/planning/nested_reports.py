@@ -139,7 +139,6 @@ class NestedReports:
         return records[-1] if records else None
 
     def _fitting_calls(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
-        """Return the calls, by id, that have the other report and none of this kind."""
         fitting: dict[bytes, _Fit] = {}
         is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
         for key, place in reports_of_other_kind(nesting, self._place_of):

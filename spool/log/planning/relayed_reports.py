@@ -90,7 +90,6 @@ def _name_by_ordinal(side: str, key: str, step: int, *, names_request: bool) -> 
 
 
 def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: bool) -> Iterator[int]:
-    """Yield the reports of a side with a common key, at most one step earlier or later."""
     own = relay.end // STEP_NS
     for key in relay.keys:
         for step in (own, own - 1, own + 1):

@@ -198,7 +198,6 @@ def _read(path: Path, otherwise: Any) -> Any:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the file without a flush: after a machine crash, the older list is shorter but still correct."""
     draft = path.with_suffix(".new")
     draft.write_text(text)
     draft.chmod(0o600)

@@ -75,6 +75,5 @@ class Folds:
 
 
 def _ids_to_fold(index: DuplicateIndex, now: float, closed: Mapping[str, int]) -> OldestIds:
-    """Return a batch of closed ids, or of open ids if none is closed."""
     oldest = index.oldest_to_fold(now, closed)
     return oldest if oldest.ids else index.oldest_to_fold(now)

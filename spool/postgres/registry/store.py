@@ -234,10 +234,6 @@ class PostgresRegistry:
     def _read_changes(
         self, connection: Connection, since: int | None
     ) -> tuple[RegistryNews, set[int], float | None]:
-        """
-        Return changes of other processes, numbers of this process's own changes, and the time of the newest
-        change.
-        """
         sql = self._database.fill_in_names
         [[seq, at, told_at]] = connection.execute(sql(_SEQ), (since,)).fetchall()
         if since is None:

@@ -176,7 +176,6 @@ class PostgresTables:
             yield KeptContent(id=id, head=head, pieces=(body for (body,) in pieces))
 
     def _read_in_steps(self, statement: str, *values: object) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """Return the columns and an iterator over the rows, which reads one step at a time."""
         self._cursors += 1
         cursor = self._connection.cursor(name=f"copy_{self._cursors}")
         self._stack.callback(cursor.close)  # closed even if the rows are not read to the end

@@ -137,7 +137,6 @@ def _add_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> t
 
 
 def _newest_readings(stored: Sequence[StoredReading]) -> tuple[StoredReading, ...]:
-    """Return the newest readings within both limits, but at least the last one."""
     kept = tuple(stored[-MAX_READINGS:])
     while len(kept) > 1 and sum(each.limits for each in kept) > MAX_STORED_LIMITS:
         kept = kept[1:]

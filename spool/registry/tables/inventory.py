@@ -114,7 +114,6 @@ class InventoryTable:
 
 
 def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:
-    """Return the machine with its previous check-in as `seen_before`."""
     if before is None or before.last_seen is None:
         return machine
     is_new = machine.last_seen is None or machine.last_seen > before.last_seen

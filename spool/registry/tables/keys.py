@@ -101,7 +101,6 @@ class KeyTable:
         return key
 
     def _find_owner(self, secret: str) -> tuple[Key, float | None] | None:
-        """Return the key of a secret, with the time at which the secret ends or ended."""
         digest = self._secret_digest(secret)
         owner = self._owners.get(digest[:16])
         if owner is None or not hmac.compare_digest(owner[0], digest):

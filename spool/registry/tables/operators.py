@@ -116,7 +116,6 @@ def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> Non
 
 
 def _id(*parts: str) -> str:
-    """Return a short id for parts of any length."""
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 

@@ -119,7 +119,6 @@ class _Recovery:
     async def _import_records(
         self, topic: str, begin: int, end: int, done: list[ranges.Range], key: bytes, *, is_own: bool
     ) -> list[ranges.Range]:
-        """Return the ranges of numbers that are then in the log."""
         known_numbers = set(_numbers_in(ranges.clip_ranges(done, (begin, end))))
         if is_own:
             known_numbers |= set(dict(await self._read_records(self._spool.database, topic, begin, end)))

@@ -78,7 +78,6 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _has_tables(connection: sqlite3.Connection, fresh: sqlite3.Connection) -> bool:
-    """Return whether the file has the tables that the first version had."""
     try:
         return all(
             _column_names(connection, table)

@@ -338,7 +338,6 @@ def _read_next_due_at(connection: sqlite3.Connection, where: dict[str, Any]) -> 
 def _due_or_cut(
     connection: sqlite3.Connection, name: str, in_hand: Set[int], *, now: float, closed: int, max_records: int
 ) -> StoredDelivery | None:
-    """Return the oldest due delivery, or take a new one if none waits."""
     waiting = 0
     for id, not_before, is_apart in connection.execute(queries.BACKLOG, (name,)):
         if id in in_hand:

@@ -227,7 +227,6 @@ class SqliteLog:
         now: float,
         copies: bool,
     ) -> tuple[Plan, Sequence[Answer]]:
-        """Write a group, on the connection's thread, with all steps that can fail."""
         # The write-ahead log counts as used space if it cannot be moved into the file.
         wal_excess = max(0, self._database.wal_bytes() - WAL_BYTES)
         if uses_at_least(connection, self._settings.max_bytes - wal_excess):
@@ -589,7 +588,6 @@ class SqliteLog:
         return removed
 
     async def _forget_series(self, now: float) -> None:
-        """Delete counters without reports, and the oldest ones if there are too many."""
         while await self._database.transaction(partial(drop_old_series, now=now)):
             pass
         count = await self._database.read(

@@ -75,7 +75,7 @@ async def recount_log(
     database: Database, found: Border, twice: RepeatedAcceptances
 ) -> tuple[TermCounter, list[str], list[tuple[str, Damage]], list[int]]:
     """
-    `twice` gets every entry.
+    Count records and commits again. `twice` gets every entry.
 
     Returns the terms, one sentence for each problem, the damage, and the commits whose terms are damaged.
     """

@@ -96,9 +96,9 @@ class Retention:
 
     async def run(self, now: float, limits: Callable[[], Mapping[str, int]], *, wanted: int = 0) -> int:
         """
-        If the disk is full, free `wanted` bytes.
+        Delete entries by age. Return their number. If the disk is full, `wanted` bytes are freed.
 
-        Entries are deleted by age. They are deleted earlier if the file is nearly full or `wanted` is not 0.
+         They are deleted earlier if the file is nearly full or `wanted` is not 0.
         """
         removed = 0
         goal = self._goal_bytes
@@ -115,7 +115,6 @@ class Retention:
 
     @property
     def _goal_bytes(self) -> int:
-        """Return the bytes above which entries are deleted early."""
         return int(self._max_bytes * (1 - retention.ROOM))
 
     def short_of_room(self, connection: sqlite3.Connection) -> bool:

@@ -254,7 +254,6 @@ def _is_even(case: Case, model: str, entries: Sequence[Entry]) -> bool:
 
 
 def _is_one_ratio(case: Case, model: str) -> bool:
-    """Return whether each day has the same multiple of a model's tokens, as another tokenizer would count."""
     sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in _said(case):
         if cell.model == model:

@@ -115,7 +115,6 @@ def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
 
 
 def _is_changed(claim: Claim, case: Case) -> bool:
-    """Return whether a place has our price before the claim's first day."""
     meters = {(cell.model, meter) for _, cell, meter in claim.parts}
     return any(
         cell.day < claim.since
@@ -349,7 +348,6 @@ def _last_days(case: Case) -> set[int]:
 
 
 def _is_one_price(claim: Claim, case: Case) -> bool:
-    """Return whether each model and kind of token has one factor, within rounding."""
     paid, worth, slack = Counter[_Series](), Counter[_Series](), Counter[_Series]()
     for (part, cell, meter), portion in claim.parts.items():
         if part == RATE and cell.day >= claim.since:

@@ -120,10 +120,6 @@ def _has_keyless_tokens(case: Case) -> bool:
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
-    """
-    Return words about names on the other side that may mean the same: those of about the same size, and
-    snapshots of the same model.
-    """
     size = _sizes(case, name, billed=billed)[value]
     other_sizes = _sizes(case, name, billed=not billed)
     alike = [
@@ -136,7 +132,6 @@ def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
 
 
 def _sizes(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
-    """Return tokens, or amounts of money if the bill states no tokens."""
     split, field_of = case.split, attrgetter(name)
     sizes: dict[str, int] = defaultdict(int)
     has_tokens = any(any(sums.tokens.values()) for sums in split.billed.values())

@@ -520,10 +520,6 @@ def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str
 
 
 def _is_apart(case: Case, entries: list[Entry], days: set[int]) -> bool:
-    """
-    Return whether the price belongs to differing tokens: tokens differ on all of these few days and on no
-    others, or none of the days has a counted call.
-    """
     model, coarse = entries[0][1].model, case.split.levels.coarse
     if days.isdisjoint(
         cell.day for cell, sums in case.split.counted.items() if sums.calls and coarse(cell).model == model

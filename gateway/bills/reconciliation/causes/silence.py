@@ -165,7 +165,6 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
 
 
 def _has_gap(case: Case, day: int, shift: int) -> bool:
-    """Return whether other days have a considerable share of their tokens in the longest silence of a day."""
     first, hours = _longest_silence(case, day, shift)
 
     def usual(begin: int, end: int) -> int:

@@ -54,7 +54,6 @@ def _add(event: Row, cells: Cells) -> None:
 
 
 def _charges(event: Row, usage: Row) -> Mapping[str, Decimal]:
-    """Return cents by kind; their sum is the charge."""
     value = number(usage, "totalCents")
     charged = number(event, "chargedCents")
     fee = number(event, "cursorTokenFee") or _NOTHING

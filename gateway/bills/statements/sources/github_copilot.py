@@ -77,7 +77,6 @@ def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> No
 
 
 def _span(period: Row) -> tuple[int, int]:
-    """Return the start and the end of a day, a month, or a year."""
     parts = [count(period, name) for name in ("year", "month", "day")]
     year, month, day = (None if part is None else int(part) for part in parts)
     if year is None or not 2000 <= year < 2999 or (month is None and day is not None):

@@ -203,7 +203,6 @@ def _of_machines(
     advice: str,
     newest: float | None = None,
 ) -> tuple[int, Finding]:
-    """Return a finding about these machines, with their number."""
     return len(rows), finding(
         detector,
         subject,

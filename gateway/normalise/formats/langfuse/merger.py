@@ -396,7 +396,6 @@ class Merger:
             pending.keep.extend(self._recorded.reports_to_store(key))
 
     def _add_trace(self, report: CallReport, merge: Merge) -> Iterator[None]:
-        """Store the facts of a trace, and change the open records of its generations."""
         key = report_key(merge.sender, TRACE, report.key)
         known, trace = (
             self._find_and_renew_trace(merge.sender, report.key, merge.now),
@@ -417,7 +416,6 @@ class Merger:
                 merge.outcome.add(call.record, call.identity)
 
     def _complete_record(self, report: CallReport, index: int, merge: Merge) -> None:
-        """Add facts of earlier reports to a record: facts on its generation and on its trace."""
         generation, identity, named = self._merge_with_earlier(report, merge)
         if named is not None:
             merge.outcome.named[index] = named

@@ -181,7 +181,6 @@ def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
 
 
 def undecoded_attributes(encoded: Iterable[bytes], attributes: Attributes) -> dict[str, object]:
-    """Return what was not decoded into `attributes`."""
     outside: dict[str, object] = {}
     for pair in map(_parse_pair, encoded):
         if pair.key and pair.key not in attributes and (plain := _plain_value(pair.value)) is not None:
@@ -347,7 +346,6 @@ def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogR
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
-    """Points that cannot count are in `ignored`."""
     allowance = allowance or Allowance()
     for _ in check_count(body, _POINTS, allowance):
         yield Piece()

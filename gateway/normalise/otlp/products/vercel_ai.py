@@ -73,9 +73,6 @@ def _reduce_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def _charged_dollars(metadata: dict[str, Any]) -> str | None:
-    """
-    Return the dollars that Vercel's AI Gateway or OpenRouter charged, if the call went through one of them.
-    """
     places = (object_in(metadata, "gateway"), object_in(object_in(metadata, "openrouter"), "usage"))
     for metadata_part in places:
         try:

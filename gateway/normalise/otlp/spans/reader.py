@@ -265,7 +265,6 @@ class SpanReader:
             self._outcome.steps += tree.steps(dropped)
 
     def _take_whole(self, index: int, span: Span, shape: AttributeShape) -> bool:
-        """Return True if a product read the whole span."""
         sender = self._senders
         version = sender.sender_version(span.resource, span.scope)
         return any(
@@ -574,7 +573,6 @@ def _call_nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nestin
 
 
 def _is_strange(span: Span, shape: AttributeShape, product: Product) -> bool:
-    """Return True if the span counts something under an unknown operation or kind."""
     operation = values.text(span.attributes.get("gen_ai.operation.name"))
     if operation is None and shape.deciding_kind is None:
         return False

@@ -145,7 +145,6 @@ class SpanReading:
 
 
 def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
-    """Cache the reading in the shape."""
     product = _reading_product(span, shape, origin)
     # weak marks depend on the span
     key = (origin, product) if shape.weak_marks else origin

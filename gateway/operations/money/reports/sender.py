@@ -253,7 +253,6 @@ async def _bars(
 
 
 def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
-    """Yield a line for each budget of the view, as of its last evaluation."""
     for budget in registry.table(BudgetTable).all():
         if budget.view_id != view.id or not visible.budget(budget):
             continue

@@ -146,7 +146,6 @@ class WorkLink(NewWorkLink, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
 
 def words_of(draft: NewWorkLink) -> str:
-    """Return the linked unit in words."""
     if draft.branch:
         return f"branch {draft.branch} of {draft.repository}"
     return next(f"{unit} {name}" for unit in _SOURCES if (name := getattr(draft, unit)))
@@ -173,7 +172,6 @@ def _midnight(day: str) -> int:
 
 
 def checked(draft: NewWorkLink) -> NewWorkLink:
-    """Return the stored form of a draft. Raises Invalid with the field and the rule."""
     texts = {
         name: check_text(name, value, MAX_NAME)
         for name in (*_SOURCES, REPOSITORY, *_TARGETS)
