@@ -209,9 +209,7 @@ class BillingPlan:
 class BillingHours(Protocol):
     """The hours of AI cost that the receiver has accepted over each connection."""
 
-    async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]:
-        """Return the hours in [since, until), by start."""
-        ...
+    async def sent_hours(self, connection_id: str, since: int, until: int) -> Mapping[int, SentHour]: ...
 
     async def store_hours(self, connection_id: str, hours: Sequence[SentHour]) -> None:
         """Store the hours. A stored hour with the same start is replaced."""

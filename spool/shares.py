@@ -179,7 +179,6 @@ class Shared(Generic[K]):
         return self._places
 
     def add(self, name: K, owner: str, places: int) -> None:
-        """Add a name as the newest of its owner."""
         names = self._names_of.get(owner)
         if names is None:
             names = self._names_of[owner] = OrderedDict()

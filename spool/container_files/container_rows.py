@@ -106,9 +106,7 @@ class ContainerRows(Protocol):
 
     async def cluster_files(self) -> Sequence[ClusterFiles]: ...
 
-    async def waiting_files(self) -> WaitingFiles:
-        """Return the waiting files of all clusters."""
-        ...
+    async def waiting_files(self) -> WaitingFiles: ...
 
     async def held_files(self) -> Sequence[HeldFiles]:
         """Return the held files by key and cluster."""

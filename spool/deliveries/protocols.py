@@ -163,9 +163,7 @@ class Deliveries(Protocol):
         """Set a route's state to one of ROUTE_STATES except ORPHANED, for operators and the next start."""
         ...
 
-    async def routes(self) -> Sequence[RouteState]:
-        """Return the routes by name."""
-        ...
+    async def routes(self) -> Sequence[RouteState]: ...
 
     async def delete_route(self, route: str) -> int:
         """

@@ -358,7 +358,6 @@ class DeviceTable:
             self._news.set()
 
     async def wait_for_changes(self) -> None:
-        """Wait until another process writes rows. Only one reader may call this."""
         await self._news.wait()
         self._news.clear()
 

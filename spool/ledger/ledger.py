@@ -528,7 +528,6 @@ class Ledger:
         return devices
 
     async def overwrite(self) -> str:
-        """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
         async with self._turn:
             return await self._store.overwrite()
 

@@ -258,9 +258,7 @@ class LedgerRows(Protocol):
 
     def first_and_last_start(self, width: int) -> Sequence[int]: ...
 
-    def period_starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]:
-        """Return the starts in [since, until)."""
-        ...
+    def period_starts(self, width: int, since: int, until: int = END_OF_TIME) -> Sequence[int]: ...
 
     def call_sums(self, width: int, start: int) -> Sequence[tuple[int, Dimensions, Measures]]:
         """Return number and set of dimensions, and measures."""
@@ -416,9 +414,7 @@ class LedgerRows(Protocol):
 
     def drop_billed(self, day: int, provider: str) -> None: ...
 
-    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
-        """Return the days in [since, until), by day and provider."""
-        ...
+    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]:
         """Return the days in [since, until) that a bill covers."""

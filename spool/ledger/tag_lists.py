@@ -47,7 +47,6 @@ def read_lists(rows: LedgerRows) -> TagLists:
 
 
 def store_list(rows: LedgerRows, made: TagList) -> None:
-    """Store a list that is newer than all."""
     rows.replace_tag_lists(read_lists(rows).append_list(made).lists)
     rows.set_state(**{TAGGED: new_mark()})
 

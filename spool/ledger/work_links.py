@@ -86,7 +86,6 @@ class UnitLinks:
         return above is not None
 
     def parent_of(self, unit: str, id: int) -> int | None:
-        """Return the linked starter."""
         return self._parents.get((unit, id))
 
     def children_of(self, unit: str, id: int) -> Sequence[int]:

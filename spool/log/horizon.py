@@ -79,7 +79,6 @@ class WaitingReaders:
             self.wake()
 
     def wake(self) -> None:
-        """Wake all readers that wait now."""
         self._has_resting = False
         self._moved.set()
         self._moved = asyncio.Event()

@@ -65,7 +65,6 @@ class StatementParameters:
         self.joins: list[str] = []
 
     def add(self, value: Any) -> str:
-        """Return the placeholder."""
         name = f"p{len(self.values)}"
         self.values[name] = value
         return f"%({name})s"

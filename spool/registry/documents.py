@@ -79,7 +79,6 @@ class DocumentKind(Generic[Row]):
         return (DOCUMENTS, self.name)
 
     def all(self, rows: DocumentRows) -> dict[str, Row]:
-        """Order by id."""
         return {id: self.restore(body) for id, body in rows.documents(self.name).items()}
 
     def find(self, rows: DocumentRows, id: str) -> Row | None:

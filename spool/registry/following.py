@@ -23,7 +23,6 @@ NAMED = frozenset((PERSON, OPERATORS))  # kinds whose ids are names of people
 
 
 def document_subject(kind: str, id: str) -> Subject:
-    """Return the subject of a change of a document."""
     return (kind, id) if kind == PERSON else (DOCUMENTS, kind)
 
 

@@ -195,7 +195,6 @@ class Registry:
         return erased
 
     async def overwrite(self) -> str:
-        """Remove what deleted and replaced rows left behind. Return why some may be left, or ""."""
         return await self._changes.overwrite()
 
     def set_emails(self, policy: str) -> None:

@@ -374,7 +374,6 @@ class Roles:
         return self.rights_of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
     def assigned_roles(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
-        """Yield the roles of the person or a group, by name."""
         places = set(self._by_member.get(person, ()))
         for group in groups:
             places.update(self._by_group.get(group, ()))

@@ -160,5 +160,4 @@ def resolve_scopes(*, scopes: Iterable[str] = (), use_cases: Iterable[str] = ())
 
 
 def granting_use_case(scope: str) -> str | None:
-    """Return a use case with the scope, for messages."""
     return next((name for name, scopes in USE_CASES.items() if scope in scopes), None)

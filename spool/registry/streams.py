@@ -26,7 +26,6 @@ def stream_expectation(stream: Stream) -> Expectation:
 
 
 def claimed_streams(keys: Iterable[bytes]) -> Mapping[bytes, Stream]:
-    """Return the streams by key of the expectation."""
     return {key: _decode_stream(key.removeprefix(STREAMS)) for key in keys if key.startswith(STREAMS)}
 
 

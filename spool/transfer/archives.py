@@ -122,7 +122,6 @@ async def import_archive(
 
 
 def check_archive(archive: Path) -> ArchiveManifest:
-    """Return the manifest."""
     try:
         with zipfile.ZipFile(archive) as opened:
             manifest = msgspec.convert(json.loads(opened.read(MANIFEST)), ArchiveManifest)

@@ -400,7 +400,6 @@ class WorkInHand:
         return self.party is not None and self.turns.expects_lighter(self.party.used)
 
     async def pause(self) -> None:
-        """Let the event loop and lighter parties work."""
         await asyncio.sleep(0)
         if self.party is not None:
             await self.turns.wait_for_turn(self.party)

@@ -100,7 +100,6 @@ STEP = 2048  # values per step
 
 
 def sort_in_steps(values: Iterable[T], key: Callable[[T], Any]) -> list[T]:
-    """Return the values sorted, at most STEP values in a step."""
     unsorted = list(values)
     if len(unsorted) <= STEP:
         return sorted(unsorted, key=key)

@@ -29,7 +29,6 @@ def other_reports(relay: Relay, place_of: PlaceOf) -> Iterator[int]:
 
 
 def pair_name(counting: Inference) -> bytes:
-    """Return the name that marks the call as having both reports."""
     return derived_id(counting.id, "relayed")
 
 
@@ -44,7 +43,6 @@ class RelayedReports:
         self._is_of_another = is_of_another
 
     def find(self, record: Inference, relay: Relay, own: int | None) -> NestedMatch:
-        """Find the other report. `own`: the record that has this report under another name."""
         own_records = [] if own is None else self._records_of(own)
         if self._are_paired(own_records):
             return NestedMatch(None, ())

@@ -203,7 +203,6 @@ class ServerSession:
         return result
 
     def wait_until_confirmed(self, *, needs_standby: bool) -> None:
-        """Wait until a standby has every earlier commit. Raises Unconfirmed if that cannot be proven."""
         if needs_standby:
             self._wait_for_standby()
         else:

@@ -194,7 +194,6 @@ class PostgresRegistry:
         return changed.result
 
     async def overwrite(self) -> str:
-        """Return "", because the storage says what a database keeps."""
         return ""
 
     async def wait_until_durable(self) -> None:

@@ -77,7 +77,6 @@ class InsightTable:
         return await self._changes.read(lambda rows: rows.insight_page(query))
 
     async def detector_insights(self) -> Sequence[Insight]:
-        """Return the insights that detectors found."""
         return await self._changes.read(lambda rows: list(rows.findings()))
 
     async def open_counts(self) -> Mapping[tuple[str, str], int]:

@@ -60,8 +60,6 @@ class RecommendationTable:
         return await self._changes.read(lambda rows: list(_all(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
-        """Return the titles by id, without unknown ids."""
-
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             bodies = {id: rows.document(KIND, id) for id in ids}
             return {id: _restore(body, Recommendation).saving.title for id, body in bodies.items() if body}

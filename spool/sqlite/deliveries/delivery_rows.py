@@ -203,7 +203,6 @@ def _insert(connection: sqlite3.Connection, delivery: StoredDelivery) -> StoredD
 
 
 def route_terms(connection: sqlite3.Connection) -> dict[str, dict[str, int]]:
-    """Return the terms by route. Replays are not part of them."""
     return {
         route.name: routes.route_terms(route, backlog, accepted=highest_accepted(connection, route.topic))
         for route, backlog in _routes_with_backlog(connection)

@@ -112,13 +112,11 @@ def read_record(
 
 
 def highest_accepted(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the highest assigned number, or 0."""
     row = connection.execute(queries.TERM, (topic, "accepted")).fetchone()
     return row[0] if row else 0
 
 
 def lowest_stored(connection: sqlite3.Connection, topic: str) -> int:
-    """Return the lowest stored number, or the next number if none is stored."""
     row = connection.execute(queries.OLDEST_NUMBER, (topic,)).fetchone()
     return highest_accepted(connection, topic) + 1 if row[0] is None else row[0]
 

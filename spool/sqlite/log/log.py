@@ -387,7 +387,6 @@ class SqliteLog:
             return entries
 
     async def _set_aside(self, topic: str, damage: Sequence[Damage]) -> None:
-        """Set damaged entries aside. The records of each entry are counted and logged only once."""
         log_damage(topic, damage)
 
         def mark_damaged(connection: sqlite3.Connection) -> None:
@@ -494,7 +493,6 @@ class SqliteLog:
     async def _set_terms_aside(
         self, border: Border, sums: TermCounter, commits: Sequence[int], wrong: Sequence[str]
     ) -> bool:
-        """Report damaged commit rows only once. The caller must prevent retention."""
         if not commits or len(commits) < len(wrong):
             return False
         known = books.lost_terms(border.counters, sums, border.routes)

@@ -203,7 +203,6 @@ def _write_event_types(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def read_commit(connection: sqlite3.Connection, commit: int) -> CommitTerms | None:
-    """Return the terms of a commit, or None if it was carried forward."""
     row = connection.execute(queries.COMMIT, (commit,)).fetchone()
     return (row[0], books.check_terms(row[2], row[1])) if row else None
 
