@@ -56,7 +56,7 @@ class Batch:
     records: list[tuple[Record, float]] = field(default_factory=list)
     shadow: int = 0
     damaged: int = 0
-    # where records of another kind begin
+    # positions where records of another kind begin
     boundaries: list[int] = field(default_factory=list)
 
     @property
@@ -70,12 +70,17 @@ class Batch:
 
 
 def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """Leave out duplicates kept for reference (shadows), for a destination that sums records."""
+    """
+    Return the records without duplicates kept for reference (shadows), for a destination that sums records.
+    """
     return _build_batch(delivery, entries, shadows=False)
 
 
 def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
-    """Mark duplicates kept for reference (shadows), for a destination that stores records."""
+    """
+    Return the records with duplicates kept for reference (shadows) marked, for a destination that stores
+    records.
+    """
     return _build_batch(delivery, entries, shadows=True)
 
 

@@ -41,9 +41,9 @@ from spool.record import AI_TELEMETRY, BILLING_DATA, USAGE_EVENTS
 from spool.record import UNIT_COST as UNIT_COST_TOPIC
 
 TYPED_TIMEOUT_S = 10.0
-# only agents send to these, to the first two
+# only agents send to these streams; the check may send to the first two
 _NEVER_SENT = ("enroll", "heartbeat", "ping", "insights")
-# topics of a stream's routes
+# topics of each stream's routes
 _TOPICS = {
     TRACES: (AI_TELEMETRY,),
     METRICS: (AI_TELEMETRY,),
@@ -58,10 +58,10 @@ _TOPICS = {
 class StreamCheck:
     stream: str
     scope: str
-    key: str | None  # whose scope covers the stream
+    key: str | None  # name of the key with the scope of the stream
     url: str | None
-    published: bool  # the cost service documents the address
-    status: str  # of a Probe; without a key, the status that pauses a route
+    published: bool  # whether the cost service documents the address
+    status: str  # status of a Probe; without a key, the status that pauses a route
     words: str | None = None  # the upstream's message, or why nothing was sent
 
 
@@ -70,7 +70,7 @@ class DestinationCheck:
     name: str
     type: str
     topics: Sequence[str]
-    to: str  # without the path, which may contain a secret
+    to: str  # address without the path, which may contain a secret
     status: str  # of a Probe
     words: str | None = None
 
@@ -82,7 +82,7 @@ AnyCheck = TypeVar("AnyCheck", StreamCheck, DestinationCheck)
 class ChannelCheck:
     name: str
     type: str
-    # without the path, which may contain a secret; empty if the address is in a file
+    # address without the path, which may contain a secret; empty if the address is in a file
     to: str
     status: str  # of a Probe
     words: str | None = None
@@ -116,12 +116,15 @@ async def check_destinations(
     installation: str | None = None,
     send_call: bool = False,
 ) -> Sequence[DestinationCheck]:
-    """`installation` is this one's public id. `send_call` is as in `check_streams`."""
+    """
+    Check destinations. `installation` is the public id of this installation. `send_call` is as in
+    `check_streams`.
+    """
     return [await _check_destination(settings, clock, installation, send_call) for settings in destinations]
 
 
 async def check_channels(channels: Sequence[NotifySettings], *, clock: Clock) -> Sequence[ChannelCheck]:
-    """No notification is sent."""
+    """Check channels. No notification is sent."""
     return [await _check_channel(settings, clock) for settings in channels]
 
 
@@ -136,7 +139,7 @@ async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck
 
 
 async def _await_probe(probe: Awaitable[Probe]) -> Probe:
-    """An error becomes a result, so that the other probes still run."""
+    """Return the result of a probe. An error becomes a result, so that the other probes still run."""
     try:
         return await probe
     except Exception as error:  # noqa: BLE001 - its text may hold a secret, so only its kind is shown
@@ -146,7 +149,10 @@ async def _await_probe(probe: Awaitable[Probe]) -> Probe:
 def results_with_stopped_routes(
     streams: Sequence[StreamCheck], destinations: Sequence[DestinationCheck], stopped: Mapping[str, str]
 ) -> tuple[Sequence[StreamCheck], Sequence[DestinationCheck]]:
-    """The state of stopped routes is more important than any test request. `stopped` has reasons by route."""
+    """
+    Return the results with the state of stopped routes, which is more important than any test request.
+    `stopped` has reasons by route.
+    """
     return (
         [
             _result_with_stopped_routes(check, stopped, UPSTREAM, _TOPICS.get(check.stream, ()))
@@ -214,7 +220,10 @@ async def try_receiver(kind: str, url: str, secret: str, *, clock: Clock) -> Pro
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
-    """The device's own key is not tested, because it exists only after enrolment."""
+    """
+    Check the address of a gateway. The device's own key is not tested, because it exists only after
+    enrolment.
+    """
     async with build_client(settings, clock=clock) as client:
         probe = await try_connection(client, url)
     return DestinationCheck(
@@ -228,7 +237,7 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
 
 
 def _origin(url: str) -> str:
-    """A path may contain a secret. A broker's HOST:PORT has none."""
+    """Return an address without its path, which may contain a secret. A broker's HOST:PORT has no path."""
     if "://" not in url:
         return url
     parts = urlsplit(url)
@@ -244,7 +253,7 @@ async def _check_stream(
     clock: Clock,
     send_call: bool,
 ) -> StreamCheck:
-    # mapped events are unit cost, with its key
+    # mapped events are sent as unit cost, with the key for it
     sent_as = UNIT_COST if stream == EVENTS and _are_events_mapped(settings, paths) else stream
     scope = STREAMS[sent_as].scope
     key = keyring.key_for(scope)

@@ -1,4 +1,7 @@
-"""Declarations imported at first use, so that a process loads only what it needs."""
+"""
+A mapping of names to declarations. `places` maps a name to `MODULE` or `MODULE:NAME`. Without NAME, it is the
+module's TYPE. The names are known without an import.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ INTERVAL_S = 60.0
 LONGEST_INTERVAL_S = 3600.0
 REFUSED_S = 600.0
 HEARTBEAT_S = 900.0  # without a change
-CHECK_S = 5.0  # between checks for a change
+CHECK_S = 5.0  # seconds between checks for a change
 GONE = 410
 
 ENROLLED, PENDING, UNKNOWN = "enrolled", "pending", "unknown"
@@ -100,7 +100,7 @@ class DeviceReporter:
         self._backoff = backoff or Backoff()
         self._interval_s = INTERVAL_S
         self._failures = 0
-        self._sent_at: float | None = None  # of the last accepted heartbeat
+        self._sent_at: float | None = None  # time of the last accepted heartbeat
         self._sent_version: object = None
         self.state = UNKNOWN
         self.reason: str | None = None
@@ -114,12 +114,12 @@ class DeviceReporter:
                 rest_s = await self.report_once()
                 if self._requested is not None:
                     await self._requested()
-            except (OSError, SpoolError) as error:  # for example a full disk, which must not end the reports
+            except (OSError, SpoolError) as error:  # an error such as a full disk must not end the reports
                 self._set_reason(f"the report cannot be made or stored: {error}")
                 rest_s = self._interval_s
 
     async def _wait_for_change(self, rest_s: float) -> None:
-        """Until the report changes. After an error, wait the whole time."""
+        """Wait until the report changes. After an error, wait the whole time."""
         end = time.monotonic() + rest_s
         while (left_s := end - time.monotonic()) > 0:
             if self.reason is None and self._sent_at is not None and self._version() != self._sent_version:
@@ -130,7 +130,7 @@ class DeviceReporter:
         await self._client.close()
 
     async def report_once(self) -> float:
-        """Return the seconds until the next request."""
+        """Send a report. Return the seconds until the next one."""
         try:
             if not self._key_file.exists():
                 rest_s = await self._enrol()
@@ -189,7 +189,7 @@ class DeviceReporter:
         except Misconfigured as error:
             if error.status not in (401, 403, 404, 405):
                 raise
-            return await self._heartbeat()  # it does not know the device, its key or pings
+            return await self._heartbeat()  # the gateway does not know the device, its key or pings
         if not answer.body.startswith(b"{"):
             return await self._heartbeat()  # a web page answered, which the heartbeat states
         self._set_reason(None)

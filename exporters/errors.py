@@ -5,8 +5,9 @@ from __future__ import annotations
 
 class SendError(Exception):
     """
-    `answered`: the destination responded, and may repeat this response under the same idempotency key.
-    `ambiguous`: the request may have been accepted, because no response arrived, or a proxy responded.
+    An error of a delivery. `answered`: the destination responded, and may repeat this response under the same
+    idempotency key. `ambiguous`: the request may have been accepted, because no response arrived, or a proxy
+    responded.
     """
 
     def __init__(
@@ -24,7 +25,7 @@ class SendError(Exception):
 
 
 class PostponableError(SendError):
-    """The destination may request a wait."""
+    """An error after which the destination may request a wait."""
 
     def __init__(
         self,

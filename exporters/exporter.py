@@ -13,11 +13,11 @@ from spool.log.values import Entry
 
 KeepMark = Callable[[str], Awaitable[None]]
 
-_DIGEST: Final = "digest="  # of the digest in a mark
+_DIGEST: Final = "digest="  # prefix of the digest in a mark
 
 
 class Exporter(Protocol):
-    """Methods raise exporters.errors. After a cancelled `send`, the outcome is unknown."""
+    """A destination. Methods raise exporters.errors. After a cancelled `send`, the outcome is unknown."""
 
     in_flight: int  # deliveries at once
     max_records: int  # per delivery
@@ -27,7 +27,7 @@ class Exporter(Protocol):
         ...
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        """The same delivery always sends the same bytes."""
+        """Send a delivery. The same delivery always sends the same bytes."""
         ...
 
     async def close(self) -> None: ...
@@ -47,7 +47,9 @@ class LandingExporter(Protocol):
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Read entries step by step. Await `keep_mark` before the first byte."""
+        """
+        Write a delivery. Entries are read step by step, and `keep_mark` is awaited before the first byte.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -67,16 +69,17 @@ async def keep_or_compare(delivery: Delivery, mark: str, keep: KeepMark) -> None
 
 @dataclass(frozen=True, kw_only=True)
 class RouteConfig:
-    """Routes with equal settings (`made_of`) are equal."""
+    """The configuration of a route. Routes with equal settings (`made_of`) are equal."""
 
     spec: RouteSpec
     made_of: object
     exporter: Exporter | LandingExporter
-    # Changes with a secret file; the route then tries again at once. None for a secret elsewhere.
+    # Function that returns values which change with a secret file; the route then tries again at once. A
+    # secret elsewhere has None.
     stamps: Callable[[], Sequence[object]] = tuple
     backoff: Backoff = field(default_factory=Backoff)
-    linger_s: float = 0.0  # a record waits for others
-    # a LandingExporter, for which `linger_s` counts from the commit
+    linger_s: float = 0.0  # seconds that a record waits for others
+    # whether the exporter is a LandingExporter, for which `linger_s` counts from the commit
     lands: bool = False
     # a task for the route's lifetime, which must not fail
     beside: Callable[[], Coroutine[Any, Any, None]] | None = None

@@ -18,7 +18,7 @@ from spool.packed.native import Native
 from spool.settings import MAX_DEAD_LETTERS
 
 SECRETS_EVERY_S = 1.0
-# for records that still wait for others
+# seconds in which records that still wait for others are sent at a stop
 FLUSH_S = 1.0
 
 
@@ -39,7 +39,7 @@ async def running_companion(
 
 
 class Sync(Protocol):
-    """A table that is sent row by row, a route for operators."""
+    """A table that is sent row by row. Operators see it as a route."""
 
     def state(self) -> RouteState: ...
 
@@ -54,7 +54,7 @@ class Sync(Protocol):
 
 @dataclass(eq=False, kw_only=True)
 class _RunningSender:
-    """`close` releases connections after its end."""
+    """The task that sends for a route. `close` releases connections after its end."""
 
     sender: RouteLoop | Sync
     stamps: Callable[[], Sequence[object]]
@@ -91,7 +91,7 @@ class Forwarder:
         self._running: dict[str, _RunningSender] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._watch: asyncio.Task[None] | None = None
-        self._reads_files = asyncio.Event()  # a secret is in a file
+        self._reads_files = asyncio.Event()  # whether a secret is in a file
         self._failed: asyncio.Task[None] | None = None
         self._failure = asyncio.Event()
 
@@ -106,7 +106,8 @@ class Forwarder:
 
     async def configure(self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None) -> None:
         """
-        If this raises, nothing has changed. `syncs` None leaves the syncs.
+        Change the routes and syncs. If this raises, nothing has changed. `syncs` None leaves the syncs as
+        they are.
 
         Requests in progress are completed, so no delivery becomes ambiguous. Equal routes continue.
         """
@@ -130,7 +131,7 @@ class Forwarder:
         self.poke()
 
     async def wait_for_failure(self) -> None:
-        """The end of a route is always an error, raised here."""
+        """Wait until a route ends, which is always an error, and raise it."""
         await self._failure.wait()
         assert self._failed is not None
         self._failed.result()
@@ -162,7 +163,9 @@ class Forwarder:
             running.sender.poke()
 
     async def _stored_state(self, route: str) -> str:
-        """RUNNING if unreadable: sending will show the real state."""
+        """
+        Return the stored state of a route, RUNNING if it cannot be read: sending will show the real state.
+        """
         try:
             return next(
                 (
@@ -234,7 +237,10 @@ class Forwarder:
         )
 
     def _retire(self, name: str) -> None:
-        """A route completes its requests. A sync ends at once, because repeating changes nothing."""
+        """
+        End a route, which completes its requests first, or a sync, which ends at once because repeating
+        changes nothing.
+        """
         running = self._running.pop(name)
 
         async def end() -> None:

@@ -45,8 +45,8 @@ class Backoff:
 
     def delay_s(self, failures: int, hint_s: float | None = None, *, chance: float | None = None) -> float:
         """
-        Wait at least `hint_s`, which the destination requested, but at most a day. `chance`, from 0 to 1,
-        places the wait between half of the step and the whole step.
+        Return the seconds to wait: at least `hint_s`, which the destination requested, but at most a day.
+        `chance`, from 0 to 1, places the wait between half of the step and the whole step.
         """
         step = min(self.most_s, self.first_s * 2.0 ** min(max(failures, 1), 32))
         drawn = random.random() if chance is None else chance
@@ -62,7 +62,7 @@ class Pace:
         self._turn = asyncio.Lock()
 
     async def wait_and_take(self, n: int) -> None:
-        """Serve callers in order."""
+        """Wait until `n` units are available, and use them. Callers are served in order."""
         async with self._turn:
             amount = min(n, self._bucket.burst)
             while wait_s := self._bucket.wait_s(amount):  # noqa: ASYNC110 - it waits for time alone
@@ -84,8 +84,8 @@ class DeliveryOrder:
     @contextmanager
     def hold_turn(self, sequence: str, delivery: Delivery) -> Iterator[None]:
         """
-        Raises Retryable, before anything is sent, while an earlier delivery of the sequence waits. Replays do
-        not wait.
+        Hold the turn of a delivery. Raises Retryable, before anything is sent, while an earlier delivery of
+        the sequence waits. Replays do not wait.
         """
         waiting = self._waiting[sequence]
         if not delivery.replay and any(first < delivery.first for first in waiting):
@@ -137,7 +137,7 @@ class RouteThrottle:
         return MAX_SUSPECTS + int((self._clock.monotonic() - self._refusing_since) / ANOTHER_SUSPECT_S)
 
     def end_waits(self) -> None:
-        """The state does not change."""
+        """End all waits. The state does not change."""
         self._waits_until = self._requested_wait_until = 0.0
 
     def note_success(self) -> bool:
@@ -164,11 +164,17 @@ class RouteThrottle:
         return self._suspects[delivery.id] >= (1 if delivery.proven else SUSPECT_AFTER)
 
     def note_batch_rejection(self) -> None:
-        """Until a delivery is accepted, one request at a time searches for the record at fault."""
+        """
+        Note that a whole batch was rejected. Until a delivery is accepted, one request at a time searches for
+        the record at fault.
+        """
         self._refusals += 1
 
     def note_record_rejection(self) -> None:
-        """Nothing proves that the destination accepts other records."""
+        """
+        Note that a single record was rejected, while nothing proves that the destination accepts other
+        records.
+        """
         if self.state != REFUSING:
             self.state = REFUSING
             self._refusing_since = self._clock.monotonic()
@@ -317,7 +323,7 @@ class CommitLinger:
         )
 
     def release_all(self) -> bool:
-        """Waiting records are safe on disk."""
+        """Release nothing, because waiting records are safe on disk."""
         return False
 
 

@@ -104,7 +104,7 @@ class RouteLoop:
         self._resting = RestingWorkers(lambda worker: self._throttle.rest_s(worker) == 0.0)
         self._choosing = asyncio.Lock()
         self._faults = 0  # internal errors since the last success
-        self._ignores_waits = False  # until a delivery fails, or none is left
+        self._ignores_waits = False  # True until a delivery fails, or no delivery is left
         self._is_retired = self._is_handed_over = self.is_running = False
         self._waits = ""  # the reason for waiting for the queue on disk, as it was last logged
 
@@ -181,7 +181,7 @@ class RouteLoop:
                 await self._deliveries.give_back(delivery, reason=str(error), not_before=not_before)
             raise
         finally:
-            if ignores_waits and must_wait:  # others would probably fail as well
+            if ignores_waits and must_wait:  # the other deliveries would probably fail as well
                 self._ignores_waits = False
         return True
 
@@ -263,7 +263,9 @@ class RouteLoop:
         return await exporter.land(delivery, self._read_step_by_step(delivery), keep_mark)
 
     async def _read_step_by_step(self, delivery: Delivery) -> AsyncIterator[Entry]:
-        """The whole delivery may not fit into memory."""
+        """
+        Yield the entries of a delivery step by step, because the whole delivery may not fit into memory.
+        """
         for first in range(delivery.first, delivery.last + 1, READ_AT_ONCE):
             last = min(first + READ_AT_ONCE - 1, delivery.last)
             for entry in await self._read(replace(delivery, first=first, last=last)):
@@ -282,7 +284,10 @@ class RouteLoop:
         return next(state.progress for state in await self._deliveries.routes() if state.name == self.name)
 
     async def _read(self, delivery: Delivery) -> Sequence[Entry]:
-        """A damaged page pauses the route, because a restart can salvage the records on it."""
+        """
+        Read the entries of a delivery. A damaged page pauses the route, because a restart can salvage the
+        records on it.
+        """
         try:
             return await self._log.read(self._topic, delivery.first, delivery.last, packed=self._packed)
         except SpoolDamaged as error:
@@ -335,7 +340,10 @@ class RouteLoop:
         await self._note_success()
 
     async def _retry_rejected(self, delivery: Delivery, error: SendError) -> None:
-        """Unless another record has been accepted since, send one record at a time until then."""
+        """
+        Retry a rejected delivery. Unless another record has been accepted since, one record at a time is sent
+        until one is accepted.
+        """
         await self._deliveries.retry(
             delivery,
             reason=str(error),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LINGER_S: Final = 5.0
 USUAL_RECORDS: Final = 20_000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_SHOWN: Final = 3  # in one message of `check`
+_SHOWN: Final = 3  # differences that one message of `check` lists
 
 
 def build(
@@ -45,7 +45,7 @@ def build(
 def watch_task(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """None if the results would not be used."""
+    """Return the task of regular checks, None if the results would not be used."""
 
     async def count_rows(below: int) -> CountedNumbers:
         from exporters.clickhouse.recount import recount_table

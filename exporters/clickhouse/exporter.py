@@ -30,7 +30,7 @@ _NAMES: Final = list(COLUMNS)
 
 
 class ClickHouseExporter:
-    in_flight = 1  # existing rows are queried before each
+    in_flight = 1  # the rows that exist are queried before each insert
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class ClickHouseExporter:
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Store the mark, then insert rows that are missing."""
+        """Store the mark, then insert the rows that are missing."""
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
@@ -75,7 +75,7 @@ class ClickHouseExporter:
 
 
 class _InsertBody:
-    """Lines are in memory only compressed."""
+    """The body of an insert. Its lines are in memory only compressed."""
 
     def __init__(self, edition: str, leave_out: Sequence[str]) -> None:
         self.rows: set[tuple[int, str]] = set()  # number and id

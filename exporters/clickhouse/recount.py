@@ -124,7 +124,7 @@ def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDi
 
 
 def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
-    """Their records are damaged, or the rows were deleted."""
+    """Yield the missing ranges. Their records are damaged, or the rows were deleted."""
     for edition_parts in _group_by_edition(parts):
         first = edition_parts[0].first
         for part in edition_parts:
@@ -141,7 +141,7 @@ def _count_missing(parts: Sequence[TableSums]) -> int:
 
 
 def _unsent_rows(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
-    """One delivery may be in progress."""
+    """Yield rows that no settled delivery sent. One delivery may be in progress."""
     last = max((part.last for part in parts), default=0)
     if last >= below + MOST_RECORDS:
         description = f"it has numbers up to {last}, but the route has sent only those below {below}"

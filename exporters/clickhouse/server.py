@@ -20,9 +20,10 @@ TIMEOUT_S: Final = 120.0
 _ROW_BYTES: Final = 256  # of a response
 _ANSWER_BYTES: Final = 1024 * 1024
 _CODE: Final = re.compile(r"Code: (\d+)")
-# Columns, settings and rights. The server answers 500, although waiting does not help.
+# Error codes about columns, settings and rights. The server answers them with 500, although waiting does not
+# help.
 _FAULTS: Final = frozenset({16, 36, 44, 70, 117, 164, 291, 452, 497, 516})
-# A repeated insert forms the same blocks, whose tokens the server remembers.
+# Settings with which a repeated insert forms the same blocks, whose tokens the server remembers.
 _INSERT: Final = {
     "async_insert": "0",
     "max_insert_threads": "1",
@@ -41,7 +42,7 @@ _INSERT: Final = {
 
 
 class ClickHouseServer:
-    """Misconfigured: the operator must fix it. Otherwise Retryable."""
+    """A server. Its methods raise Misconfigured if the operator must fix something, otherwise Retryable."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, clock: Clock) -> None:
         parts = urlsplit(settings.url)
@@ -60,10 +61,10 @@ class ClickHouseServer:
         self._client = Client(self._settings, clock=clock)
         certificates = [settings.ca_file, settings.tls_cert_file, settings.tls_key_file]
         self._certificates = [SecretSource("certificates", file=file) for file in certificates if file]
-        self._used_stamps = self._certificate_stamps()  # of the certificates in use
+        self._used_stamps = self._certificate_stamps()  # stamps of the certificates in use
 
     async def fetch_row_keys(self, editions: Set[str], first: int, last: int) -> set[tuple[int, str]]:
-        """Return at most one row more than the range has numbers."""
+        """Return the keys of stored rows. At most one row more than the range has numbers is read."""
         max_rows = last - first + 2
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
         query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
@@ -84,7 +85,7 @@ class ClickHouseServer:
         await self._send(query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True)
 
     async def fetch_columns(self) -> dict[str, str]:
-        """{} if the table does not exist."""
+        """Return the columns and their types, {} if the table does not exist."""
         lines = (await self._request(self._format_query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
 
@@ -176,7 +177,8 @@ def _decode_lines(answer: str, type: type[T]) -> list[T]:
 
 def _landing_error(error: SendError) -> SendError:
     """
-    It pauses the route or makes it wait, but never rejects a record, because a delivery lands as a whole.
+    Return an error that pauses the route or makes it wait, but never rejects a record, because a delivery
+    lands as a whole.
     """
     message = str(error)
     code = _CODE.search(message)

@@ -10,7 +10,7 @@ import msgspec
 
 from exporters.lake.columns import COLUMNS, COUNT, METERS, MONEY, TAGS, TEXT, TIME, TRUTH, WORD
 
-MOST_RECORDS: Final = 100_000  # per request, compressed in memory
+MOST_RECORDS: Final = 100_000  # records per request, compressed in memory
 WINDOW: Final = 10_000  # blocks whose tokens a table without replication remembers
 _TYPES: Final = {
     TEXT: "String",

@@ -39,7 +39,7 @@ TYPES: LazyDeclarations[DestinationType] = LazyDeclarations(
 
 
 def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
-    """With several nodes, file destinations must be shared."""
+    """Yield the problems of destinations. With several nodes, file destinations must be shared."""
     names = {UPSTREAM}
     for index, destination in enumerate(destinations):
         shown = f"destinations[{index}]"
@@ -117,7 +117,7 @@ def build_routes(
 
 
 def secret_of(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
-    """Messages call it `name`."""
+    """Return the secret of a destination. Messages call it `name`."""
     if destination.secret_file is None:
         return None
     type = TYPES.get(destination.type)

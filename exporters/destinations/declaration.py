@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Build = Callable[[DestinationSettings, SecretSource | None, Clock], Exporter]
 BuildByLines = Callable[[DestinationSettings, SecretSource | None, Clock, "LinesOf"], Exporter]
 BuildLake = Callable[[DestinationSettings, SecretSource | None, Clock, "LakeContext"], LandingExporter]
-# a task that runs as long as the route, or None
+# function that returns a task for as long as the route runs, or None
 Beside = Callable[
     [DestinationSettings, SecretSource | None, Clock, "LakeContext"],
     Callable[[], Coroutine[Any, Any, None]] | None,
@@ -55,5 +55,5 @@ class DestinationType:
     problems: Problems | None = None
     probe_for_installation: InstallationProbe | None = None
     probe_by_call: ProbeFunction | None = None
-    secret_lines: int = 1  # of the secret file
+    secret_lines: int = 1  # lines that the secret file may have
     linger_s: float = 0.25  # default of the setting `linger`

@@ -27,7 +27,7 @@ from spool.record import AI_TELEMETRY
 async def encode_delivery(
     delivery: Delivery, entries: Sequence[Entry], *, price_lines: LinesOf | None = None
 ) -> tuple[list[bytes], Settlement]:
-    """Lines end with the delivery's record numbers."""
+    """Encode a delivery. Each line ends with the delivery's record numbers."""
     numbers = f"{delivery.first}-{delivery.last}"
 
     def encode_charges(part: Sequence[Charge]) -> list[bytes]:
@@ -38,7 +38,7 @@ async def encode_delivery(
 
 
 def line_ending(delivery: Delivery) -> bytes:
-    """The record numbers are the last column."""
+    """Return the last column, which has the record numbers."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 

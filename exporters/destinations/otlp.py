@@ -20,7 +20,7 @@ SIGNALS = {TRACES: "/v1/traces", METRICS: "/v1/metrics"}
 
 
 class OtlpEndpoint:
-    """Paths follow the OTLP specification."""
+    """An endpoint. Its paths follow the OTLP specification."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._base = settings.url.rstrip("/")
@@ -72,7 +72,7 @@ async def _probe_signals(
                 result = await try_call(
                     client, url, clock=clock, authorization=key, headers=headers, send_call=send_call
                 )
-            else:  # telemetry about Tollhouse has no AI calls
+            else:  # telemetry about Tollhouse itself has no AI calls
                 result = await try_export(client, url, authorization=key, headers=headers)
             if result.status != OK:
                 return Probe(status=result.status, words=f"{signal}: {result.words}")

@@ -28,7 +28,7 @@ from spool.streams import StreamReader
 class UpstreamContext:
     """
     `learn` gets operations that these routes append to the log. The billing sync uses the same `locks`.
-    `id_upstream` returns the upstream's id for a drop's connection. `single_writer` are the streams that no
+    `id_upstream` returns the upstream's id for a drop's connection. `single_writer` has the streams that no
     other gateway writes.
     """
 
@@ -44,7 +44,7 @@ def routes(
     settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
 ) -> Iterator[RouteConfig]:
     """
-    Each has its own client.
+    Yield the routes. Each has its own client.
 
     Without `context` or a base_url, only AI telemetry has a route.
     """

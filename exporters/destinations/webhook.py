@@ -75,7 +75,7 @@ class WebhookExporter:
                 secrets=[*headers.values(), *secrets_in_query(self._url)],
             )
         except Retryable as error:
-            # a 2xx whose body broke off is a success
+            # a 2xx of which the body broke off is a success
             if error.status is None or error.status >= 300:
                 raise
         return batch.settlement()
@@ -95,7 +95,7 @@ def _encode_records(records: Sequence[tuple[Record, float]]) -> bytes:
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """Receivers should compare it in constant time."""
+    """Return the signature. Receivers should compare it in constant time."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
 

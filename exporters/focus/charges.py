@@ -45,16 +45,16 @@ _SINCE_1_3 = ("HostProviderName", "ServiceProviderName")
 _UNTIL_1_3 = ("ProviderName", "PublisherName")
 COLUMNS = tuple(name for name in _ALL if name not in _SINCE_1_3)
 _NOW = tuple(name for name in _ALL if name not in _UNTIL_1_3)
-# Without later columns for invoices, contracts, shared costs, credentials and SKU prices, which Tollhouse
-# does not know. 1.5 is a draft and renames none.
+# The columns of each version, without those for invoices, contracts, shared costs, credentials and SKU
+# prices, which Tollhouse does not know. Version 1.5 is a draft that renames no column.
 VERSIONS: Mapping[str, Sequence[str]] = {"1.2": COLUMNS, "1.3": _ALL, "1.4": _NOW, "1.5": _NOW}
 VERSION = "1.2"
-# Exports by command have an invoice, unlike files that are written while calls arrive.
+# The columns of exports by command, which have an invoice, unlike files that are written while calls arrive.
 EXPORTED: Mapping[str, Sequence[str]] = {
     version: sorted((*names, "InvoiceId"), key=lambda name: name.startswith("x_"))
     for version, names in VERSIONS.items()
 }
-ACCOUNT = "tollhouse"  # no report names the billed account
+ACCOUNT = "tollhouse"  # account in the rows, because no report names the billed account
 UNKNOWN = "Unknown"
 COUNTED = tuple(name for name in COUNTS if name != "reasoning_tokens")
 EXACT = Context(prec=100)
@@ -69,7 +69,7 @@ _TOTALS: Final = (
     "x_InputTokens",
     "x_OutputTokens",
 )
-# Other meters count pieces, which FOCUS calls requests.
+# Units of meters. Other meters count pieces, which FOCUS calls requests.
 _UNITS: Final = {
     "tokens": "Tokens",
     "seconds": "Seconds",
@@ -102,18 +102,18 @@ class Charge:
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
     cache_write_1h_tokens: int = 0
-    numbers: str = ""  # if made from records
-    corrects: str = ""  # record that a correction changes
+    numbers: str = ""  # record numbers, if the charge is made from records
+    corrects: str = ""  # id of the record that a correction changes
     # when a change of usage in a past month became known
     billed_in: datetime | None = None
     length: timedelta = HOUR
     invoice: str = ""
 
-    lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost, a row each
+    lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost; each becomes a row
 
     @property
     def usage(self) -> tuple[int, str]:
-        """Tokens, or calls for other usage."""
+        """Return quantity and unit: tokens, or calls for other usage."""
         tokens = self.input_tokens + self.output_tokens
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
@@ -141,7 +141,7 @@ def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
 
 def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
     """
-    "" is null.
+    Return the row of a charge, where "" is null.
 
     Money paid back for a call is a credit without usage. A change of usage in a past month is a correction,
     billed when it became known. In the current month it is usage, maybe negative.
@@ -206,7 +206,7 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
 
 
 def split_by_currency(charge: Charge, foreign: Mapping[str, str]) -> list[Charge]:
-    """The first one has the usage."""
+    """Return one charge per currency. The first one has the usage."""
     if not foreign:
         return [charge]
     of_each = [(CURRENCY, charge.cost)] if Decimal(charge.cost) else []
@@ -225,8 +225,8 @@ class ChargeSums:
     """
     Charges by hour and shown dimensions, without duplicates kept for reference.
 
-    A correction is a charge of its own with the changed record's id. `shown` removes what must not show. With
-    `price_lines`, calls without lines are separate charges.
+    A correction is a charge of its own with the changed record's id. `shown` removes what the file must not
+    show. With `price_lines`, calls without lines are separate charges.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ async def charges_of_entries(entries: Sequence[Entry], price_lines: LinesOf | No
 
 
 class _SeparateKey(NamedTuple):
-    """Besides the dimensions. Empty for calls."""
+    """Further parts of a key besides the dimensions, all empty for calls."""
 
     corrects: str = ""
     billed_in: datetime | None = None

@@ -50,7 +50,7 @@ _UNITS = {"usd": "USD at list prices", "credits": "Credits", "calls": "Requests"
 
 BILLED, EFFECTIVE, INVOICED = "discounted_cost", "discounted_amortized_cost", "invoiced_amortized_cost"
 OWN = ("charge", "basis", "corrects")
-NOT_OF_BILLS = ("cost_source", "source", "status")  # rows of bills lack these
+NOT_OF_BILLS = ("cost_source", "source", "status")  # dimensions that rows of bills lack
 BY = tuple(name for name in DIMENSIONS if name not in NOT_OF_BILLS)
 _MORE = ("InvoiceId", "x_Basis", "x_Charge", "x_State")
 _LEFT_OUT = ("x_CostSource", "x_Records")
@@ -65,7 +65,7 @@ _CATEGORIES = {
     "difference": "Adjustment",
     "restated": "Adjustment",
 }
-_CORRECTIONS = ("correction", "restated")  # of amounts invoiced earlier
+_CORRECTIONS = ("correction", "restated")  # corrections of amounts that were invoiced earlier
 _PRICED = ("Usage", "Purchase")
 _FREQUENCIES = {"Usage": "Usage-Based", "Purchase": "Recurring"}
 _NO_USAGE = (
@@ -78,7 +78,7 @@ _NO_USAGE = (
     "SkuMeter",
 )
 _ONE = {"ConsumedQuantity": "", "ConsumedUnit": "", "PricingQuantity": "1", "PricingUnit": "Charges"}
-# category, frequency and description
+# category, frequency and description of a contract's charges
 _OF_CONTRACTS = {
     "commitment": ("Usage", "Recurring", "Used capacity of"),
     "unused": ("Usage", "Recurring", "Unused capacity of"),
@@ -163,10 +163,10 @@ def _count_fields(row: Mapping[str, object]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class FeeShares:
-    """A user's calls and their shares of a month's fees. Their order affects the rounding."""
+    """The calls of users and their shares of a month's fees. The order of the calls affects the rounding."""
 
-    fees: Mapping[str, int]  # by lower-case user, in money units
-    weights: Mapping[str, int]  # value of a user's calls
+    fees: Mapping[str, int]  # fees in money units, by user in lower case
+    weights: Mapping[str, int]  # value of each user's calls
     _shared_values: Counter[str] = field(default_factory=Counter)
 
     @classmethod
@@ -179,7 +179,7 @@ class FeeShares:
         return cls(fees=fees, weights=weights)
 
     def take_share(self, user: str, value: int) -> int:
-        """Shares of all calls add up to the user's fees."""
+        """Return the share of calls. The shares of all calls add up to the user's fees."""
         whole, before = self.weights.get(user, 0), self._shared_values[user]
         if not whole or value <= 0:
             return 0
@@ -216,7 +216,7 @@ def covered_rows(
 def seat_rows(
     month: datetime, seats: Iterable[Mapping[str, Any]], shares: FeeShares, *, account: str
 ) -> Iterator[dict[str, str]]:
-    """The purchase, the fee that no call uses, and extra usage."""
+    """Yield the purchase of seats, the fee that no call uses, and extra usage."""
     for seat in seats:
         base = _seat_columns(month, seat, account)
         fee, overage = str(seat["fees"]), str(seat["overage"])
@@ -255,7 +255,7 @@ def seat_rows(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractAmount:
-    """`charge` has the contract's name as a tag."""
+    """The amount of a contract. `charge` has the contract's name as a tag."""
 
     contract: str
     kind: str
@@ -327,7 +327,7 @@ def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
 
 
 def columns(version: str) -> Sequence[str]:
-    """The specification requires x_ columns last."""
+    """Return the columns of a version. The specification requires x_ columns last."""
     names = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
     return sorted(names, key=lambda name: name.startswith("x_"))
 
@@ -423,7 +423,7 @@ def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]
 
 
 def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
-    """If a charge's calls used exactly one meter other than tokens."""
+    """Return the columns of a meter, if the calls of a charge used exactly one meter other than tokens."""
     if key.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()
@@ -465,7 +465,7 @@ def _billed_row(
         "x_Corrects": key.corrects,
         "x_State": state,
     }
-    # one row: its quantity was not counted
+    # the charge is one row, because its quantity was not counted
     if category in _PRICED and not charge.calls:
         values |= _ONE
     elif category not in _PRICED:

@@ -19,14 +19,14 @@ from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryabl
 from exporters.redaction import redact
 
 _PROTOBUF = ("application/x-protobuf", "application/protobuf")
-RECEIPT = "tollhouse-receipt"  # of every Tollhouse that accepted telemetry
+RECEIPT = "tollhouse-receipt"  # header of every Tollhouse that accepted telemetry
 _REJECTED = re.compile(r"\brejected=(\d{1,9})(?:;|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HttpAnswer:
     """
-    `headers` by lower-case name, and the beginning of the `body`.
+    A response: `headers` by lower-case name, and the beginning of the `body`.
 
     Use `without_secrets` before text is stored, shown or logged.
     """
@@ -81,13 +81,13 @@ def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | Non
 
 
 def rejected_by_receipt(answer: HttpAnswer) -> int:
-    """Return 0 without a receipt."""
+    """Return the number of rejected records that the receipt states, 0 without a receipt."""
     match = _REJECTED.search(answer.headers.get(RECEIPT, ""))
     return int(match[1]) if match else 0
 
 
 def refuse_page(answer: HttpAnswer) -> None:
-    """A web page, such as a sign-in page, stores nothing."""
+    """Raise an error for a web page, such as a sign-in page, which stores nothing."""
     if answer.media_type == "text/html" and answer.body.lstrip().startswith(b"<"):
         raise Misconfigured(
             f"{answer.status}, but the response is a web page: the address is wrong, or a proxy "
@@ -102,7 +102,7 @@ def server_message(answer: HttpAnswer) -> str:
 
 
 def retry_after_s(value: str | None, *, now: float) -> float | None:
-    """Return seconds or a date as seconds from now."""
+    """Return the seconds to wait. `value` states seconds or a date."""
     if value is None:
         return None
     value = value.strip()
@@ -112,7 +112,7 @@ def retry_after_s(value: str | None, *, now: float) -> float | None:
         date = parsedate_to_datetime(value)
     except ValueError:
         return None
-    if date.tzinfo is None:  # sent as "-0000", so in UTC
+    if date.tzinfo is None:  # the date was sent as "-0000", which means UTC
         date = date.replace(tzinfo=UTC)
     return max(0.0, date.timestamp() - now)
 

@@ -1,6 +1,6 @@
 """
-The HTTP client of every destination, and the only user of its library. It follows no redirect, which would
-also receive the key.
+The HTTP client of every destination, and the only user of its library. It follows no redirect, because the
+new address would get the key.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from spool.clock import Clock
 PROTOBUF = "application/x-protobuf"
 REFUSED, NO_ANSWER, DNS, TLS = "refused", "no_answer", "dns", "tls"  # codes of `reach_problem`
 MAX_ANSWER_BYTES = 64 * 1024
-# with reasons for rejected items
+# size of a response with reasons for rejected items
 MAX_ITEMS_ANSWER_BYTES: Final = 1024**2
-REFUSAL_S: Final = 5.0  # for a server to reject a client certificate
+REFUSAL_S: Final = 5.0  # seconds in which a server may reject a client certificate
 # a replay of container metrics names many addresses in one header
 MAX_FIELD_BYTES = 256 * 1024
 
@@ -37,20 +37,20 @@ MAX_FIELD_BYTES = 256 * 1024
 class ClientSettings:
     proxy: str = field(default="", repr=False)  # may contain credentials
     ca_file: Path | None = None
-    cert_file: Path | None = None  # with chain; needs `key_file`
+    cert_file: Path | None = None  # certificate with its chain; needs `key_file`
     key_file: Path | None = None
     timeout_s: float = 30.0
     compression: str = "gzip"  # or "none"
     idempotency_header: str = "Idempotency-Key"
     user_agent: str = "tollhouse"
-    # before a connection, but not with a proxy
+    # function that checks an address before each connection, but not with a proxy
     check: Check | None = field(default=None, repr=False)
     # the receiver may accept a request, answer 5xx, and not remember errors by idempotency key
     may_take_and_fail: bool = False
 
 
 class Client:
-    """Connections open at the first request."""
+    """A client. It connects at the first request."""
 
     def __init__(self, settings: ClientSettings, *, clock: Clock) -> None:
         self._settings = settings
@@ -73,7 +73,7 @@ class Client:
         is_compressed: bool = False,
     ) -> HttpAnswer:
         """
-        Return a 2xx, or raise exporters.errors.
+        Send a request. Return a 2xx response, or raise exporters.errors.
 
         `is_compressed`: the body is gzip as this client would make it. No error reveals one of the `secrets`,
         by default `authorization` and the values of `headers`.
@@ -100,7 +100,10 @@ class Client:
         )
 
     async def put_file(self, url: str, pieces: AsyncIterator[bytes], *, size: int) -> None:
-        """Send while reading. No key: the address itself is secret. Raises as `send` does."""
+        """
+        Send a file while it is read. No key is sent, because the address itself is secret. Raises as `send`
+        does.
+        """
         await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
 
     async def close(self) -> None:
@@ -174,7 +177,7 @@ class Client:
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             settings = self._settings
-            # never decompresses, so that a few bytes cannot become gigabytes
+            # nothing is decompressed, so that a few bytes cannot become gigabytes
             connector = None
             # one after another, so that a refused address ends the request
             if settings.check is not None:
@@ -191,7 +194,7 @@ class Client:
         return self._session
 
     def _tls_for(self, url: str) -> ssl.SSLContext | bool:
-        """Plain HTTP needs none, which saves 25 ms for the system's certificates."""
+        """Return the TLS context. Plain HTTP needs none, which saves 25 ms for the system's certificates."""
         settings = self._settings
         is_plain = url.startswith("http://") and not settings.proxy
         if is_plain and settings.ca_file is settings.cert_file is None:
@@ -206,7 +209,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
     If an error response breaks off, its status counts. A broken 2xx raises Retryable, because it may have
     named rejected records.
     """
-    answer = bytearray()  # bytes would be copied with every piece
+    answer = bytearray()  # not bytes, which would be copied with every piece
     try:
         while len(answer) < max_bytes:
             chunk = await response.content.read(max_bytes - len(answer))
@@ -218,7 +221,7 @@ async def _read_beginning(response: aiohttp.ClientResponse, max_bytes: int) -> b
             message = f"{response.status}, but the response broke off"
             raise Retryable(message, status=response.status, answered=False, ambiguous=True) from error
         return b""
-    response.close()  # the rest is not read
+    response.close()  # the rest of the response is not read
     return bytes(answer)
 
 
@@ -269,7 +272,7 @@ async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
 
 
 def _build_tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """Raises Misconfigured for unusable files."""
+    """Build the TLS context. Raises Misconfigured if files cannot be used."""
     shown = f"ca_file {settings.ca_file}"
     try:
         context = ssl.create_default_context(cafile=settings.ca_file)
@@ -277,7 +280,7 @@ def _build_tls_context(settings: ClientSettings) -> ssl.SSLContext:
             shown = f"{settings.cert_file} and {settings.key_file}"
             # with an empty password, OpenSSL does not ask for one on the terminal
             context.load_cert_chain(settings.cert_file, settings.key_file, password="")
-    except (OSError, ValueError) as error:  # or ssl.SSLError, an OSError
+    except (OSError, ValueError) as error:  # includes ssl.SSLError, which is an OSError
         reason = (isinstance(error, OSError) and error.strerror) or error
         raise Misconfigured(f"{shown} cannot be used: {reason}", answered=False) from error
     return context

@@ -1,5 +1,5 @@
 """
-Which addresses an account may choose: none that is link-local, multicast or reserved, and no service that
+The addresses that an account may choose: none that is link-local, multicast or reserved, and no service that
 gives a machine its credentials.
 
 Each connection is checked after its name was resolved, so a name cannot later lead elsewhere.
@@ -35,7 +35,7 @@ def check_reach(address: str) -> None:
 
 
 def check_reach_in_clear(address: str) -> None:
-    """Allow only loopback addresses without TLS."""
+    """Raise an error for an address without TLS that is not loopback."""
     if not _effective_ip(address).is_loopback:
         raise Misconfigured(
             f"the address leads to {address}: use https://, because http:// is accepted only for "
@@ -49,7 +49,7 @@ def reach_check_for(url: str) -> Check:
 
 
 def problems_of_reach(name: str, url: str) -> Iterator[str]:
-    """Before the name is resolved."""
+    """Yield the problems of an address that are visible before its name is resolved."""
     host = urlsplit(url).hostname or ""
     if url.startswith("http://") and host != "localhost" and not _is_loopback(host):
         yield f"{name} must begin with https://, because http:// is accepted only for loopback addresses"
@@ -72,7 +72,7 @@ def checking_socket_factory(check: Check) -> Callable[[tuple[Any, ...]], socket.
 
 
 def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
-    """Connect as `socket.create_connection` does, but check each address."""
+    """Connect like `socket.create_connection`, and check each address."""
     error: OSError | None = None
     for address_info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         connection = checking_socket_factory(check)(address_info)
@@ -88,7 +88,7 @@ def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> soc
 
 
 def _effective_ip(address: str) -> IPv4Address | IPv6Address:
-    """An IPv6 address may stand for an IPv4 one."""
+    """Return the address, or the IPv4 address that an IPv6 address stands for."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv4Address):
         return ip

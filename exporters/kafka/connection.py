@@ -41,7 +41,7 @@ REQUEST_S: Final = 30.0
 # the route logs these errors
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 _OF_A_CONNECTION: Final = frozenset(signature(create_conn).parameters)
-# waiting does not help
+# errors for which waiting does not help
 _FAULTS: Final = (
     kafka.TopicAuthorizationFailedError,
     kafka.ClusterAuthorizationFailedError,
@@ -65,7 +65,7 @@ _MAX_WAIT_S: Final = 90.0  # longer than any abandoned transaction
 
 T = TypeVar("T")
 _TIMEOUT_S: Final = 10.0
-_RENEWAL_LEAD_S: Final = 300.0  # before the expiry of keys
+_RENEWAL_LEAD_S: Final = 300.0  # seconds before the expiry of keys at which they are renewed
 _MACHINE: Final = "http://169.254.169.254"
 _CONTAINER: Final = "http://169.254.170.2"
 _ROLES: Final = "/latest/meta-data/iam/security-credentials/"
@@ -77,7 +77,7 @@ _SERVICE: Final = "kafka-cluster"
 
 
 def client_options(settings: DestinationSettings, secret: SecretSource | None) -> dict[str, Any]:
-    """Return addresses and the current identity."""
+    """Return the addresses and the current identity as options of the library."""
     options: dict[str, Any] = {
         "bootstrap_servers": settings.url,
         "request_timeout_ms": int(REQUEST_S * 1000),
@@ -92,7 +92,7 @@ def client_options(settings: DestinationSettings, secret: SecretSource | None) -
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _FileToken(settings)}
     elif settings.sasl == AWS:
         if secret is not None:
-            # now, so that its errors come before a connection
+            # read now, so that its errors come before a connection
             _secret_lines(secret, max_lines=3)
         options |= {"sasl_mechanism": "OAUTHBEARER", "sasl_oauth_token_provider": _AwsToken(settings, secret)}
     elif settings.sasl:
@@ -121,7 +121,7 @@ def _secret_lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
 async def find_fault(options: Mapping[str, Any]) -> None:
     """Raise a broker's error, which the library only logs."""
     errors = list[Exception]()
-    # others, such as `transactional_id`, are a producer's
+    # the other options, such as `transactional_id`, are for producers only
     identity = {name: value for name, value in options.items() if name in _OF_A_CONNECTION}
     for host, port, _ in collect_hosts(options["bootstrap_servers"]):
         try:
@@ -135,14 +135,14 @@ async def find_fault(options: Mapping[str, Any]) -> None:
 
 
 def _is_fault(error: Exception) -> bool:
-    """Whether the operator must fix it. A TLS alert reports a refused client certificate."""
+    """Return whether the operator must fix an error. A TLS alert reports a refused client certificate."""
     cause = error.__cause__
     is_alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
     return is_alert or isinstance(error, _FAULTS)
 
 
 async def start_client(client: Any, options: Mapping[str, Any]) -> None:
-    """Raise the brokers' own errors."""
+    """Start a client. Raises the brokers' own errors."""
     try:
         await client.start()
     except kafka.KafkaConnectionError:
@@ -156,7 +156,7 @@ async def start_client(client: Any, options: Mapping[str, Any]) -> None:
 
 
 class _FileToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """Another program renews the file."""
+    """A token in a file that another program renews."""
 
     def __init__(self, settings: DestinationSettings) -> None:
         self._source = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
@@ -166,7 +166,7 @@ class _FileToken(AbstractTokenProvider):  # type: ignore[misc]  # the library ha
 
 
 class _AwsToken(AbstractTokenProvider):  # type: ignore[misc]  # the library has no types
-    """One per connection. Without a file, the machine's identity has the keys."""
+    """Tokens of one connection. Without a file, the machine's identity has the keys."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._region = settings.region
@@ -198,7 +198,7 @@ def _build_tls_context(settings: DestinationSettings) -> ssl.SSLContext:
 def _translate_file_errors(*files: Path | None) -> Iterator[None]:
     try:
         yield
-    except (OSError, ValueError) as error:  # or ssl.SSLError, an OSError
+    except (OSError, ValueError) as error:  # includes ssl.SSLError, which is an OSError
         names = " and ".join(str(file) for file in files if file is not None)
         reason = (isinstance(error, OSError) and error.strerror) or str(error)
         raise Misconfigured(f"{names} cannot be used: {reason}", answered=False) from error
@@ -222,7 +222,7 @@ def translate_errors(settings: DestinationSettings, secret: SecretSource | None)
 
 
 def _secrets_to_hide(settings: DestinationSettings, secret: SecretSource | None) -> list[str]:
-    """Not the user name in the first line."""
+    """Return the secrets to remove from messages, without the user name in the first line."""
     token = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
     return [*secret_lines(secret)[1:], *(secret_lines(token) if settings.identity_token_file else ())]
 
@@ -248,14 +248,16 @@ async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
 
 
 async def fetch_partitions(reader: Any, topic: str) -> list[int]:
-    """[] if it does not exist."""
+    """Return the partitions of a topic, [] if it does not exist."""
     # the reader's metadata covers only topics that it reads
     cluster = await reader._client.fetch_all_metadata()
     return sorted(cluster.partitions_for_topic(topic) or ())
 
 
 async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) -> set[int]:
-    """Return partitions whose first messages are deleted."""
+    """
+    Go to the first message of each partition. Return the partitions of which the first messages are deleted.
+    """
     places = [TopicPartition(topic, partition) for partition in partitions]
     reader.assign(places)
     begins = await reader.beginning_offsets(places)
@@ -265,7 +267,7 @@ async def seek_to_beginning(reader: Any, topic: str, partitions: Sequence[int]) 
 
 
 async def read_to_end(reader: Any) -> AsyncIterator[Any]:
-    """Read up to the present end. Raises TimeoutError after _MAX_WAIT_S without a message."""
+    """Yield messages up to the present end. Raises TimeoutError after _MAX_WAIT_S without a message."""
     ends = await reader.end_offsets(reader.assignment())
     waited = 0.0
     while [partition for partition, end in ends.items() if await reader.position(partition) < end]:
@@ -325,7 +327,7 @@ class AwsIdentity:
         self._cached_keys: AwsKeys | None = None
 
     async def current_keys(self) -> AwsKeys:
-        """Raises Misconfigured without keys, Retryable without a response."""
+        """Return the keys. Raises Misconfigured without keys, Retryable without a response."""
         cached = self._cached_keys
         if cached is None or (cached.expires_at and cached.expires_at - _RENEWAL_LEAD_S < self._clock.now()):
             settings = ClientSettings(compression="none", timeout_s=_TIMEOUT_S)
@@ -427,7 +429,7 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
     """
     Return a signed address in base64, for Amazon MSK.
 
-    Signature Version 4 in the query. `session`: token of temporary keys, or "".
+    It has a Signature of version 4 in the query. `session`: token of temporary keys, or "".
     """
     at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"

@@ -34,7 +34,7 @@ def build(
 
 
 def build_brokers(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
-    """Raises ValueError without the library."""
+    """Return the brokers. Raises ValueError without the library."""
     try:
         from exporters.kafka.exporter import Brokers
     except ImportError as error:
@@ -63,7 +63,7 @@ def watch_task(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Connect under a separate id. Send no message."""
+    """Test the connection under a separate id, without sending a message."""
     from exporters.errors import SendError
     from exporters.probe import REFUSED, Probe, probe_of_error
 

@@ -44,9 +44,9 @@ from spool.deliveries.rules import LAKE_MARK
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
 
-TRANSACTION_S: Final = 60.0  # then a broker aborts an abandoned transaction
+TRANSACTION_S: Final = 60.0  # seconds after which a broker aborts an abandoned transaction
 CLOSE_S: Final = 5.0
-# above the brokers' limit, which then applies
+# bytes of a request, above the brokers' limit, which then applies
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _POLICY, _LEAST = "cleanup.policy", "min.insync.replicas"
 _NOT_ALLOWED: Final = 29
@@ -113,7 +113,6 @@ class Brokers:
                     await producer.commit_transaction()
 
     async def try_transaction(self) -> None:
-        """If transactions are on."""
         if not self._settings.transactions:
             return
         with translate_errors(self._settings, self._secret):
@@ -153,8 +152,9 @@ class Brokers:
 
 
 async def _stop_producer(producer: Any) -> None:
-    """Uncommitted messages are dropped: their delivery is repeated."""
-    # `stop` would wait for the brokers, and after a timeout the sender and connections would never end
+    """Stop a producer. Uncommitted messages are dropped, because their delivery is repeated."""
+    # without this, `stop` would wait for the brokers, and after a timeout the sender and its connections
+    # would never end
     producer._message_accumulator.fail_all(kafka.ProducerClosed())
     try:
         async with asyncio.timeout(CLOSE_S):
@@ -164,19 +164,19 @@ async def _stop_producer(producer: Any) -> None:
 
 
 class KafkaExporter:
-    in_flight = 1  # the progress is a single number
+    in_flight = 1  # one, because the progress is a single number
 
     def __init__(self, brokers: Brokers, landings: Landings, *, max_records: int) -> None:
         self.max_records = max_records
         self._brokers = brokers
         self._landings = landings
-        self._edition = ""  # in the transactional id; "" without a connection
+        self._edition = ""  # edition in the transactional id; "" without a connection
         self._newest_committed: TopicProgress | None = None
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Store the mark, then send unless the topic has it."""
+        """Store the mark, then send the messages unless the topic has them."""
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))
@@ -198,7 +198,7 @@ class KafkaExporter:
         await self._brokers.close()
 
     async def _open_connection(self, route: str, editions: Sequence[str]) -> None:
-        """Include editions before a restore."""
+        """Connect, with the editions before a restore included."""
         await self._brokers.close()
         keys = [progress_key(edition, route) for edition in editions]
         progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
@@ -209,7 +209,9 @@ class KafkaExporter:
         self._edition = editions[0]
 
     def _is_missing(self, expected: TopicProgress) -> bool:
-        """Raises Misconfigured if other records have its numbers."""
+        """
+        Return whether the topic lacks the delivery. Raises Misconfigured if other records have its numbers.
+        """
         committed = self._newest_committed
         if committed is None or committed.last < expected.first:
             return True
@@ -233,7 +235,7 @@ async def _encode_messages(entries: AsyncIterator[Entry], route: str, edition: s
 
 @dataclass(frozen=True, kw_only=True)
 class TopicSetup:
-    """`policy` and `least_in_sync` are empty without the right DescribeConfigs."""
+    """The settings of a topic. `policy` and `least_in_sync` are empty without the right DescribeConfigs."""
 
     partitions: int
     replicas: int

@@ -10,17 +10,17 @@ import orjson
 from spool.log.values import Entry
 from spool.record import Correction, Record, record_to_json
 
-# per transaction, all in memory
+# records per transaction, all in memory
 MOST_RECORDS: Final = 10_000
-AWS: Final = "aws-msk-iam"  # `sasl` for tokens signed with AWS keys
-SCHEMA = b"1"  # of the format; later versions only add fields
+AWS: Final = "aws-msk-iam"  # value of `sasl` for tokens signed with AWS keys
+SCHEMA = b"1"  # version of the message format; later versions only add fields
 
 
 class TopicMessage(NamedTuple):
     """
-    `value` is canonical JSON, `key` the id.
+    A message. `value` is canonical JSON, `key` the id.
 
-    A correction has the `partition_key` of the record that it corrects, so it follows it.
+    A correction has the `partition_key` of the record that it corrects, so it follows that record.
     """
 
     key: bytes
@@ -63,7 +63,7 @@ def progress_key(edition: str, route: str) -> bytes:
 
 
 def edition_in_key(key: bytes, route: str) -> str | None:
-    """Return None for another route's key."""
+    """Return the edition in the key, or None for another route's key."""
     edition, _, its_route = key.decode("utf-8", "replace").partition(" ")
     return edition if its_route == route else None
 

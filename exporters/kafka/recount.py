@@ -1,8 +1,8 @@
 """
 Checks a route's progress, and every message.
 
-Each number takes one bit. Retention is no difference: numbers are checked from the first after which no
-partition has lost messages.
+Each number takes one bit. Messages deleted by retention are no difference: numbers are checked from the first
+one after which no partition has lost messages.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from exporters.lake.verification import CONTENT, FOREIGN, HOLE, MISSING, OVERLAP
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
-_SHOWN: Final = 100  # gaps in the result
+_SHOWN: Final = 100  # gaps that the result lists
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedTopic:
     """
     `progress`: newest delivery by edition. Other fields are None if no message was read. Of the settled
-    numbers, `settled` are there (None after retention) and `absent` are missing.
+    numbers, `settled` are in the topic (None after retention) and `absent` are missing.
     """
 
     progress: Mapping[str, TopicProgress]
@@ -53,9 +53,9 @@ async def recount_topic(
     reads_all: bool = False,
 ) -> VerifiedTopic:
     """
-    `reads_all` compares every message.
+    Check a topic. `reads_all` compares every message.
 
-    Numbers below `below` are settled, without it those of the progress. Raises the brokers' errors.
+    Numbers below `below` are settled; without it, those up to the progress are. Raises the brokers' errors.
     """
     topic = settings.topic.replace("{topic}", route.partition("/")[2])
     options = client_options(settings, secret)
@@ -86,14 +86,16 @@ async def recount_topic(
 
 @dataclass
 class TopicContents:
-    """One bit per number, and ids of the newest deliveries."""
+    """The numbers in a topic, one bit each, and the ids of the newest deliveries."""
 
     bits: bytearray = field(default_factory=bytearray)
     messages: int = 0
     repeated_numbers: int = 0
     foreign_messages: int = 0
     first_number_by_partition: dict[int, int] = field(default_factory=dict)  # by partition
-    cut_partitions: set[int] = field(default_factory=set)  # their first messages are deleted
+    cut_partitions: set[int] = field(
+        default_factory=set
+    )  # partitions of which the first messages are deleted
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     @property
@@ -157,7 +159,7 @@ async def _read_topic(
 
 
 def _progress_differences(topic: str, last: int, below: int | None) -> Iterator[LakeDifference]:
-    """One delivery may be in progress."""
+    """Yield differences of the progress. One delivery may be in progress."""
     if below is not None and last < below - 1:
         description = f"its progress ends at {last}, but the route has sent the numbers up to {below - 1}"
         yield LakeDifference(MISSING, topic, description)

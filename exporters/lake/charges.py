@@ -25,7 +25,7 @@ from spool.ledger import money
 from spool.log.values import Entry
 from spool.record import CURRENCY
 
-_MOST_MONEY: Final = 10**11 * money.UNIT  # as for other money
+_MOST_MONEY: Final = 10**11 * money.UNIT  # limit of an amount, as for other money
 _COSTS: Final = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 _TIMES: Final = ("BillingPeriodEnd", "BillingPeriodStart", "ChargePeriodEnd", "ChargePeriodStart")
 _COUNTS: Final = (
@@ -49,7 +49,7 @@ _MODELS: Final = frozenset({"request_model", "response_model", "model"})
 
 
 class FocusFiles(DeliveryFiles):
-    """The rows are charges."""
+    """Files with charges as rows."""
 
     focus = focus.VERSION
 
@@ -65,7 +65,7 @@ class FocusFiles(DeliveryFiles):
     ) -> None:
         super().__init__(directory, series, route=route, format=format, leave_out=leave_out, **others)
         self._charges = ChargeSums(_field_remover(leave_out) if leave_out else None)
-        self._has_types = format.name == "focus-parquet"  # otherwise all values are texts
+        self._has_types = format.name == "focus-parquet"  # the other format has only texts
 
     def add(self, entry: Entry) -> None:
         super().add(entry)
@@ -115,7 +115,7 @@ def _parse_value(type: str, text: str) -> Any:
 
 
 def _sum_charges(charges: Iterable[Charge]) -> FileSums:
-    """`spend` counts only dollars."""
+    """Return the sums of charges. `spend` counts only dollars."""
     sums = FileSums()
     for charge in charges:
         at = int(charge.start.timestamp()) * 1_000_000
@@ -130,7 +130,7 @@ def _sum_charges(charges: Iterable[Charge]) -> FileSums:
 
 
 def _field_remover(left_out: Collection[str]) -> Callable[[Charge], Charge]:
-    """Remove fields as `leave_out` removes those of rows."""
+    """Return a function that removes fields, as `leave_out` removes those of rows."""
     nothing: dict[str, Any] = {
         name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
     }

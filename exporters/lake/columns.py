@@ -28,7 +28,7 @@ MONEY = "money"  # units of spool.ledger.money: 38 digits, 27 decimals
 TAGS = "tags"  # names to texts
 METERS = "meters"  # names to millionths
 
-# they begin every table
+# the columns that begin every table
 FIRST: Final[Mapping[str, str]] = {
     "edition": WORD,
     "number": COUNT,
@@ -51,7 +51,7 @@ COLUMNS: Final[Mapping[str, str]] = {
     "corrects": TEXT, "reason": WORD, "known_at": TIME,
 }  # fmt: skip
 
-# sums and digests need them
+# columns that cannot be left out, because sums and digests need them
 KEPT: Final = frozenset(
     {
         *FIRST,
@@ -61,7 +61,7 @@ KEPT: Final = frozenset(
 )
 
 _MOST_COUNT: Final = 2**63 - 1
-# the column has 38 digits
+# limit of an amount, because the column has 38 digits
 _MOST_MONEY: Final = 10**11 * money.UNIT
 _MICROSECOND_NS: Final = 1000
 _DAY_US: Final = 24 * 3600 * 1_000_000
@@ -69,7 +69,7 @@ _ID: Final = list(FIRST).index("id")
 
 
 class LakeRow(NamedTuple):
-    """Columns in order, and the file's day since 1970."""
+    """A row: its values in the order of columns, and the file's day since 1970."""
 
     day: int
     values: tuple[Any, ...]
@@ -92,7 +92,7 @@ class RowBuilder(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class LakeTable:
-    """`columns` begin with FIRST."""
+    """A table. Its `columns` begin with FIRST."""
 
     name: str
     columns: Mapping[str, str]
@@ -156,7 +156,7 @@ def _call_values(
     input_tokens, output_tokens, cache_read, cache_write, reasoning, cache_write_1h = tokens
     start = call.start_time
     end = call.end_time
-    # whose amount is in `spend`
+    # source of the amount in `spend`
     spent_from = "" if spend is None or call.status == "cached" else call.cost_source
     meters = call.meters
     return (
@@ -218,7 +218,7 @@ AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:
-    """Fill in what a correction repeats."""
+    """Fill in the fields that a correction repeats."""
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _microseconds(call.end_time)
@@ -248,7 +248,7 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
 
 
 def _add_correction(row: dict[str, Any], record: Correction) -> None:
-    """Amounts and tokens are new minus old."""
+    """Add a correction. Amounts and tokens are new minus old."""
     before = dict(record.before.meters)
     differences = {
         name: quantity_in_millionths(record.after.meters.get(name, 0))
@@ -270,7 +270,7 @@ def _money_difference(after: str | None, before: str | None) -> int | None:
 
 
 def _fitting_units(text: str | None) -> int | None:
-    """Return None if the amount does not fit."""
+    """Return an amount in units, or None if it does not fit."""
     if text is None:
         return None
     units = money.units(text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LINGER_S: Final = 15 * 60.0
 USUAL_RECORDS: Final = 250_000
-MOST_RECORDS: Final = 1_000_000  # a file is in memory while it is sent
+MOST_RECORDS: Final = 1_000_000  # limit of records, because a file is in memory while it is sent
 SCHEMES: Final = {"s3": "s3", "gcs": "gs", "azure": "az"}
 WITH_FILES: Final = (*SCHEMES, "file")  # they write files
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -77,13 +77,13 @@ def periodic_check(
     context: LakeContext,
     check: Callable[[], Awaitable[LakeCheckResult]],
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    """Store the results. None if checks are off."""
+    """Return a task that checks regularly and stores the results. None if checks are off."""
     verdicts = context.verdicts
     if not settings.verify or verdicts is None:
         return None
 
     async def run() -> None:
-        from exporters.lake.watch import LakeWatch  # only for the running task
+        from exporters.lake.watch import LakeWatch  # imported only for the running task
 
         lake_watch = LakeWatch(
             check=check, verdicts=verdicts, route=route_name(settings), every_s=settings.verify, clock=clock
@@ -96,7 +96,7 @@ def periodic_check(
 def with_landing_times(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
-    """Record when a delivery landed, if the times are used."""
+    """Return an exporter that records when a delivery landed, if the times are used."""
     if context.verdicts is None:
         return exporter
     from exporters.lake.exporter import LandingRecorder
@@ -110,7 +110,7 @@ def route_name(settings: DestinationSettings) -> str:
 
 
 def open_store(settings: DestinationSettings, secret: SecretSource | None) -> Store:
-    """Raises ValueError without the library."""
+    """Return the store. Raises ValueError without the library."""
     if settings.type not in SCHEMES:
         from exporters.lake.stores import FolderStore
 
@@ -125,7 +125,7 @@ def open_store(settings: DestinationSettings, secret: SecretSource | None) -> St
 async def probe(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, installation: str | None = None
 ) -> Probe:
-    """One small object remains."""
+    """Test the store. One small object remains in it."""
     from exporters.errors import SendError
     from exporters.lake.exporter import probe_store
     from exporters.probe import REFUSED, Probe, probe_of_error
@@ -139,7 +139,7 @@ async def probe(
 
 
 def is_focus(settings: DestinationSettings) -> bool:
-    """Return whether it gets charges instead of records."""
+    """Return whether the destination gets charges instead of records."""
     return settings.format.startswith("focus")
 
 

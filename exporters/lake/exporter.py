@@ -42,10 +42,10 @@ from spool.log.values import Books, Entry
 from spool.record import moment
 from spool.statements import Statements
 
-FOOTER_BYTES: Final = 1 << 20  # to read from a file's end; about 5 KiB per row group
+FOOTER_BYTES: Final = 1 << 20  # bytes to read from a file's end; there are about 5 KiB per row group
 OWNER_NAME: Final = "_tollhouse.json"
-_TRY_NAME: Final = "_check.json"  # without data there is no id
-# Between stores of the newest landing; deliveries may land several times a second.
+_TRY_NAME: Final = "_check.json"  # name of the test object of an installation without data, which has no id
+# Seconds between two stores of the newest landing time; deliveries may land several times a second.
 NOTED_EVERY_S: Final = 60.0
 
 _log = logging.getLogger(__name__)
@@ -53,7 +53,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LakeContext:
-    """Files are made in `directory`. Without `verdicts`, nothing is checked."""
+    """
+    The context of a lake exporter. Files are made in `directory`. Without `verdicts`, nothing is checked.
+    """
 
     directory: Path
     landings: Landings
@@ -64,7 +66,7 @@ class LakeContext:
 
 
 class LakeExporter:
-    in_flight = 1  # a manifest has the hash of the previous one
+    in_flight = 1  # one, because a manifest has the hash of the previous one
 
     def __init__(
         self,
@@ -86,13 +88,13 @@ class LakeExporter:
         self._table = table
         self._clock = clock
         self._leave_out = leave_out
-        # there when this process started
+        # numbers of other deliveries in the store when this process started
         self._foreign_ranges: list[tuple[str, int, int]] | None = None
 
     async def land(
         self, delivery: Delivery, entries: AsyncIterator[Entry], keep_mark: KeepMark
     ) -> Settlement:
-        """Write files and store the mark. Then copy them, the manifest last."""
+        """Write files and store the mark. Then copy the files to the store, the manifest last."""
         await asyncio.to_thread(make_directory, self._context.directory, 0o700)
         editions = await self._context.landings.find_or_begin_editions(delivery.route, delivery.first)
         series = names.DeliveryRange(self._destination, editions[0], delivery.first, delivery.last)
@@ -174,7 +176,7 @@ class LakeExporter:
 async def store_file(
     store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
-    """A file with the same rows stays."""
+    """Store a file. A stored file with the same rows stays."""
     created = await store.create(file.key, path)
     size = await store.size(file.key)
     if size is None:
@@ -194,7 +196,7 @@ async def store_file(
 async def store_manifest(
     store: Store, landings: Landings, clock: Clock, contents: manifest.LakeManifest, directory: Path
 ) -> bytes:
-    """Link it to the route's previous one. Return the stored bytes."""
+    """Store a manifest that names the route's previous one. Return the stored bytes."""
     before = await landings.landing_before(contents.route, contents.first)
     body = manifest.encode_manifest(
         replace(
@@ -232,7 +234,7 @@ async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> ma
 
 
 def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Leave out numbers that an adoption has handled."""
+    """Return the numbers of other installations or routes, without those that an adoption has handled."""
     adopted = {
         adoption[::2]: adoption[1]
         for adoption in map(names.adoption_range_in, listed)
@@ -274,8 +276,8 @@ class _LakeOwner(msgspec.Struct, frozen=True, kw_only=True):
     """
     A small object that names the installation below a prefix.
 
-    The first one writes it, and it never changes. A copy from a backup has the original's id. Tollhouse up to
-    1.0 named none, so any may use such a prefix.
+    The first installation writes it, and it never changes. A copy from a backup has the original's id. Tollhouse up to
+    1.0 wrote no such object, so any installation may use such a prefix.
     """
 
     lake: int = 1
@@ -287,7 +289,7 @@ _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 
 
 async def claim_prefix(store: Store, installation: str) -> None:
-    """Raises Misconfigured if it is another's."""
+    """Claim a prefix. Raises Misconfigured if it belongs to another installation."""
     own_owner = _LakeOwner(installation=installation, release=version("tollhouse"))
     if await store.create(OWNER_NAME, _encode_owner(own_owner)):
         return
@@ -325,7 +327,7 @@ async def probe_store(store: Store, installation: str | None) -> Probe:
 
 
 async def _read_owner(store: Store) -> str | None:
-    """None if none is named."""
+    """Return the installation that is named below the prefix, None if none is named."""
     body = await _read_whole(store, OWNER_NAME)
     if body is None:
         return None
@@ -336,7 +338,6 @@ async def _read_owner(store: Store) -> str | None:
 
 
 async def _read_whole(store: Store, name: str) -> bytes | None:
-    """None if it does not exist."""
     size = await store.size(name)
     return None if size is None else await store.end(name, size, size)
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _ACCESS: Final = "urn:ietf:params:oauth:token-type:access_token"
 _STORE: Final = "https://www.googleapis.com/auth/devstorage.read_write"
-_ACCOUNTS: Final = "https://www.googleapis.com/auth/iam"  # to act as a service account
+_ACCOUNTS: Final = "https://www.googleapis.com/auth/iam"  # scope of a token to act as a service account
 _LIFETIME_S: Final = 3600
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -59,7 +59,7 @@ class AccountAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ExternalAccount:
-    """`error` is the last failure, which the calling library hides."""
+    """A token exchange. `error` is the last failure, which the calling library hides."""
 
     def __init__(self, file: Path, settings: ClientSettings, clock: Clock | None = None) -> None:
         self._file = file
@@ -122,7 +122,6 @@ class ExternalAccount:
         return _decode_answer(answer.body, TokenAnswer)
 
     def _read_subject_token(self, source: CredentialPlace) -> str:
-        """The platform rewrites the file before it expires."""
         text = self._read_file(Path(source.file))
         if source.format.type != "json":
             return text.strip()

@@ -1,4 +1,4 @@
-"""A file against its manifest: its end, or every byte. Pure, and slow."""
+"""Comparison of a file with its manifest: its end, or every byte. Pure, and slow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, fi
     for name, value in expected.items():
         if metadata.get(f"tollhouse.{name}") != value:
             return f"the {name} in its footer differs from its manifest"
-    # if the format counts rows
+    # formats without a row count pass
     if int(metadata.get("rows", file.rows)) != file.rows:
         return f"it has {metadata['rows']} rows, but its manifest says {file.rows}"
     least = int(metadata.get("least", contents.first))
@@ -55,7 +55,7 @@ def footer_difference(format: FileFormat, end: bytes, contents: LakeManifest, fi
 def data_difference(
     format: FileFormat, path: Path, contents: LakeManifest, file: LakeFile, days: LakeDays | None = None
 ) -> str | None:
-    """Add rows to `days`."""
+    """Return how a file's data differ from the manifest, or None. The rows are added to `days`."""
     with path.open("rb") as opened:
         if file_digest(opened, "sha256").hexdigest() != file.sha256:
             return "its SHA-256 differs from its manifest"
@@ -75,7 +75,7 @@ def data_difference(
 
 
 def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
-    """Tokens are None without a column."""
+    """Yield the counted values of rows. Tokens are None if their column is left out."""
     if "input_tokens" in table_of(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
@@ -115,7 +115,6 @@ def _sum_rows(
 
 
 def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
-    """Sum charges as a manifest does. `spend` has only dollars."""
     count = calls = spend = given_tokens = made_tokens = 0
     for cost, currency, its_calls, input_tokens, output in rows:
         count += 1
@@ -133,7 +132,7 @@ def _sum_charges(rows: Iterator[tuple[Any, ...]]) -> Mapping[str, object]:
 
 
 def _money_units(spend: Any) -> int:
-    """`spend` is None, text or Decimal."""
+    """Return units of money. `spend` is None, text or Decimal."""
     if spend is None:
         return 0
     return money.units(spend if isinstance(spend, str) else f"{spend:f}")

@@ -94,7 +94,7 @@ FOCUS_PARQUET: Final = FileFormat(
     read_footer=_parquet_footer,
     read_rows=_parquet_rows,
 )
-# a longer ending comes first
+# a longer file name ending comes before a shorter one
 FORMATS: Final[Mapping[str, FileFormat]] = {
     format.name: format for format in (FOCUS_PARQUET, FOCUS, PARQUET, NDJSON)
 }

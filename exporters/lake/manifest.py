@@ -1,8 +1,8 @@
 """
-Manifests: what one delivery wrote, so that anybody can count again. Pure.
+Manifests describe what one delivery wrote, so that anybody can count again. Pure.
 
-Each has the hash of its route's previous one, so even a reader of only the store detects a removed or changed
-manifest.
+Each manifest has the hash of its route's previous one, so even a reader of only the store detects a removed
+or changed manifest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VERSION: Final = 1
 
 
 class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
-    """Damaged numbers have no row."""
+    """The numbers of a delivery. Damaged numbers have no row."""
 
     rows: int
     shadow: int
@@ -25,7 +25,7 @@ class DeliveryNumbers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
-    """Only rows in the totals are counted. `spend` is decimal text."""
+    """The rows that the totals count. `spend` is decimal text."""
 
     calls: int
     spend: str
@@ -34,7 +34,7 @@ class CountedRows(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A delivery's rows of a date."""
+    """A file with the rows of a delivery for one date."""
 
     key: str
     date: str
@@ -50,7 +50,10 @@ class LakeFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
-    """`known` ids were there. `left_out`: corrections, and records without a time."""
+    """
+    A part of an import. `known` ids were in the lake already. `left_out`: corrections, and records without a
+    time.
+    """
 
     source: str  # imported file
     sha256: str
@@ -60,7 +63,9 @@ class ImportedPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`imported`: of an import, without numbers: `first` > `last`."""
+    """
+    The manifest of a delivery. `imported`: the part of an import, which has no numbers (`first` > `last`).
+    """
 
     manifest: int = VERSION
     route: str
@@ -77,7 +82,7 @@ class LakeManifest(msgspec.Struct, frozen=True, kw_only=True):
     files: list[LakeFile]
     before: str | None = None
     imported: ImportedPart | None = None
-    # FOCUS version of charges; `numbers` still counts records
+    # FOCUS version if the files contain charges; `numbers` still counts records
     focus: str | None = None
 
 
@@ -103,7 +108,6 @@ class Adoption(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncounted_records(self) -> int:
-        """Count the records that are in no delivery of this copy."""
         return self.known + self.left + self.damaged
 
 

@@ -1,8 +1,8 @@
 """
 Names of objects. Pure.
 
-They have the edition and numbers of a delivery, stored before any record is read. So a repeat writes the same
-names, and no two deliveries share one.
+Names contain the edition and numbers of a delivery, which are stored before any record is read. So a repeat
+writes the same names, and no two deliveries share one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DATA_NUMBERS: Final = re.compile(r".*-([0-9a-f]{8})-([0-9]{12})-([0-9]{12})\.[a
 
 
 class DeliveryRange(NamedTuple):
-    """`destination` is the first part of the route's name."""
+    """A range of record numbers. `destination` is the first part of the route's name."""
 
     destination: str
     edition: str
@@ -33,7 +33,7 @@ class DeliveryRange(NamedTuple):
 
 
 def date_of(day: int) -> str:
-    """`day` counts days since 1970."""
+    """Return the date. `day` counts days since 1970."""
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
 
@@ -62,13 +62,13 @@ def import_manifest_name(sha256: str, part: int, *, table: str = TABLE) -> str:
 
 
 def import_part_in(name: str) -> tuple[str, int] | None:
-    """SHA-256 and part, from a manifest's name."""
+    """Return the SHA-256 and part of an import, from a manifest's name."""
     match = _IMPORT.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
 
 
 def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) -> str:
-    """`first`: first number that the copy never had."""
+    """Return the name. `first` is the first number that the copy never had."""
     return f"{manifests_prefix(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 
@@ -78,7 +78,7 @@ def adoption_range_in(name: str) -> tuple[str, int, int] | None:
 
 
 def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table: str = TABLE) -> str:
-    """`repair`: number of a repair's further manifest."""
+    """Return the name. `repair` is the number of a repair's further manifest."""
     repair_suffix = f"-r{repair}" if repair else ""
     return f"{manifests_prefix(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
 
@@ -88,7 +88,7 @@ def without_repair_number(name: str) -> str:
 
 
 def repair_number_in(name: str) -> int:
-    """Return 0 for the delivery's own."""
+    """Return the number of the repair, 0 for the delivery's own manifest."""
     match = _MANIFEST.fullmatch(name)
     return int(match[4] or 0) if match else 0
 

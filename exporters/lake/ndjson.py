@@ -28,13 +28,13 @@ else:
 
 FRAME_ROWS: Final = 4096
 _LEVEL: Final = 3
-_SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # magic number that readers skip
-_END: Final = b"TOLLLAKE"  # last bytes, after metadata and its length
+_SKIPPED: Final = (0x184D2A50).to_bytes(4, "little")  # magic number of a frame that readers skip
+_END: Final = b"TOLLLAKE"  # last bytes of a file, after metadata and its length
 _US: Final = NS // 1_000_000
 
 
 class NdjsonFile:
-    """`close` adds the metadata."""
+    """A file. `close` adds the metadata."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         self._columns = columns
@@ -45,7 +45,7 @@ class NdjsonFile:
             self._write_frame(self._encode_rows(rows[start : start + FRAME_ROWS]))
 
     def write_group(self) -> None:
-        """Do nothing: every frame is written."""
+        """Do nothing, because every frame is written at once."""
 
     def _encode_rows(self, rows: Sequence[tuple[Any, ...]]) -> bytes:
         return b"".join([encode_line(row, self._columns) for row in rows])
@@ -61,7 +61,7 @@ class NdjsonFile:
 
 
 class CsvFile(NdjsonFile):
-    """All values are texts."""
+    """A file in which all values are texts."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
         super().__init__(path, columns)

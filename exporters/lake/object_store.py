@@ -36,14 +36,14 @@ _NO_RETRIES: Final = {"max_retries": 0, "retry_timeout": timedelta(seconds=1)}
 _STATUS: Final = re.compile(r"status(?: code)?:? ?\"?(\d{3})", re.IGNORECASE)
 _REGION: Final = "us-east-1"
 _PAUSES: Final = (0.1, 0.5, 2.0)  # before repetitions
-_SOON: Final = 5.0  # a later failure is not repeated
+_SOON: Final = 5.0  # seconds; a request that fails later is not repeated
 _SECRET_LINES: Final = 3
 
 Build = Callable[[DestinationSettings, "SecretSource | None", str, str], Any]
 
 
 class ObjectStore:
-    """A changed secret file makes a new client."""
+    """A store. If a secret file changes, a new client is made."""
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None) -> None:
         self._settings = settings
@@ -56,11 +56,11 @@ class ObjectStore:
         return await _retry(lambda: self._create(name, body))
 
     async def _create(self, name: str, body: bytes) -> bool:
-        # also for stores that ignore conditions, and lost responses
+        # the check of the size also works for stores that ignore conditions, and for lost responses
         return await self._size(name) is None and await self._put(name, body)
 
     async def _put(self, name: str, body: bytes) -> bool:
-        """False if it exists."""
+        """Write an object. Return False if it exists."""
         try:
             await self._request_once(
                 lambda store: obstore.put_async(store, name, body, mode="create", use_multipart=False)
@@ -74,7 +74,7 @@ class ObjectStore:
     async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         try:
             return not await _retry(lambda: self._put(name, content))
-        except Misconfigured:  # a key may create but not overwrite, as with Google
+        except Misconfigured:  # as with Google, a key may be allowed to create but not to overwrite
             return True
 
     async def size(self, name: str) -> int | None:
@@ -124,7 +124,10 @@ class ObjectStore:
         return await _retry(lambda: self._request_once(send))
 
     async def _request_once(self, send: Callable[[Any], Awaitable[T]]) -> T:
-        """Raises exporters.errors, FileNotFoundError, and the library's for existing objects."""
+        """
+        Send a request. Raises exporters.errors, FileNotFoundError, and the library's error for an existing
+        object.
+        """
         store = self._current_client()
         try:
             return await send(store)
@@ -144,7 +147,9 @@ class ObjectStore:
         return self._store
 
     def _translate_error(self, error: Exception) -> SendError:
-        """Misconfigured if key, address or store is at fault; otherwise the route retries."""
+        """
+        Return Misconfigured if key, address or store is at fault. For any other error, the route retries.
+        """
         credential_error: SendError | None = getattr(self._store.credential_provider, "error", None)
         if credential_error is not None:
             return credential_error
@@ -156,7 +161,7 @@ class ObjectStore:
         is_final = status is not None and (300 <= status < 500 or status == 501)
         if is_final and status not in (408, 409, 425, 429):
             return Misconfigured(message)
-        # Without a status, it may have succeeded. Then the repetition finds the object.
+        # Without a status, the request may have succeeded. The repetition then finds the object.
         return Retryable(message, answered=status is not None)
 
     def _error_message(self, error: BaseException) -> str:
@@ -167,7 +172,7 @@ class ObjectStore:
 
 
 async def _retry(request: Callable[[], Awaitable[T]]) -> T:
-    """Repeat what failed quickly with Retryable."""
+    """Repeat a request that failed quickly with Retryable."""
     for pause in _PAUSES:
         began = monotonic()
         try:

@@ -54,7 +54,7 @@ class LakeRepair:
         return TABLES[self.topic]
 
     async def run(self, *, dry_run: bool) -> LakeRepairs:
-        """With `dry_run`, write nothing."""
+        """Restore files. With `dry_run`, nothing is written."""
         uploaded = list[str]()
         lost = dict[str, str]()
         listed = {
@@ -138,7 +138,7 @@ class LakeRepair:
     async def _store_repair_manifest(
         self, contents: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
     ) -> None:
-        """The additional manifest names the bytes of the restored files."""
+        """Store an additional manifest that names the bytes of the restored files."""
         created, repair = False, 0
         while not created:
             repair += 1

@@ -50,7 +50,7 @@ class Store(Protocol):
     async def end(self, name: str, size: int, count: int) -> bytes: ...
 
     async def fetch(self, name: str, path: Path) -> None:
-        """Copy an object into a local file. Raises FileNotFoundError if it does not exist."""
+        """Copy an object into a local file. Raises FileNotFoundError if the object does not exist."""
         ...
 
     def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:

@@ -39,13 +39,15 @@ class LakeDifference(NamedTuple):
 
 
 class DateRange(NamedTuple):
-    """ "" means no limit."""
+    """A range of dates. "" means no limit."""
 
     first: str = ""
     last: str = ""
 
     def contains(self, date: str | None) -> bool:
-        """A file without a date belongs only to the unlimited range."""
+        """
+        Return whether the range contains a date. A file without a date belongs only to the unlimited range.
+        """
         if self == ALL_DATES:
             return True
         return date is not None and self.first <= date and (not self.last or date <= self.last)
@@ -161,7 +163,7 @@ async def verify_files(
     sums = _LakeSums()
     waiting: list[_ListedFile] = []
     file_checks = _FileChecker(store, level, scratch, is_sampled, days)
-    repairs: dict[str, ReadManifest] = {}  # by the name of the delivery's own manifest
+    repairs: dict[str, ReadManifest] = {}  # repairs by the name of the delivery's own manifest
     async for result in manifests:
         if isinstance(result, LakeDifference):
             differences.append(result)
@@ -210,7 +212,6 @@ async def verify_files(
 
 
 def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
-    """Keep only the newest."""
     own = names.without_repair_number(repair.name)
     newest = repairs.get(own)
     if newest is None or names.repair_number_in(newest.name) < names.repair_number_in(repair.name):
@@ -339,7 +340,7 @@ class _LakeSums:
 
 
 def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
-    """Every manifest except the first must name an existing manifest."""
+    """Yield broken links. Every manifest except the first must name an existing manifest."""
     hashes = {link.hash for link in links}
     first = min((link.first for link in links), default=0)
     for link in links:
@@ -350,7 +351,7 @@ def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
 
 
 def _gaps_and_overlaps(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
-    """Compare within an edition."""
+    """Yield gaps and overlaps of numbers within an edition."""
     for earlier, later in pairwise(sorted(links)):
         if earlier.edition != later.edition or later.first == earlier.last + 1:
             continue
@@ -382,7 +383,7 @@ class _FileChecker:
         self.read = 0  # files that were read completely
 
     async def compare_files(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
-        """Ends are read concurrently, complete files one by one."""
+        """Compare files. Ends are read concurrently, complete files one by one."""
         if self._level == DATA:
             differences = [await self._compare_file(*file_facts) for file_facts in files]
         else:
@@ -394,7 +395,7 @@ class _FileChecker:
     async def _compare_file(
         self, contents: LakeManifest, file: LakeFile, listed: int | None
     ) -> LakeDifference | None:
-        """A file that is not listed may have been written after the list was made."""
+        """Compare a file. A file that is not listed may have been written after the list was made."""
         size = await self._store.size(file.key) if listed is None else listed
         if size is None:
             return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")

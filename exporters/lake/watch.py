@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class LakeCheckResult(NamedTuple):
-    """`rows` is 0 if rows were not counted."""
+    """The result of a check. `rows` is 0 if rows were not counted."""
 
     differences: Sequence[LakeDifference]
     files: int = 0
@@ -95,7 +95,7 @@ class LakeWatch:
             wait_s = await self.check_if_due()
 
     async def check_if_due(self) -> float:
-        """Return the seconds until the next call."""
+        """Check if it is due. Return the seconds until the next call."""
         try:
             newest = await kept_verdict(self.verdicts, self.route)
             wait_s = 0.0 if newest is None else self._wait_s(newest)
@@ -119,11 +119,11 @@ class LakeWatch:
     def _wait_s(self, newest: LakeVerdict) -> float:
         every_s = min(self.every_s, AGAIN_S) if newest.differences else self.every_s
         passed_s = self.clock.now() - newest.at
-        # negative if the clock was set back meanwhile
+        # the difference is negative if the clock was set back meanwhile
         return every_s - passed_s if passed_s >= 0 else 0.0
 
     async def check_and_log(self) -> LakeVerdict:
-        """Log only the first difference."""
+        """Check, and log only the first difference."""
         result = await self.check()
         for difference in result.differences:
             extra = {"action": "lake_differs", "route": self.route}
@@ -172,7 +172,7 @@ async def check_numbers(
 
 
 async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
-    """Return 1 if the route has not delivered anything."""
+    """Return the number below which all records are settled, 1 if the route has not delivered anything."""
     if context.routes is None or not terms.get("delivered", 0) + terms.get("damaged", 0):
         return 1
     return next((state.progress for state in await context.routes() if state.name == route), 1)
@@ -246,7 +246,10 @@ class _StoredManifests:
         return await read_manifest(self._store, name, scratch / "manifest")
 
     async def _compare_landing(self, landing: Landing) -> LakeDifference | None:
-        """A manifest that is not listed may have been written after the list was made."""
+        """
+        Compare a stored manifest. A manifest that is not listed may have been written after the list was
+        made.
+        """
         name = _manifest_name(landing)
         size = self._listed.pop(name, None)
         if size is None:

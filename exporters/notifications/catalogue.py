@@ -27,7 +27,7 @@ TYPES: LazyDeclarations[ChannelType] = LazyDeclarations(
 
 
 def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
-    """Settings of a list are named `notify[0]` and so on."""
+    """Yield the problems. Settings of a list are named `notify[0]` and so on."""
     names: set[str] = set()
     for index, settings in enumerate(channels):
         shown = f"notify[{index}]" if shown.startswith("notify") else shown

@@ -33,7 +33,7 @@ class ChannelSeal:
     clock: Clock
 
     def __call__(self, draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
-        """Raises Invalid if the channel could not send with its secret."""
+        """Encrypt a channel's secret. Raises Invalid if the channel could not send with it."""
         if secret and (len(secret) > MAX_SECRET or not secret.isprintable() or " " in secret):
             raise Invalid(f"secret must be one line of at most {MAX_SECRET} characters, without spaces")
         if before is not None and not secret:

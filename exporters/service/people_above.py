@@ -80,7 +80,7 @@ class PeopleAbove:
         self._loop.call_soon_threadsafe(self._met.set)
 
     async def _relay(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
-        """Pass addresses on that a gateway or an agent below has sent. Raises SendError."""
+        """Pass on addresses that a gateway or an agent of a lower level has sent. Raises SendError."""
         if addresses:
             all_keys = [key.hex() for key in (*keys, self._people.secret)]
             await self._send(ADDRESSES, {"keys": all_keys, "addresses": addresses})
@@ -134,12 +134,15 @@ class PeopleAbove:
         return None
 
     async def _follow_once(self) -> None:
-        """Erase whom the upstream orders, and confirm it. Raises SendError and SpoolError."""
+        """
+        Erase the people whom the upstream has ordered to erase, and confirm it. Raises SendError and
+        SpoolError.
+        """
         orders = await self._orders()
         for order in orders:
             if self._stored(order) is None:
                 self._waiting.clear()
-                # one that is refused, for example of the only Admin, does not delay others
+                # an order that is refused, for example for the only Admin, does not delay others
                 await self._rest_of(order.id, self._erase(order))
         done = [order.id for order in orders if self._is_done(order)]
         if done:
@@ -157,7 +160,7 @@ class PeopleAbove:
         return [] if answer is None else erasure.read(answer.body)
 
     async def _send(self, stream: str, body: Mapping[str, object]) -> HttpAnswer | None:
-        """Send with the present settings. Requests are rare, so none keeps a connection."""
+        """Send a request with the present settings. Requests are rare, so none keeps a connection."""
         upstream = self._upstream()
         if upstream is None:
             return None

@@ -110,7 +110,7 @@ class LogRecount:
 def ledger_differences(
     lake: Mapping[str, LakeDay], ledger: Mapping[str, LakeDay], *, began_later: bool
 ) -> Iterator[LakeDifference]:
-    """`began_later`: the totals count calls from before the route was created."""
+    """Yield the days that differ. `began_later`: the totals count calls from before the route was created."""
     for day in sorted({*lake, *ledger}):
         lake_sums = lake.get(day, _NONE)
         ledger_sums = ledger.get(day, _NONE)

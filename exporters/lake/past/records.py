@@ -214,7 +214,7 @@ def _restore_drop(row: Fields) -> Record | None:
 
 
 def _decode_object(value: Any) -> dict[str, Any]:
-    """A record file has a JSON object, a row JSON text."""
+    """Return a JSON object. A record file has an object, a row has JSON text."""
     if isinstance(value, str):
         return msgspec.json.decode(value, type=dict[str, Any])
     return dict(value or ())

@@ -83,7 +83,7 @@ class EmailChannel:
             self._password.value()
 
     async def probe(self) -> Probe:
-        """Sign in as for a mail, but send none."""
+        """Test the server by signing in as for a mail, without sending one."""
         try:
             await self._run_session(lambda smtp: smtp.noop())
         except SendError as error:
@@ -203,7 +203,7 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
 
 
 def _send_error(error: OSError, secrets: Sequence[str]) -> SendError:
-    """Every SMTPException is an OSError."""
+    """Return the error for an OSError, which every SMTPException is."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):

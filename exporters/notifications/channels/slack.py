@@ -73,7 +73,7 @@ def _escape(text: str) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Text that is too long is cut at the end."""
+    """Return the text of a message. Text that is too long is cut at the end."""
     parts = []
     for notice in message.notices:
         title = f"{_SIGNS[notice.severity]} *{_escape(notice.title)}*"

@@ -26,7 +26,7 @@ from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
 
-MAX_BYTES = 24_000  # of the card's blocks
+MAX_BYTES = 24_000  # bytes of the card's blocks
 _COLORS = {INFO: "Default", WARNING: "Warning", CRITICAL: "Attention"}
 _SCHEMA = "http://adaptivecards.io/schemas/adaptive-card.json"
 
@@ -103,7 +103,7 @@ def _card_blocks(notice: Notice) -> Iterator[dict[str, object]]:
 
 
 def _text_block(text: str) -> dict[str, object]:
-    """A card joins the lines of a block, so each line has its own."""
+    """Return a text block of one line, because a card joins the lines of a block."""
     return {"type": "TextBlock", "text": escape_for_chat(text), "wrap": True, "spacing": "None"}
 
 

@@ -109,7 +109,7 @@ def sign(secret: bytes, id: str, at: str, body: bytes) -> str:
 
 
 def secret_bytes(secret: str) -> bytes:
-    """Raises Misconfigured for any other form than the specification's."""
+    """Return the secret's bytes. Raises Misconfigured for any other form than the specification's."""
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except binascii.Error:
@@ -123,7 +123,7 @@ def secret_bytes(secret: str) -> bytes:
 
 
 def client_settings(settings: NotifySettings) -> ClientSettings:
-    """The connections of a channel that an account created are checked."""
+    """Return the settings. The connections of a channel that an account created are checked."""
     check = (
         reach_check_for(settings.url or settings.secret)
         if isinstance(settings, StoredChannelSettings)

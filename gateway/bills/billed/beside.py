@@ -66,7 +66,7 @@ async def billed_beside(
     foreign: Counter[str] = Counter()
     converter = Converter(ledger.rates or no_rates, query.currency)
     for day in stored_days:
-        # the rows of a query list what has no rate
+        # the rows of the query list the amounts that have no rate
         rate = converter.rate(CURRENCY, day.day) or 0
         if query.arranged != INVOICED or (day.state in (CLOSED, FROZEN) and not day.corrects):
             reasons.update({name: amount * rate for name, amount in day.reasons.items()})

@@ -202,7 +202,6 @@ def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int
 
 
 def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
-    """Return amounts by bit mask of cost types. Cost types with the same amount share a mask."""
     amounts: dict[int, int] = {}
     by_amount: dict[int, int] = {}
     for mask, chain in _CHAINS.items():

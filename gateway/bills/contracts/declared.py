@@ -26,21 +26,30 @@ from spool.registry.texts import check_one_of, check_optional_unsigned, check_te
 from spool.statements import parse_day
 
 MAX_NAME, MAX_MODEL, MAX_TERMS, MAX_MODELS = 100, 256, 50, 50
-MAX_TERM_DAYS = 3660  # all days of such a contract are added up
+MAX_TERM_DAYS = 3660  # limit in days, because all days of such a contract are added up
 AMOUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_1h")
 HOUR, DAY, MONTH, TERM = "hour", "day", "month", "term"
 # Kinds of terms about sums of calls. They change no price, and their costs are computed for each query.
 ALLOWANCE, MINIMUM, CREDIT, FEE = SUMS = ("allowance", "minimum", "credit", "fee")
 COMMITMENT, UNUSED = "commitment", "unused"
-_OF_WORKLOAD = ("cluster", "namespace", "workload")  # fields of a CAPACITY whose price are container costs
+_OF_WORKLOAD = (
+    "cluster",
+    "namespace",
+    "workload",
+)  # fields of a CAPACITY term, whose price is its container costs
 # Charges for which bills have lines -> words in the kinds of these lines. A minimum is on the lines of capacity.
 _WORDS_OF_LINES: Mapping[str, Sequence[str]] = {
     COMMITMENT: ("throughput", "priority", "scale_tier", "commitment", "minimum", "shortfall", "true_up"),
     FEE: ("support", "fee"),
 }
-_WORDS_OF_CREDITS = ("credit", "credits", "grant", "grants")  # of lines with a negative amount
-_TOKEN_FEE = "token_fee"  # usage, in spite of its name
-# The fields of each kind of term: those that it needs, and those that it may have.
+_WORDS_OF_CREDITS = (
+    "credit",
+    "credits",
+    "grant",
+    "grants",
+)  # words in the kinds of lines with a negative amount
+_TOKEN_FEE = "token_fee"  # this kind is usage, in spite of its name
+# The fields of each kind of term: the needed ones, and the optional ones.
 _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     DISCOUNT: (("percent",), ("models", "tier")),
     TIER_PRICE: (("tier",), ("models", "factor", *AMOUNTS)),
@@ -51,7 +60,10 @@ _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     CREDIT: (("amount", "per"), ()),
     FEE: ((), ("amount", "per", "percent")),
 }
-_PERIODS = {CAPACITY: (HOUR, MONTH), ALLOWANCE: (DAY, MONTH)}  # other kinds: MONTH or TERM
+_PERIODS = {
+    CAPACITY: (HOUR, MONTH),
+    ALLOWANCE: (DAY, MONTH),
+}  # periods of terms; other kinds have MONTH or TERM
 
 Workload = tuple[str, str, str]  # cluster, namespace and name
 

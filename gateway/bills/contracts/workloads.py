@@ -42,7 +42,7 @@ class ModelTokens(NamedTuple):
         return sum(map(mul, self, weights))
 
 
-DEFAULT_WEIGHTS = ModelTokens(input=10, cache_read=1, output=40)  # of models without a list price
+DEFAULT_WEIGHTS = ModelTokens(input=10, cache_read=1, output=40)  # weights for models without a list price
 
 
 class ServedTokens(NamedTuple):

@@ -1,1 +1,4 @@
-"""Limits that others enforce: their readings, and the comparison of their counters with the totals."""
+"""
+Limits that enforcers, such as AI gateways, apply: their readings, and the comparison of their counters with
+the totals.
+"""

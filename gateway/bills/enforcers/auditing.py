@@ -28,11 +28,11 @@ from spool.record import CURRENCY
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
 
 MARGIN_S = 120.0  # seconds in which an enforcer may count a call, in addition to the delay of the source
-DELAY_S = 900.0  # seconds of a source whose delay is not measured
+DELAY_S = 900.0  # delay in seconds of a source for which none is measured
 RESET_S = 900.0  # seconds after the start of a window until which a counter may be reset
 SETTLE_S = 1800.0  # least age of a reading that is judged, so that calls of its time have arrived
 FRESH_S = 60.0  # seconds for which a comparison is reused
-MAX_WINDOWS = 100  # compared for each enforcer, because each needs sums of its own
+MAX_WINDOWS = 100  # windows that are compared for each enforcer, because each needs sums of its own
 TOO_MANY_WINDOWS = f"its enforcer has more than {MAX_WINDOWS} windows"
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 
@@ -48,14 +48,14 @@ class LimitAudit:
     limit: EnforcerLimit
     read_at: float
     reason: str = ""
-    band: Band | None = None  # of the last judged reading
+    band: Band | None = None  # bounds of our spend at the last judged reading
     judged_at: float | None = None
     faults: Sequence[EnforcerFault] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class AuditSources:
-    """`delays` returns by source the seconds that 99 % of the calls need to arrive."""
+    """The inputs of an audit. `delays` returns, by source, the seconds in which 99 % of the calls arrive."""
 
     table: EnforcerTable
     ledger: Ledger

@@ -17,8 +17,8 @@ LIMIT_DIFFERS, UNPRICED = "enforcer_limit_differs", "enforcer_unpriced"
 IN_A_ROW = 3  # readings that must agree on a fault
 SHARE = Decimal("0.01")  # of our sum that a counter may be off
 CENT = Decimal("0.01")
-MOST_TIMES = 10  # the highest whole factor that is tried as a cause
-LATE_S = 3600.0  # after the stated end of a window, until which a reset may be late
+MOST_TIMES = 10  # highest whole factor that is tried as a cause
+LATE_S = 3600.0  # seconds after the stated end of a window within which a reset may happen
 DROP = Decimal("0.5")  # a counter that falls below this share of the one before was reset
 _NAMED_MODELS = 5
 

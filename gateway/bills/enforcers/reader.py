@@ -16,7 +16,7 @@ from spool.clock import Clock
 from spool.errors import NotThere
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
 
-MAX_LIMITS = 5_000  # stored for each enforcer
+MAX_LIMITS = 5_000  # limits that are stored for each enforcer
 MAX_REQUESTS = 6_000  # for one reading
 LOOK_EVERY_S = 30.0
 
@@ -58,7 +58,7 @@ class EnforcerReader:
         self._settings = settings
         self._fetch = fetch
         self._turn = asyncio.Lock()
-        self._stored_names: list[str] | None = None  # whose readings are stored; None if unknown
+        self._stored_names: list[str] | None = None  # enforcers of which readings are stored; None if unknown
 
     @property
     def names(self) -> list[str]:
