@@ -23,8 +23,8 @@ from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_text
 
-# Kinds of documents. The id of a person is the first name. Each further name has a document with this id. All names in
-# ids and bodies have a stored form, because a name with an e-mail hash then takes up half as much.
+# Kinds of documents. The id of a person is the first name. Each further name has a document that refers to it.
+# All names in ids and bodies have a stored form, because a name with an e-mail hash then takes up half as much.
 KIND, NAME, ERASURE, BELOW = PERSON, "name", "erasure", "erases_below"
 SIZE = "names"  # kind and id of the document with the number of names
 LIMIT = "privacy.max_names"
