@@ -12,9 +12,9 @@ from gateway.bills.statements.puller import PullFailed
 from spool.ledger.periods import beginning, next_beginning
 from spool.registry.tables.enforcers import EnforcerLimit
 
-# Sends a GET request for a path with its query, and returns the JSON value. Raises PullFailed.
+# Function that sends a GET request for a path with its query, and returns the JSON value. Raises PullFailed.
 Get: TypeAlias = "Callable[[str], Awaitable[Any]]"
-# Receives the limits one by one; returns False when no more are accepted.
+# Function that receives the limits one by one, and returns False when no more are accepted.
 Take: TypeAlias = "Callable[[EnforcerLimit], bool]"
 WINDOWS = {"day": "daily", "week": "weekly", "month": "monthly"}
 
@@ -26,7 +26,7 @@ class EnforcerType:
     time of the reading.
     """
 
-    base_url: str  # "" if each installation has its own
+    base_url: str  # default address, "" if each installation has its own
     headers: Callable[[str], Mapping[str, str]]
     scope: Mapping[str, tuple[str, ...]]
     read: Callable[[Get, Take, float], Awaitable[None]]

@@ -43,7 +43,7 @@ _MEMO = 10_000
 _Held = tuple[int, str, View]  # position of its plan, seat mark, and the view of the plan
 _PLACE = itemgetter(0)
 NOT_COVERED = ("",)
-_NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")  # only fees are of a plan
+_NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")  # only fees belong to a plan
 _Place = tuple[datetime, Group]
 
 

@@ -13,7 +13,7 @@ from spool.ledger import money
 
 
 def accuracy_of(month: str, result: Reconciliation | None) -> dict[str, Any]:
-    """All values are null without a compared bill that states money."""
+    """Return the figures of a month. All of them are null without a compared bill that states money."""
     names = ("counted", "error", "error_percent", "token_coverage", "money_coverage", "sentence")
     if result is None or not result.compared or not result.has_money:
         return dict.fromkeys((*names, *(f"{name}_calls" for name in DOUBTS)))

@@ -47,7 +47,7 @@ from gateway.bills.reconciliation.sides import (
     divided,
 )
 
-CHEAPER = frozenset({"batch", "flex"})  # than the standard tier
+CHEAPER = frozenset({"batch", "flex"})  # tiers that are cheaper than the standard tier
 Entry = tuple[str, Cell, str]  # part of the difference, cell, and meter ("" for OWN)
 Regional = dict[Place, dict[str, int]]  # by region
 
@@ -55,8 +55,8 @@ Regional = dict[Place, dict[str, int]]  # by region
 @dataclass(slots=True)
 class _Worth:
     """
-    Values at our prices, at list prices, and at our prices without discounts of tiers. `premium` is the part
-    for large inputs, and each side states regions.
+    Values of tokens: at our prices, at list prices, and at our prices without discounts of tiers. `premium`
+    is the part for large inputs. The regions of each side are separate.
     """
 
     tokens: int = 0
@@ -81,7 +81,7 @@ class Levels:
     model: bool = True
     tier: bool = False
     region: bool = False
-    contexts: tuple[int, ...] = ()  # as the bill states them
+    contexts: tuple[int, ...] = ()  # context windows as the bill states them
     money_key: bool = False
     money_model: bool = True
     money_tier: bool = False
@@ -142,7 +142,7 @@ class Split:
     levels: Levels
     billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
-    metered: set[int] = field(default_factory=set)  # for which a bill states tokens
+    metered: set[int] = field(default_factory=set)  # days for which a bill states tokens
     parts: dict[Entry, int] = field(default_factory=counts)
     extra: dict[Place, int] = field(default_factory=dict)  # billed minus counted tokens
     values: dict[Place, int] = field(default_factory=counts)
@@ -158,9 +158,9 @@ class Split:
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     reported_fees: dict[str, int] = field(default_factory=counts)  # by kind
-    # with calls whose price differs from the list price
+    # models with calls whose price differs from the list price
     varying: set[str] = field(default_factory=set)
-    # models and tiers at the standard price
+    # models and tiers that are priced at the standard price
     unlisted: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -251,7 +251,7 @@ def split(
             _add_regions(sums, billed, ours, meter, billed_count, value + volume)
             for move in arrived.get((cell, meter), ()):
                 _move_regions(sums, move, result.counted[move.source[0]])
-        # the fees of calls are not compared with a bill of tokens only
+        # the fees of calls are not compared with a bill that has only tokens
         for kind, fee in () if imputed else ours.fees.items():
             own_cost += fee
             result.parts[OTHER, coarse, kind] -= fee
@@ -306,7 +306,9 @@ def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
 
 
 def _beside(kind: str, kinds: Collection[str]) -> str:
-    """Calls report images, for example, for which lines use several words."""
+    """
+    Return the bill's word for a kind. Lines use several words for images, for example, which calls report.
+    """
     unit = beside_of(kind)
     return unit if kind not in kinds and unit in kinds else kind
 
@@ -332,7 +334,7 @@ def _billed_tokens_of(split_sides: Split, cell: Cell) -> dict[str, int]:
 
 
 def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
-    """Divide pooled meters in proportion to our tokens."""
+    """Return billed meters. Those that the bill joins are divided in proportion to our tokens."""
     by_meter = {meter: billed.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
         if billed.get(pooled):
@@ -344,10 +346,10 @@ def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, in
 def _add_regions(
     sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, billed_tokens: int, worth: int
 ) -> None:
-    """Divide once in proportion to our values and once to the bill's tokens."""
+    """Add values by region, once in proportion to our values and once to the bill's tokens."""
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
-    # All copies of a repeated row are in the same region.
+    # all copies of a repeated row are in the same region
     times = billed_tokens // have if have and billed_tokens % have == 0 else 1
     for (region, regional_meter), value in ours.regional.items():
         # the region of tokens that only the bill has is unknown
@@ -361,7 +363,7 @@ def _add_regions(
 
 
 def _level(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
-    """Both places of a move are billed at the same ratio to our prices."""
+    """Correct the values, so that both places of a move are billed at the same ratio to our prices."""
     coarse = split_sides.levels.coarse
     for move, less, gain in levelled(
         matched_moves,
@@ -376,7 +378,7 @@ def _level(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[
 
 
 def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
-    """Tokens keep the regions of their source."""
+    """Move values by region. Tokens keep the regions of their source."""
     for (region, regional_meter), value in ours.regional.items():
         if regional_meter == move.source[1]:
             sums.counted_in[region] += int(
@@ -385,7 +387,7 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
 
 
 def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
-    """Use the meters that the bill distinguishes."""
+    """Compute rates for the meters that the bill distinguishes."""
     for (cell, meter), amount in split_sides.paid.items():
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
@@ -410,7 +412,7 @@ def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) ->
 
 
 def _add_unpaid(split_sides: Split) -> None:
-    """Amounts that belong to no tokens may be for those without a line, on the same day."""
+    """Add amounts that belong to no tokens, because they may be for tokens without a line on the same day."""
     worth = split_sides.worth
     unplaced = {place[0].day for place, amount in split_sides.paid.items() if amount and not worth.get(place)}
     for (cell, meter), value in worth.items():
@@ -428,20 +430,20 @@ def paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
 
 
 def tier_of(stated: str | None) -> str:
-    """The standard tier is ""."""
+    """Return the tier's name, "" for the standard tier."""
     return STANDARD if stated in (None, "", "standard", "default") else str(stated)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """Prices are per token."""
+    """A move of tokens. Prices are per token."""
 
     source: Place
     target: Place
     tokens: int
-    price: Fraction  # average in the ledger
+    price: Fraction  # average price in the ledger
     target_price: Fraction
-    listed: int  # at the source, without surcharges for large inputs
+    listed: int  # list price at the source, without surcharges for large inputs
 
     @property
     def worth(self) -> Fraction:

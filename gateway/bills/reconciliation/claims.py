@@ -64,12 +64,12 @@ class Claim:
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
     since: int = 0  # 0 means all days
     is_of_tokens: bool = True
-    beside: tuple[str, ...] = ()  # would explain the same amounts
+    beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
     parts: Mapping[Entry, Portion] = field(default_factory=dict, repr=False)
 
     @property
     def is_hint(self) -> bool:
-        """The amount of a likely cause stays unexplained."""
+        """Return whether the cause is only likely, so that its amount stays unexplained."""
         return self.sure == WEAK or bool(self.beside)
 
 
@@ -89,7 +89,7 @@ def claim_of(
     beside: Iterable[str] = (),
     taken: Mapping[Entry, Portion] | None = None,
 ) -> Claim:
-    """`exchange`: days only exchange amounts."""
+    """Return a claim. `exchange`: days only exchange amounts."""
     by_day: dict[int, int] = defaultdict(int)
     for cell, amount in by_cell.items():
         by_day[cell.day] += amount
@@ -155,7 +155,7 @@ class Case:
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
 
     def slack(self, place: Place) -> int:
-        """Lines may be rounded before a factor is applied."""
+        """Return the possible rounding of a place. Lines may be rounded before a factor is applied."""
         digit: int = max(self.precision.get(place[0].day, 0), MICRO)
         return digit * max(1, self.split.lines.get(place, 0))
 
@@ -176,7 +176,7 @@ class Case:
         return len(days) < min(LEAST_DAYS, len(self.days))
 
     def priced(self, model: str) -> list[Entry]:
-        """Include rates of 0."""
+        """Return the entries with a rate, including rates of 0."""
         return [
             (RATE, cell, meter)
             for (cell, meter), worth in self.split.worth.items()
@@ -212,14 +212,15 @@ class Left:
         self._split = split
         self.amounts: dict[Entry, int] = dict(split.parts)
         self.extra: dict[Place, int] = dict(split.extra)
-        self.explained: set[Cell] = set()  # their one-sided calls are explained
-        self.unreported_tiers: set[tuple[str, str]] = set()  # keys and models with calls of another tier
+        self.explained: set[Cell] = set()  # cells with one-sided calls that are explained
+        # keys and models with calls of another tier that were not reported as such
+        self.unreported_tiers: set[tuple[str, str]] = set()
         self.changed: set[str] = set()  # models with calls on both sides whose tokens a claim has taken
-        self.doubtful: set[Cell] = set()  # the rest of the tokens is uncertain after a hint
-        self.may_be_silent: list[int] = []  # hours without calls may be silent by chance
-        self.shift = 0  # by which the ledger's times are ahead of the bill's days
-        self._priced: set[Place] = set()  # whole rates were claimed
-        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # by money cell and meter
+        self.doubtful: set[Cell] = set()  # cells in which the rest of the tokens is uncertain after a hint
+        self.may_be_silent: list[int] = []  # hours without calls that may be silent by chance
+        self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
+        self._priced: set[Place] = set()  # places of which whole rates were claimed
+        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # cells by money cell and meter
 
     @property
     def unexplained(self) -> int:
@@ -227,7 +228,7 @@ class Left:
 
     def paid(self, cell: Cell, meter: str) -> int | None:
         """
-        Subtract claimed portions.
+        Return the billed amount without claimed portions.
 
         Return None for a rate that was claimed as a whole, and for tokens of only one side, because their
         price may differ.
@@ -245,7 +246,7 @@ class Left:
         return bool(cells) and all(related_cell in self.explained for related_cell in cells)
 
     def volume(self) -> list[Entry]:
-        """Include entries without a price."""
+        """Return the entries of volume, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
     def with_rates(self, volume: Iterable[Entry]) -> list[Entry]:

@@ -1,5 +1,6 @@
 """
-The comparison of a provider's bills with the ledger by day, with causes. Only final days are compared. Pure.
+The comparison of a provider's bills with the ledger by day, and the causes of differences. Only final days
+are compared. Pure.
 
 It also suggests settings to the operator: prices from the bill, and owners of provider keys.
 """
@@ -146,8 +147,8 @@ class Reconciliation:
     finest: str
     has_money: bool
     sources: Sequence[str]
-    set_aside: Sequence[str]  # ignored sources; other sources report the same days
-    foreign: Mapping[str, int]  # by currency, except dollars: the number of rows
+    set_aside: Sequence[str]  # sources that are ignored, because other sources report the same days
+    foreign: Mapping[str, int]  # number of rows in each currency except dollars
     days: Sequence[Line] = ()
     models: Sequence[Line] = ()
     keys: Sequence[Line] = ()
@@ -155,7 +156,7 @@ class Reconciliation:
     only_billed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     only_counted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     renamed: Sequence[tuple[str, str]] = ()
-    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # names in the ledger, by model family
+    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # names in the ledger by model family
     regions: frozenset[str] = frozenset()  # regions that our calls report
     hints: Sequence[Claim] = ()  # causes that are only likely, so their amounts are unexplained
     accounts: Sequence[str] = ()  # accounts of the compared bills
@@ -165,7 +166,7 @@ class Reconciliation:
     error: int = 0  # sum of the unexplained amounts by day and model, without their signs
     doubtful_calls: Mapping[str, int] = field(
         default_factory=dict
-    )  # calls whose cost may be wrong, by reason
+    )  # calls of which the cost may be wrong, by reason
 
     @property
     def compared(self) -> bool:
@@ -203,9 +204,9 @@ class BothSides:
     failed_hours: Mapping[int, int] = field(default_factory=dict)
     owners: Sequence[Owner] = ()
     tolerance: Tolerance = field(default_factory=Tolerance)
-    conversion: Conversion | None = None  # if one currency was converted to dollars
+    conversion: Conversion | None = None  # the conversion, if one currency was converted to dollars
     commitments: Sequence[Commitment] = ()  # capacity that contracts state
-    sums: Sequence[ContractSum] = ()  # their amounts for the whole month
+    sums: Sequence[ContractSum] = ()  # amounts of contracts for the whole month
     listed: Prices | None = None  # prices without contracts, if there are contracts
 
 
@@ -329,7 +330,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             replace(each, models={name for name, own in spelled.items() if any(map(each.term.is_of, own))})
             for each in facts.commitments
         ],
-        # the amounts are those of all days
+        # left out unless all days are compared, because the amounts are those of all days
         sums=facts.sums if states.keys() <= compared else (),
         late_days={*late.posted.values()},
     )
@@ -344,7 +345,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             replace(claim, beside=moved) for claim in contract_price(split_sides, at_contracts, billed_at)
         ]
     if conversion is not None and (fixed is None or not fixed.is_of_market):
-        # an unknown rate of exchange would explain any price
+        # without a rate of exchange, any price could explain the difference
         found = [
             replace(claim, beside=(*claim.beside, EXCHANGE_RATE)) if claim.cause in OF_PRICES else claim
             for claim in found

@@ -19,14 +19,14 @@ from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, CountedUse, P
 from gateway.bills.reconciliation.wording import dollars, named
 
 CONTRACT_PRICE = "contract_price"
-_CLEAR = 4  # times the rounding of a place; a smaller difference may be rounding
-_ROUND = Fraction(2, 10_000)  # of an amount; the rounding of a percentage
-_OF_TIERS = 50  # percent of the price, at which lists have batch and flex
+_CLEAR = 4  # a smaller multiple of a place's rounding may be rounding
+_ROUND = Fraction(2, 10_000)  # share of an amount that the rounding of a percentage may change
+_OF_TIERS = 50  # percentage of the price at which price lists have batch and flex
 _PROVEN = frozenset({"rounding", "reported_cost"})  # causes of amounts that do not depend on our prices
 _LASTING = OF_PRICES - {"price_on_days"} | {
     "fee",
     "key_price",
-}  # causes that may apply to each line of a bill
+}  # causes that may apply to every line of a bill
 _MOVED = frozenset({"tier_unknown", TIER_NOT_GIVEN, "batch_unreported", "other_model"})
 Group = tuple[str, str]  # model and tier, as far as the billed amounts state them
 
@@ -83,7 +83,7 @@ class BilledPrices:
         return bool(self.factors) or self.every is not None
 
     def factor(self, model: str, tier: str, day: int) -> Fraction | None:
-        """Return the factor of the prices without a contract, or None if the prices are those of the contract."""
+        """Return the factor of the prices without a contract, or None if the contract's prices apply."""
         group = self._group(model, tier)
         return self.factors.get(group, self.every) if day in self.days.get(group, (day,)) else None
 
@@ -205,7 +205,7 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     is_every = factors.keys() == groups.keys() and not days and len({*factors.values()}) == 1
     every = (
         next(iter(factors.values())) if is_every else None
-    )  # also for models that the bill names otherwise
+    )  # includes models that the bill names otherwise
     return BilledPrices(
         levels=of_contracts.levels,
         factors=factors,

@@ -84,7 +84,10 @@ def _window(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _calendar(number: int, unit: str, ends_at: float | None) -> str:
-    """LiteLLM resets windows of 1d, 7d and 30d at the start of a day, a week and a month."""
+    """
+    Return the window of a duration. LiteLLM resets windows of 1d, 7d and 30d at the start of a day, a week
+    and a month.
+    """
     end = None if ends_at is None else datetime.fromtimestamp(ends_at, UTC)
     is_midnight = end is not None and end.time() == datetime.min.time()
     if is_midnight and end is not None:

@@ -20,7 +20,7 @@ _WORDS = {
     FEE: "fees",
     ALLOWANCE: "free tokens",
 }
-_CAUSES = {ALLOWANCE: "free_tokens"}  # of other charges: the same word
+_CAUSES = {ALLOWANCE: "free_tokens"}  # causes of charges; for other charges, the cause has the charge's name
 _GIVEN = frozenset({"credit", "discount"})  # kinds of lines that reduce a bill
 _ADVICE = "Correct the contract with `tollhouse contracts edit`, or ask the provider about the difference."
 
@@ -69,7 +69,7 @@ def left_out(case: Case) -> Iterator[Claim]:
     in the bill's prices.
     """
     if not case.precision:
-        return  # no money on the bill
+        return  # the bill states no money
     lines = {meter for part, _, meter in case.split.parts if part == OTHER}
     left = {meter for _, _, meter in case.remainder.of(OTHER)} - {"tax"}
     are_prices_ours = all(case.is_rounded(entry) for entry in case.remainder.of(RATE))
@@ -102,7 +102,7 @@ def beside_sums(claim: Claim, case: Case) -> Claim:
 
 
 def stated_beside(case: Case, charge: str, amount: int) -> str:
-    """The text ends a sentence."""
+    """Return what contracts state about a charge, as the end of a sentence."""
     terms = _stated(case, charge)
     if not terms:
         return ""
@@ -113,7 +113,7 @@ def stated_beside(case: Case, charge: str, amount: int) -> str:
 
 
 def _stated(case: Case, charge: str) -> list[ContractSum]:
-    """Capacity is that of the compared days."""
+    """Return the amounts that contracts state. Capacity is that of the compared days."""
     if charge != COMMITMENT:
         return [each for each in case.sums if each.charge == charge]
     capacity_terms = [
@@ -166,7 +166,7 @@ def _compared(
 
 
 def _left_out(case: Case) -> list[Entry]:
-    """The ledger counts these tokens at no cost."""
+    """Return the tokens of capacity that the bill leaves out. The ledger counts them at no cost."""
     return [
         (VOLUME, cell, meter)
         for (cell, meter), extra in case.remainder.extra.items()

@@ -16,7 +16,8 @@ from gateway.bills.reconciliation.wording import day_text, named
 
 HOUR_S = 3600
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
-SHIFTS = sorted((hours for hours in range(-14, 15) if hours), key=abs)  # of equal ones, the smallest counts
+# shifts in hours; of shifts that fit equally, the smallest counts
+SHIFTS = sorted((hours for hours in range(-14, 15) if hours), key=abs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Shift:
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def others(self, billed: Mapping[int, int]) -> list[int]:
-        """Return nothing if many days have a large difference."""
+        """Return the days that differ otherwise, nothing if many days have a large difference."""
         usual = median(map(abs, self.unexplained_by_day.values()))
         days = [
             day
@@ -153,7 +154,7 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
 
 
 def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
-    """The tokens have the mean billed price."""
+    """Return what the shift explains. The tokens have the mean billed price."""
     remainder = case.remainder
     entries = [entry for entry in remainder.volume() if entry[1].day in days]
     billed_tokens: dict[int, int] = defaultdict(int)
@@ -190,7 +191,7 @@ def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]
 
 
 def shift_of(case: Case) -> Shift | None:
-    """Return None if no shift explains all or most days."""
+    """Return the shift that explains all or most days, or None."""
     by_day, counted = _days(case)
     if not case.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
         return None

@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.wording import named
 
 
 def counted_twice(case: Case) -> Iterator[Claim]:
-    """Claim keys and models for which exactly twice as much was counted as billed on every day."""
+    """Claim keys and models of which exactly twice as many tokens were counted as billed on every day."""
     split = case.split
     remainder = case.remainder
     twice = split.repeats.counted

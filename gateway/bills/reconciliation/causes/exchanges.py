@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cel
 from gateway.bills.reconciliation.wording import named
 from gateway.intake.rate_cards.names import model_family
 
-_Extra = dict[str, int]  # billed minus counted, by meter
+_Extra = dict[str, int]  # billed minus counted tokens, by meter
 _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
 
 
@@ -82,7 +82,7 @@ def output_missing(case: Case) -> Iterator[Claim]:
         if any(remainder.extra[cell, OUTPUT] < 0 for _, cell, _ in of_model):
             continue
         if all(cell in split.counted and split.counted[cell].unsized for _, cell, _ in of_model):
-            continue  # not all counts of these calls were reported
+            continue  # only some counts of these calls were reported
         cells = [cell for _, cell, _ in of_model]
         lacking = sum(remainder.extra[cell, OUTPUT] for cell in cells)
         billed = sum(remainder.said_tokens(cell, OUTPUT) for cell in cells)

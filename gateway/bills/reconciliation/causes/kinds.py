@@ -94,7 +94,10 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
 
 
 def _is_not_given(case: Case, exchange: _Exchange) -> bool:
-    """A cheaper tier of the ledger is the standard tier in the bill."""
+    """
+    Return whether the provider did not give the tier: a cheaper tier of the ledger is the standard tier in
+    the bill.
+    """
     extra, listed = case.remainder.extra, case.split.listed
     return exchange.gains == {STANDARD} and all(
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
@@ -104,14 +107,14 @@ def _is_not_given(case: Case, exchange: _Exchange) -> bool:
 
 
 def _is_of_named(case: Case, exchange: _Exchange) -> bool:
-    """Sources report another tier than the bill."""
+    """Return whether sources report another tier than the bill."""
     return any(
         cell.tier != STANDARD and case.remainder.extra[cell, meter] < 0 for cell, meter in exchange.places
     )
 
 
 def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
-    """Group the places by day, key and model."""
+    """Return the exchanges of tokens between tiers, by day, key and model."""
     groups: dict[Cell, list[Place]] = defaultdict(list)
     for cell, meter in case.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
@@ -155,7 +158,7 @@ def _claims_of_tiers(
     beside: Sequence[str] = (),
 ) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
-    is_mixed = False  # large inputs changed their tier or their kind
+    is_mixed = False  # if large inputs changed their tier or their kind
     for group, exchange in exchanges.items():
         case.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_whole:

@@ -25,13 +25,16 @@ ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
 )
 
-# missing tokens, and billed tokens, of a cell and meter
+# missing and billed tokens of a cell and meter
 _Said = tuple[Cell, str, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Doubts:
-    """`beside` has further causes of the same tokens, `note` their words for the evidence."""
+    """
+    Reasons to doubt a claim: `beside` has further causes of the same tokens, `note` the words about them for
+    the evidence.
+    """
 
     note: str = ""
     beside: tuple[str, ...] = ()
@@ -42,7 +45,7 @@ class Doubts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """The cells differ only in their context window. `lacking` has input and output."""
+    """Cells that differ only in their context window. `lacking` has their missing input and output."""
 
     lacking: Mapping[str, int]
     tokens: int
@@ -58,7 +61,9 @@ class _Group:
 
 
 def _groups(case: Case, model: str) -> list[_Group] | None:
-    """Leave out what claims explain. Return None if any model has surplus tokens."""
+    """
+    Return the groups, without what claims explain. Return None if the model has surplus tokens anywhere.
+    """
     remainder, split = case.remainder, case.split
     lacking: dict[Cell, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for (cell, meter), extra in remainder.extra.items():
@@ -266,13 +271,16 @@ def _is_one_ratio(case: Case, model: str) -> bool:
 
 
 def _meter(meter: str) -> str:
-    """The shares of kinds of input vary from call to call but even out in total."""
+    """
+    Return the meter to compare. The shares of kinds of input vary from call to call but even out in total.
+    """
     return meter if meter == OUTPUT else INPUT
 
 
 def _missing(case: Case, model: str) -> list[Entry]:
     """
-    Return nothing if about as many tokens are surplus as missing, because missing calls do not explain that.
+    Return the missing tokens, or nothing if about as many are surplus, because missing calls do not explain
+    that.
     """
     extras = {
         (cell, meter): extra for (cell, meter), extra in case.remainder.extra.items() if cell.model == model
@@ -292,7 +300,7 @@ def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
 
 
 def _said(case: Case) -> Iterator[_Said]:
-    """Skip cells and meters without billed tokens."""
+    """Yield what both sides state, without cells and meters that have no billed tokens."""
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.remainder.extra.keys():
         tokens = case.remainder.said_tokens(cell, meter)
@@ -302,7 +310,7 @@ def _said(case: Case) -> Iterator[_Said]:
 
 def days_lacking_half(case: Case) -> set[int]:
     """
-    Each day lacks at least half of every kind of token of every key and model.
+    Return the days that lack at least half of every kind of token of every key and model.
 
     Tiers are compared separately unless the other days lack little.
     """
@@ -330,7 +338,7 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
 
 
 def _silent(case: Case) -> Doubts:
-    """Hours without a call may also explain missing tokens."""
+    """Return the doubts because of hours without a call, which may also explain missing tokens."""
     if not case.remainder.may_be_silent:
         return Doubts()
     days = named([day_text(day) for day in case.remainder.may_be_silent])
@@ -338,7 +346,9 @@ def _silent(case: Case) -> Doubts:
 
 
 def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
-    """Leave out explained cells. The number of billed calls is None if not stated."""
+    """
+    Return sums of a model without explained cells. The number of billed calls is None if it is not stated.
+    """
     ours, theirs = CountedSums(), None
     for cell, sums in case.split.counted.items():
         if cell.model == model and cell not in case.remainder.explained and cell.day not in without:

@@ -18,14 +18,14 @@ MISSING = frozenset({"unreported_calls", "usage_missing", "output_missing"})
 ONE_SIDED = {
     "no_bill": "posted_late",
     "no_telemetry": "time_edge",
-}  # causes of days, and the cause if days exchange
-# only one side has the name
+}  # causes about days, and the cause if tokens only move between days
+# causes of a name that only one side has
 ONE_NAME = frozenset({"unreported_traffic", "other_account"})
 _OF_AMOUNTS = OF_PRICES | {"cache_ttl_1h"}
 _ONE_PRICE = frozenset({"price_change", "price_on_days", "discount", "tier"})
 ANY_KEY = "(any key)"
 _Kind = tuple[str, str, bool]  # key, model, and whether the tokens are output
-_Rest = dict[str, Counter[int]]  # by model and day
+_Rest = dict[str, Counter[int]]  # unexplained rates by model and day
 _Series = tuple[str, str, int]  # model, meter and day
 
 
@@ -73,7 +73,7 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
         for claim in results
     ]
     left = _models_left(case)
-    for _ in range(2):  # a doubtful price makes those of other models doubtful
+    for _ in range(2):  # twice, because a doubtful price makes the prices of other models doubtful
         doubtful = left | {
             model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
         }
@@ -127,7 +127,7 @@ def _is_changed(claim: Claim, case: Case) -> bool:
 
 
 def _models_left(case: Case) -> set[str]:
-    """The amount of most of their places is unexplained."""
+    """Return the models with an unexplained amount at most of their places."""
     places, left = Counter[str](), Counter[str]()
     for place, worth in case.split.worth.items():
         if worth > 0 and place in case.split.paid:
@@ -138,7 +138,10 @@ def _models_left(case: Case) -> set[str]:
 
 
 def _is_on_all_money(claim: Claim, case: Case) -> bool:
-    """Other models have tokens without money, and the claim's models all money, at one factor."""
+    """
+    Return whether other models have tokens without money, and the claim's models have all money, at one
+    factor.
+    """
     paid = {cell.model for (cell, _), amount in case.split.paid.items() if amount}
     models = {cell.model for (cell, _), worth in case.split.worth.items() if worth > 0}
     amounts, worths = Counter[str](), Counter[str]()
@@ -206,7 +209,7 @@ def _beside_tokens(
 
 
 def _are_lacking(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
-    """The difference of the period must be half of the claimed tokens, for each of their kinds."""
+    """Return whether half of the claimed tokens of each kind is missing over the period."""
     return all(
         2 * (by_kind[kind] if tokens > 0 else -by_kind[kind]) >= abs(tokens)
         for kind, tokens in claimed.items()
@@ -232,7 +235,9 @@ def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
 
 
 def _is_without_discount(claim: Claim, case: Case) -> bool:
-    """Both sides have a tier with a discount, but the amounts are those of the standard tier."""
+    """
+    Return whether both sides have a tier with a discount, but the amounts are those of the standard tier.
+    """
     places = [(cell, meter) for part, cell, meter in claim.parts if part == RATE]
     full = sum(case.split.full[place] for place in places)
     worth = sum(case.split.worth[place] for place in places)
@@ -240,7 +245,7 @@ def _is_without_discount(claim: Claim, case: Case) -> bool:
 
 
 def _is_without_premium(claim: Claim, case: Case) -> bool:
-    """The amounts are what our prices add for large inputs."""
+    """Return whether the amounts are what our prices add for large inputs."""
     rates = {
         (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
     }
@@ -261,7 +266,7 @@ def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
 
 
 def _rest_by_model(case: Case) -> _Rest:
-    """Leave out claimed and rounded rates."""
+    """Return the rates that are neither claimed nor rounded."""
     rest: _Rest = defaultdict(Counter)
     for entry, amount in case.remainder.amounts.items():
         if entry[0] == RATE and not case.is_rounded(entry):
@@ -286,7 +291,10 @@ def _leaves_price(claim: Claim, rest: _Rest) -> bool:
 
 
 def _may_lack_output(claim: Claim, case: Case) -> bool:
-    """Output may be missing if no bill states tokens for the days of a price of output alone."""
+    """
+    Return whether output may be missing, because no bill states tokens for the days of a price of output
+    alone.
+    """
     places = [(cell.day, meter) for part, cell, meter in claim.parts if part == RATE]
     return {meter for _, meter in places} == {OUTPUT} and case.split.metered.isdisjoint(
         day for day, _ in places
@@ -294,7 +302,10 @@ def _may_lack_output(claim: Claim, case: Case) -> bool:
 
 
 def _may_be_again(claim: Claim, case: Case) -> bool:
-    """Rows may be repeated if days without tokens on the bill have a multiple of their value."""
+    """
+    Return whether rows may be repeated, because days without tokens on the bill have a multiple of their
+    value.
+    """
     if not case.split.metered.isdisjoint(claim.days):
         return False
     worth = sum(case.split.worth[cell, meter] for part, cell, meter in claim.parts if part == RATE)
@@ -320,7 +331,7 @@ def _leaves_opposite(claim: Claim, case: Case) -> bool:
 
 
 def _is_within_rounding(claim: Claim, case: Case) -> bool:
-    """Amounts of less than twice the rounding of their lines fit any cause."""
+    """Return whether the amounts are less than twice the rounding of their lines, and so fit any cause."""
     if claim.cause == "rounding" or {part for part, _, _ in claim.parts} != {RATE}:
         return False
     lines = case.split.lines
@@ -336,14 +347,14 @@ def _of_model(cell: Cell) -> Cell:
 
 
 def _has_few_days(claim: Claim, case: Case) -> bool:
-    """Any price fits so few days."""
+    """Return whether a claim has so few days that any price fits them."""
     models = {cell.model for part, cell, _ in claim.parts if part == RATE}
     days = {cell.day for (cell, _), worth in case.split.worth.items() if worth > 0 and cell.model in models}
     return bool(models) and len(days) < LEAST_DAYS
 
 
 def _last_days(case: Case) -> set[int]:
-    """A bill may state days together with missing days after them."""
+    """Return the days after which days are missing. A bill may state them together with the missing days."""
     return {day for day, after in pairwise(case.days) if after - day > DAY_S}
 
 
@@ -369,7 +380,9 @@ def _is_one_price(claim: Claim, case: Case) -> bool:
 
 
 def _days_after_nothing(case: Case) -> set[int]:
-    """Neither side has a call before these days, so the bill may have added an earlier day."""
+    """
+    Return the days before which neither side has a call, so that the bill may have added an earlier day.
+    """
     known = {cell.day for cell, _ in case.split.values}
     return (
         {day for before, day in pairwise((0, *case.days)) if before not in known} if len(known) > 1 else set()
@@ -383,7 +396,7 @@ def _tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
 
 
 def _tokens_left(claims: Sequence[Claim], case: Case, but: Collection[str]) -> Iterator[tuple[Place, int]]:
-    """Leave out tokens that causes outside `but` explain."""
+    """Yield tokens that no cause except those in `but` explains."""
     yield from case.split.extra.items()
     for claim in claims:
         if not claim.is_hint and claim.cause not in but:
@@ -393,7 +406,7 @@ def _tokens_left(claims: Sequence[Claim], case: Case, but: Collection[str]) -> I
 
 def _opposite_days(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
     """
-    Find a day next to a run of claimed days that has about the opposite difference.
+    Return a day next to a run of claimed days that has about the opposite difference.
 
     The usual difference of a day does not count.
     """
@@ -416,7 +429,7 @@ def _runs(days: Collection[int], all_days: Sequence[int]) -> Iterator[list[int]]
 
 
 def _leaves_money(claim: Claim, case: Case) -> bool:
-    """A claim without an amount should not leave one at the same places."""
+    """Return whether a claim without an amount leaves an amount at the same places."""
     if any(claim.by_cell.values()) or not claim.is_of_tokens:
         return False
     coarse = case.split.levels.coarse

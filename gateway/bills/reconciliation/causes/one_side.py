@@ -50,7 +50,7 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
 
 
 def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
-    """Match the missing tokens by day."""
+    """Claim provider keys that have the missing tokens by day."""
     tokens_by_key = {
         key: tokens
         for key, tokens in case.key_tokens.items()
@@ -85,7 +85,7 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
 
 
 def other_account(case: Case) -> Iterator[Claim]:
-    """Another account pays for these calls, or nobody does."""
+    """Claim calls that another account pays for, or nobody."""
     for name in ("key", "model"):
         for value in _only(case, name, billed=False):
             claim = case.remainder.take(
@@ -103,7 +103,7 @@ def other_account(case: Case) -> Iterator[Claim]:
 
 
 def _only(case: Case, name: str, *, billed: bool) -> list[str]:
-    """Compare the whole month."""
+    """Return the names that only one side has in the whole month."""
     theirs, ours = (case.split.names(name, billed=side) for side in (True, False))
     is_silent = billed and name == "model" and not ours  # no calls of this provider were reported
     if not theirs or not (ours or is_silent):
@@ -114,7 +114,7 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
 
 
 def _has_keyless_tokens(case: Case) -> bool:
-    """Calls of the provider's console, for example, have no key."""
+    """Return whether tokens have no key, as calls of the provider's console do."""
     levels, billed = case.split.levels, case.split.billed
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 
@@ -151,7 +151,7 @@ def _entries(case: Case, name: str, value: str) -> list[Entry]:
     volume = [entry for entry in remainder.volume() if field_of(entry[1]) == value]
     if not volume and any(field_of(cell) == value for cell, _ in case.split.extra):
         return []  # another cause explains the tokens
-    # amounts of a cell without a key are those of all keys if the amounts do not state one
+    # if the amounts state no key, those of a cell without a key are the amounts of all keys
     priced = [
         entry for part in (RATE, OWN) for entry in remainder.of(part) if value and field_of(entry[1]) == value
     ]

@@ -47,7 +47,7 @@ _ONE = Decimal(1)
 _PlaceKey = tuple[str, str, str, int]  # key, tier, region and context window
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
-# with the provider's names
+# factors, with the names that providers use
 _FACTORS = (
     (Decimal("0.5"), "tier", "half the price: batch or flex"),
     (Decimal("1.1"), REGION, "1.1 times the price, as for a selected region"),
@@ -106,7 +106,8 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
         )
         portions: dict[Entry, Portion] = {}
         number = 0
-        is_given = is_only_here = False  # on other days; on days without tokens that have no discount
+        # whether it is given on other days; days without tokens that have no discount do not count
+        is_given = is_only_here = False
         for entry in case.priced(model):
             _, cell, meter = entry
             paid, worth = remainder.paid(cell, meter), split.worth[cell, meter]
@@ -127,7 +128,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                     break
         days = {cell.day for _, cell, _ in portions}
         if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
-            # twice the price of large inputs would give the same amounts
+            # twice the price for large inputs would give the same amounts
             are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
             yield from case.taken(
                 TIER_NOT_GIVEN,
@@ -232,9 +233,9 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     known = known_factor(ratios, knows_regions(case.split, model, usual))
     other_ratios = _ratios_on(other_days, meters)
     if not all(ratios.values()):
-        return None  # a price of 0, to which nothing can be added
+        return None  # the price is 0, to which nothing can be added
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
-        return None  # our price, so only the usual days differ
+        return None  # it is our price, so only the usual days differ
     cause, sure, description = known
     factor = sum(ratios.values(), Decimal(0)) / len(ratios)
     portions = {
@@ -265,8 +266,8 @@ def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[
 
 def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     """
-    All kinds of tokens have the same ratio other than 1 on the first days, which are most days, or all before
-    the first of the others. Otherwise, both groups are empty.
+    Return the usual days, which are most days or all before the first of the others, and the other days. All
+    kinds of tokens must have the same ratio other than 1 on the usual days. Otherwise, both groups are empty.
     """
     days = sorted(days_of(meters))
     of_day = {day: [series.ratio({day}) for series in meters.values() if day in series.worth] for day in days}
@@ -384,7 +385,7 @@ def _before(steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int) -
 
 
 def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collection[str]) -> Claim | None:
-    """Other kinds may have another price as well."""
+    """Claim kinds of tokens that cost nothing. Other kinds may have another price as well."""
     return case.remainder.take(
         "price_change",
         [entry for entry in entries if entry[2] in kinds],
@@ -406,7 +407,7 @@ def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> boo
 def _on_days(
     case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
 ) -> Iterator[Claim]:
-    """A price that lasts to the end is a price change."""
+    """Yield claims about certain days. A price that lasts to the end is a price change."""
     every = sorted(days_of(meters))
     differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
     sets = sets_of_days(meters)
@@ -462,7 +463,10 @@ def _begin(
     every: list[int],
     sets: list[tuple[list[int], dict[str, Decimal]]],
 ) -> int:
-    """Just before `days`, the lasting price may apply together with that of another set."""
+    """
+    Extend a lasting price to days just before `days`, on which it may apply together with the price of
+    another set.
+    """
     product_days = {
         day
         for other_days, known in sets
@@ -494,7 +498,7 @@ def _is_product(
 def _later_too(
     case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
 ) -> dict[Entry, Portion]:
-    """Later days may have another price as well."""
+    """Return portions of later days that have another price as well."""
     return {
         entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
         for entry in entries
@@ -505,13 +509,15 @@ def _later_too(
 def _of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
-    """A known factor of most days may apply to all, if another price cancels it on the rest."""
+    """
+    Return a known factor of most days that may apply to all days, if another price cancels it on the rest.
+    """
     known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
 def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
-    """No day has our price, so the known factor of most days may apply to all."""
+    """Return the known factor of most days that may apply to all days, if no day has our price."""
     candidates = []
     for days, ratios in sets:
         if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:
@@ -597,7 +603,7 @@ def known_factor(
     ratios: Mapping[str, Decimal], regions_known: bool, *, is_rest: bool = False
 ) -> tuple[str, str, str] | None:
     """
-    Return None unless one known factor applies to all kinds of tokens.
+    Return cause, evidence and advice of one known factor that applies to all kinds of tokens, or None.
 
     `is_rest`: other causes already explain the other kinds of tokens, so one kind is enough to show a tier.
     """
@@ -619,7 +625,10 @@ def known_factor(
 
 
 def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
-    """Half the price with a further discount or a fee looks like another discount."""
+    """
+    Return further causes of a factor. Half the price with a further discount or a fee looks like another
+    discount.
+    """
     return ("tier",) if cause == "discount" and NEAR_HALF[0] <= factor <= NEAR_HALF[1] else ()
 
 

@@ -29,7 +29,7 @@ _ADVICE_UNKNOWN = "Let the source report the region that processed each call, so
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """Values are of the billed tokens, at our prices."""
+    """Rates by region. The values are those of the billed tokens, at our prices."""
 
     cell: Cell
     meter: str
@@ -46,7 +46,7 @@ class _Rates:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """Factors are surcharges as a share of our price."""
+    """Factors of regions that fit. They are surcharges as a share of our price."""
 
     factors: Mapping[str, Decimal]
     is_published: bool
@@ -155,7 +155,7 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
 
 
 def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
-    """Let the regions cost more by the share `dearer`."""
+    """Return whether the regions cost more than others by the share `dearer`."""
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for rate in rates:
         paid, worth = sums.setdefault(rate.meter, (defaultdict(int), defaultdict(int)))
@@ -181,7 +181,7 @@ def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
-    """Leave out what other claims have taken, and places without a billed amount."""
+    """Return the rates that no other claim has taken, without places that have no billed amount."""
     split = case.split
     amounts = case.remainder.amounts
     return [
@@ -195,7 +195,7 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
 
 
 def _best(rates: list[_Rates], tolerance: float) -> _Fit | None:
-    """Return None if no fit explains nearly all of the difference."""
+    """Return the best fit, or None if no fit explains nearly all of the difference."""
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
@@ -216,7 +216,10 @@ def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _
 
 
 def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
-    """Use least squares, if there are at least four times as many rates as regions."""
+    """
+    Return factors that fit each region, by least squares, if there are at least four times as many rates as
+    regions.
+    """
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
     columns = [[rate.regional.get(region, 0) for rate in rates] for region in regions]
@@ -238,7 +241,10 @@ def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | 
 
 
 def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
-    """The last number of each row is the right side. Return None if there is no unique solution."""
+    """
+    Solve linear equations; the last number of each row is the right side. Return None if there is no unique
+    solution.
+    """
     size = len(equations)
     for column in range(size):
         pivot = next((row for row in range(column, size) if equations[row][column]), None)
@@ -256,8 +262,8 @@ def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
 
 def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
     """
-    Return None unless all regions cost more, almost nothing is left, and one factor for everything would be
-    worse.
+    Return a fit of these factors, or None unless all regions cost more, almost nothing is left, and one
+    factor for everything would be worse.
     """
     size = sum(abs(rate.amount) for rate in rates)
     if not size or not factors or min(factors.values()) < SAME:

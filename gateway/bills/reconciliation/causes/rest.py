@@ -91,7 +91,7 @@ def without_cost(case: Case) -> Iterator[Claim]:
     claim = remainder.take(
         "usage_missing",
         portions,
-        # it may leave these calls out, as it leaves out others that were aborted
+        # the bill may leave these calls out, as it leaves out others that were aborted
         sure=WEAK if lacks_bill else EXACT,
         evidence="calls without all of their token counts have no estimate, and their other tokens are on the bill",
         advice=ASK_FOR_USAGE,
@@ -102,7 +102,10 @@ def without_cost(case: Case) -> Iterator[Claim]:
 
 
 def own_price(case: Case) -> Iterator[Claim]:
-    """Calls without a price, and costs that sources report, differ from the list prices of their tokens."""
+    """
+    Claim calls without a price, and costs that sources report, where they differ from the list prices of
+    their tokens.
+    """
     claim = case.remainder.take(
         "own_price",
         case.remainder.of(OWN),
@@ -152,7 +155,7 @@ def rounding(case: Case) -> Iterator[Claim]:
 
 
 def rounded_up(case: Case) -> Iterator[Claim]:
-    """Each amount exceeds the value of its tokens by at most the last digit."""
+    """Claim rounding if each amount exceeds the value of its tokens by at most the last digit."""
     entries = [entry for entry in case.remainder.of(RATE) if entry[1:] in case.split.worth]
     amounts = [case.remainder.amounts[entry] for entry in entries]
     if not any(amount * 2 > case.slack(entry[1:]) for amount, entry in zip(amounts, entries, strict=True)):
@@ -170,7 +173,7 @@ def rounded_up(case: Case) -> Iterator[Claim]:
 
 
 def last_digit(amounts: Iterable[int]) -> int:
-    """Return money units, but at most a cent."""
+    """Return the last digit of amounts in money units, at most a cent."""
     digit: int = COARSEST
     for amount in amounts:
         while digit > FINEST and amount % digit:

@@ -59,7 +59,7 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
 
 
 def _may_be_chance(case: Case, days: Collection[int]) -> bool:
-    """So few of the calls were reported that other days may have none by chance."""
+    """Return whether so few of the calls were reported that other days may have none by chance."""
     calls = sum(sums.calls for cell, sums in case.split.counted.items() if cell.day in days)
     billed = sum(sum(sums.tokens.values()) for cell, sums in case.split.billed.items() if cell.day in days)
     lacking = sum(extra for (cell, _), extra in case.remainder.extra.items() if cell.day in days)
@@ -67,7 +67,7 @@ def _may_be_chance(case: Case, days: Collection[int]) -> bool:
 
 
 def no_bill(case: Case) -> Iterator[Claim]:
-    """A bill with other days states that nothing was billed."""
+    """Claim days without a bill. A bill with other days states that nothing was billed on them."""
     counted, billed = _days(case)
     free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
     if not free or not billed:
@@ -123,7 +123,8 @@ def billed_twice(case: Case) -> Iterator[Claim]:
 
 def _twice_in_calls(case: Case) -> dict[int, int]:
     """
-    Compare the calls of each key and model, some without tokens. Return nothing if most days are like this.
+    Return by day how many times it was billed, by the calls of each key and model, some without tokens.
+    Return nothing if most days are like this.
     """
     theirs: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
     ours: dict[int, dict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -144,7 +145,10 @@ def _twice_in_calls(case: Case) -> dict[int, int]:
 
 
 def _twice_in_hours(case: Case) -> dict[int, int]:
-    """Skip days with silent hours, which may explain the difference."""
+    """
+    Return by day how many times it was billed. Days with silent hours are left out, because these may explain
+    the difference.
+    """
     shift = shift_of(case)
     if shift is None:
         return {}
@@ -184,7 +188,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     on other days. If other days differ as well, the amount is uncertain.
     """
     lacking: dict[int, int] = defaultdict(int)
-    lacks: dict[tuple[int, str], int] = defaultdict(int)  # by day and model
+    lacks: dict[tuple[int, str], int] = defaultdict(int)  # missing tokens by day and model
     for (cell, _), extra in case.remainder.extra.items():
         lacking[cell.day] += extra
         lacks[cell.day, cell.model] += extra
@@ -203,7 +207,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     is_uneven = bool(whole) and median(abs(gaps[day]) / billed[day] for day in whole) > GAP
     least = LEAST_BESIDE if is_beside else LEAST_HOURS
     days, hour_spans = [], []
-    large = set()  # may be billed twice, because the gap exceeds the silence
+    large = set()  # days that may be billed twice, because the gap exceeds the silence
     for day in sorted(gaps):
         if gaps[day] <= LARGE_SHARE * billed[day] or len(whole) * 2 < len(case.days):
             continue
@@ -233,7 +237,7 @@ def silent_hours(case: Case) -> Iterator[Claim]:
                 case.remainder.may_be_silent.append(day)
                 continue
             days.append(day)
-            # missing if the bill counted everything of this day twice
+            # tokens that are missing if the bill counted everything of this day twice
             once = gaps[day] - billed[day] / 2
             if gaps[day] > 2 * mean and once > mean / 2:
                 large.add(day)
@@ -274,7 +278,10 @@ def silent_hours(case: Case) -> Iterator[Claim]:
 
 
 def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
-    """Return start and length in hours. `shift` is by how many hours the ledger's times are ahead."""
+    """
+    Return start and length of the longest silence in hours. `shift` is by how many hours the ledger's times
+    are ahead.
+    """
     best = (0, 0)
     begun = 0
     for hour in range(DAY_S // HOUR_S):
@@ -298,7 +305,7 @@ def _open(case: Case) -> set[int]:
 
 
 def _entries(case: Case, days: Collection[int]) -> list[Entry]:
-    """Include rates unless the model has the same rate on other days."""
+    """Return the entries of days, with rates unless the model has the same rate on other days."""
     remainder = case.remainder
     chosen = set(days)
     volume = [entry for entry in remainder.volume() if entry[1].day in chosen]
@@ -315,7 +322,10 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
 
 
 def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
-    """Subtract the price difference of other days, which also applies to the counted part of these days."""
+    """
+    Return the entries without the price difference of other days, which also applies to the counted part of
+    these days.
+    """
     remainder = case.remainder
     split = case.split
     entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]

@@ -52,7 +52,7 @@ def commitment(case: Case) -> Iterator[Claim]:
 
 
 def _unpaid(case: Case, days: set[int]) -> dict[_Served, list[Entry]]:
-    """Leave out a model and tier if most of its value has money."""
+    """Return the unpaid tokens. A model and tier is left out if most of its value has money."""
     entries: dict[_Served, list[Entry]] = defaultdict(list)
     worth, free = Counter[_Served](), Counter[_Served]()
     for (cell, meter), value in case.split.worth.items():
@@ -109,13 +109,13 @@ def free_tokens(case: Case) -> Iterator[Claim]:
 
 
 def _stated_tokens(case: Case, model: str, number: int) -> str:
-    """The text ends a sentence."""
+    """Return what contracts state about free tokens, as the end of a sentence."""
     stated = {
         each.contract: tokens for each in case.sums for term, tokens in each.free_tokens if term.is_of(model)
     }
     texts = [
         f"as the contract {name} states"
-        if abs(tokens - number) <= SAME * tokens  # it follows from rounded amounts
+        if abs(tokens - number) <= SAME * tokens  # the exact number follows from rounded amounts
         else f"but the contract {name} states {tokens:,}"
         for name, tokens in sorted(stated.items())
     ]
@@ -125,7 +125,7 @@ def _stated_tokens(case: Case, model: str, number: int) -> str:
 def _free_by_day(
     case: Case, prices: Mapping[int, int], days: dict[int, list[Place]]
 ) -> tuple[int, set[int]] | None:
-    """Return None if the days do not agree on the number."""
+    """Return the number of free tokens and the days, or None if the days do not agree on the number."""
     split, remainder = case.split, case.remainder
     free: dict[int, Fraction] = {}
     rests: dict[int, int] = {}

@@ -94,7 +94,7 @@ def fee(case: Case) -> Iterator[Claim]:
         return
     if not case.fits(rest, {place: round(share * split.worth[place]) for place in places}):
         return
-    # a fee is on the other lines of a bill as well
+    # a fee also appears on the other lines of a bill
     is_sure = not remainder.of(OTHER)
     yield from case.taken(
         "fee",
