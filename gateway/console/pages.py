@@ -35,7 +35,7 @@ _END_COMMENT = re.compile(r"(?<=[;,{]) // [^\n`<]*$", re.MULTILINE)
 # Removing indentation is safe, because templates also drop it from texts that span several lines.
 _INDENTATION = re.compile(r"^[ ]+", re.MULTILINE)
 _INDEX = "index.html"
-_VERSION = "{version}"  # the page's placeholder for the folder of its files
+_VERSION = "{version}"
 _POLICY = "; ".join(
     (
         "default-src 'none'",

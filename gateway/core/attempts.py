@@ -67,9 +67,12 @@ class Buckets:
         return len(self._buckets)
 
 
-@lru_cache(maxsize=4096)  # every request calls this
+@lru_cache(maxsize=4096)  # cached, because every request calls this
 def neighbourhood(address: str) -> str:
-    """All addresses of an IPv6 /64 share a bucket, because one host owns them."""
+    """
+    Return the name of an address's bucket. All addresses of an IPv6 /64 share one, because one host owns
+    them.
+    """
     try:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:

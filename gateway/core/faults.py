@@ -8,11 +8,14 @@ from typing import NamedTuple, TypeAlias
 Path: TypeAlias = "tuple[str | int, ...]"
 # After repairing these, the user sees the remaining ones.
 MAX_FAULTS = 100
-_SHOWN = 100  # characters of a value
+_SHOWN = 100  # characters of a value in a message
 
 
 class Fault(NamedTuple):
-    """`error` says how to repair it. `path` has the keys and list indexes (from 0) that lead to `value`."""
+    """
+    A fault of a definition. `error` says how to repair it. `path` has the keys and list indexes (from 0) that
+    lead to `value`.
+    """
 
     error: str
     value: str
@@ -20,7 +23,10 @@ class Fault(NamedTuple):
 
 
 class InvalidDefinition(Exception):
-    """`place` has line and column, both from 1, if the text is no readable YAML."""
+    """
+    Raised for an invalid definition. `place` has line and column, both from 1, if the text is no readable
+    YAML.
+    """
 
     def __init__(self, faults: Sequence[Fault], place: tuple[int, int] = (1, 1)) -> None:
         first = faults[0]

@@ -66,7 +66,7 @@ _WITH_VERSION = """
 _CREATED, _UPDATED = words("When the {item} was created."), words("When the {item} was last changed.")
 _VERSION = words("Changes with each edit; send it back with your edit.")
 _READ_VERSION = words("The version that you read. A newer version rejects the change.")
-# for resources with versions, times in RFC 3339
+# fields that Tollhouse adds to a resource with versions, with times in RFC 3339
 KEPT: Mapping[str, Any] = {
     "created": Annotated[str, _CREATED, example("2026-11-27T01:45:14.016Z")],
     "last_updated": Annotated[str, _UPDATED, example("2026-11-27T01:45:14.016Z")],
@@ -74,7 +74,7 @@ KEPT: Mapping[str, Any] = {
         str, _VERSION, example("e2c0ceb8d0d8c5ac106bc6b5", changed="7edf03e3a74ddc0c294fe697")
     ],
 }
-# the same, times in epoch seconds as text
+# the same fields with times in epoch seconds as text
 KEPT_IN_SECONDS: Mapping[str, Any] = {
     **KEPT,
     "created": Annotated[str, _CREATED, example("1795743905.009")],
@@ -117,8 +117,8 @@ def item_of(
     without: Collection[str] = (),
 ) -> Any:
     """
-    A field in `types` has another type and, unless that states its own, the words of the new resource. An
-    answer may lack a field whose type includes UnsetType.
+    Return the class of a stored resource in answers. A field in `types` has another type and, unless that
+    states its own, the words of the new resource. An answer may lack a field whose type includes UnsetType.
     """
     noun = _snake_case(_noun(new))
     id_type = Annotated[str, words("The id of the {item}."), example(example_id(noun))]
@@ -185,7 +185,7 @@ def _snake_case(noun: str) -> str:
 
 def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
     """
-    `given` overrides values of the row.
+    Return an answer with the fields of a row. `given` overrides values of the row.
 
     Raises TypeError for a given field that is not declared, AttributeError for a declared field without a
     value.
@@ -218,6 +218,6 @@ def _may_be_left_out(kind: Any) -> bool:
 
 @cache
 def _defaults(item: Any) -> list[Any]:
-    """Cached, because msgspec evaluates the annotations on each call."""
+    """Return the default values of fields, cached because msgspec evaluates the annotations on each call."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(item)}
     return [defaults[name] for name in item.__struct_fields__]

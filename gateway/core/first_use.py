@@ -35,15 +35,15 @@ async def imported(name: str) -> ModuleType:
 
 def import_here(name: str) -> ModuleType:
     """
-    This may wait for imports by other threads, so code on the event loop calls this function only where it
-    cannot await.
+    Import a module. This may wait for imports by other threads, so code on the event loop calls this function
+    only where it cannot await.
     """
     with _one_at_a_time:
         return _imported.setdefault(name, import_module(name))
 
 
 class Once(Generic[T]):
-    """`made` is None until the first use."""
+    """A value that is made at its first use. `made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self.made: T | None = None

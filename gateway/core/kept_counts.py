@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class DayCounter(Protocol[T]):
-    """Days are those since 1970 (UTC)."""
+    """A count by day. Days are numbered from 1970 on (UTC)."""
 
     @property
     def today(self) -> int: ...

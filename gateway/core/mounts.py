@@ -11,25 +11,28 @@ from pathlib import Path
 from urllib.parse import quote
 
 CONSOLE = "/console"
-OPERATOR_API = "/console/api"  # also on the operator socket
+OPERATOR_API = "/console/api"  # path of the operator API, also on the operator socket
 # A CSV response has these headers for the fields that a JSON response has in its body.
 WHOLE_SINCE = "Tollhouse-Whole-Since"  # field `whole_since`
 # field `cut_periods`, separated by commas; a column would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
-OTHER_UNITS = "Tollhouse-Other-Units"  # field `other_units`: calls and cost
+OTHER_UNITS = "Tollhouse-Other-Units"  # header with the field `other_units`: calls and cost
 REASON = "X-Tollhouse-Reason"  # why somebody looks at figures of a person
-REASON_COOKIE = "tollhouse_reason"  # the same, from the console
+REASON_COOKIE = "tollhouse_reason"  # cookie with the same reason, from the console
 WARNINGS = "Tollhouse-Warnings"  # JSON list of sentences about what a file lacks
 AS = "X-Tollhouse-As"  # who sends a request on the operator socket
 
 
 def console_link(url: str, secret: str) -> str:
-    """The secret is in the fragment, which browsers do not send and logs do not contain."""
+    """
+    Return a link that signs in. The secret is in the fragment, which browsers do not send and logs do not
+    contain.
+    """
     return f"{url}#link={secret}"
 
 
 def page_link(console: str, path: str, parameters: Mapping[str, Sequence[str]] | None = None) -> str:
-    """Link to a console page, without a secret. Returns "" if `console` is empty."""
+    """Return a link to a console page, without a secret, or "" if `console` is empty."""
     if not console:
         return ""
     pairs = [

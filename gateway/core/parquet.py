@@ -28,13 +28,15 @@ _CHILD: Final = "gateway.core.parquet_child"
 
 
 def columns_of(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
-    """Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked."""
+    """
+    Return the columns. Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked.
+    """
     with _lines(name, file, "columns", most) as lines:
         return tuple(next(lines))
 
 
 def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Number rows from 1. Raises Invalid if the file is damaged."""
+    """Yield the rows, numbered from 1. Raises Invalid if the file is damaged."""
     with _lines(name, file, "rows", most) as lines:
         names = next(lines)
         for number, cells in enumerate(lines, start=1):
@@ -42,7 +44,7 @@ def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapp
 
 
 def brotli_of(name: str, content: bytes) -> Any:
-    """Raises Invalid if the extra is not installed."""
+    """Return the Brotli decoder. Raises Invalid if the extra is not installed."""
     try:
         import pyarrow
     except ImportError as error:
@@ -52,7 +54,7 @@ def brotli_of(name: str, content: bytes) -> Any:
 
 @contextmanager
 def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
-    """The reader process ends with this context."""
+    """Yield the lines of a reader process, which ends with this context."""
     if find_spec("pyarrow") is None:
         raise Invalid(f"{name}: {_MISSING}")
     file.seek(0)
@@ -73,7 +75,7 @@ def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator
 
 
 def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
-    """If the process fails, raises Invalid with its message."""
+    """Yield what a reader process returns. If it fails, raises Invalid with its message."""
     assert process.stdout is not None and process.stderr is not None
     count = -1  # the first line has the column names
     for line in process.stdout:

@@ -19,8 +19,8 @@ from typing import Any, Final
 MEMORY_BYTES: Final = 160 * 1024 * 1024  # Python and the library use about a quarter
 WRONG: Final = 2  # exit code: not Parquet, or damaged
 TOO_LARGE: Final = 3  # exit code: more memory, rows or bytes than allowed
-_BATCH_ROWS: Final = 64  # as Python objects at once
-_BUFFER_BYTES: Final = 64 * 1024  # per piece of a column
+_BATCH_ROWS: Final = 64  # rows that are Python objects at a time
+_BUFFER_BYTES: Final = 64 * 1024  # bytes per piece of a column
 
 
 def main(what: str, most: int, most_rows: int, longest: int) -> int:
@@ -101,7 +101,7 @@ def text_of(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """pyarrow returns maps as lists of pairs."""
+    """Return a value as JSON has it. pyarrow returns maps as lists of pairs."""
     if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
         return {text_of(key): text_of(item) for key, item in value}
     if isinstance(value, list):

@@ -20,7 +20,7 @@ WHOLE, SLICED, NOTHING, OPERATION = "whole", "sliced", "nothing", "operation"
 
 
 class OfView(Protocol):
-    """`arranged` is not 0 if it includes amounts that belong to no call."""
+    """An object of a view. `arranged` is not 0 if it includes amounts that belong to no call."""
 
     @property
     def view_id(self) -> str: ...
@@ -32,8 +32,8 @@ class OfView(Protocol):
 @dataclass(frozen=True, slots=True)
 class Visible:
     """
-    `contains` returns whether all calls that pass included and excluded values are visible. `limits` are the
-    dimensions that restrict the person.
+    What a person may see. `contains` returns whether all calls that pass included and excluded values are
+    visible. `limits` are the dimensions that restrict the person.
     """
 
     is_whole: bool
@@ -45,7 +45,9 @@ class Visible:
         return self.is_whole or (view is not None and self.contains(view.include, view.exclude))
 
     def budget(self, budget: OfView) -> bool:
-        """A budget with amounts that belong to no call needs access to all calls."""
+        """
+        Return whether a budget is visible. One with amounts that belong to no call needs access to all calls.
+        """
         if budget.arranged:
             return self.is_whole
         return self.named(budget.view_id)
@@ -54,7 +56,10 @@ class Visible:
         return self.view(self.view_of(view_id))
 
     def insight(self, insight: Insight) -> bool:
-        """An insight that a person wrote does not name its calls, so it needs access to all calls."""
+        """
+        Return whether an insight is visible. One that a person wrote does not name its calls, so it needs
+        access to all calls.
+        """
         about = insight.decoded_concerns
         return self.is_whole or (about is not None and self.contains(about.include, about.exclude))
 
@@ -65,7 +70,7 @@ class Visible:
         )
 
     def realized(self, recommendation: Recommendation) -> bool:
-        """The measured saving covers the calls of all models."""
+        """Return whether the measured saving is visible. It covers the calls of all models."""
         about = recommendation.saving.measured_by
         return self.is_whole or self.contains({name: (value,) for name, value in about.items()}, {})
 
@@ -88,7 +93,7 @@ EVERYTHING = Visible(True, lambda include, exclude: True, lambda id: None)
 
 
 def check_usable(dimensions: Collection[str], view: View) -> View:
-    """Raises Refusal 400 if the view is broken."""
+    """Return the view. Raises Refusal 400 if it is broken."""
     reason = view.broken_reason(dimensions)
     if reason:
         raise Refusal(400, "invalid_parameter", f"the view {view.name} is broken: {reason}")

@@ -23,14 +23,14 @@ class PlainText(str):
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
 # Line and column, both from 1. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
-MAX_DEPTH = 24  # of mappings and lists
+MAX_DEPTH = 24  # levels of nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
 def read(text: bytes, faults: Faults, places: Places | None = None, *, marks_plain: bool = False) -> Node:
     """
-    Repeated keys are faults. With `marks_plain`, values without quotes are PlainText. Raises
+    Parse YAML. Repeated keys are faults. With `marks_plain`, values without quotes are PlainText. Raises
     InvalidDefinition if the text is not readable.
     """
     try:
@@ -48,7 +48,7 @@ def _document(events: Iterator[yaml.Event], faults: Faults, places: Places, plai
     root: list[Node] = []
     # incomplete nodes from the root down
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
-    keys: list[str | None] = []  # by incomplete node, the key that waits for its value
+    keys: list[str | None] = []  # by incomplete node: the key that waits for its value
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
             raise _unreadable("only one YAML document is allowed", event)

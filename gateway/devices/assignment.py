@@ -21,7 +21,7 @@ from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import Identity
 from spool.record import NS, AiRecord, Inference, UsageMetric
 
-CLAIMED = "claimed_device"  # of a record that named a device but arrived under another key
+CLAIMED = "claimed_device"  # counts records that named a device but arrived under another key
 DEVICE_REVOKED = "device_revoked"
 MAY_NOT_CHAIN = "may_not_chain"
 _NO_CHAIN = "records of another Tollhouse need a key that is listed in server.chain_keys"
@@ -34,7 +34,10 @@ class _Verdict(NamedTuple):
 
 
 class DeviceAssignment:
-    """`claimed` is called with the number of records that named a device but arrived under another key."""
+    """
+    The assignment of records to devices. `claimed` is called with the number of records that named a device
+    but arrived under another key.
+    """
 
     def __init__(
         self, lifecycle: DeviceLifecycle, *, claimed: Callable[[int], None] = lambda _: None
@@ -45,10 +48,10 @@ class DeviceAssignment:
 
     async def assign(self, outcome: Outcome, bearer: Bearer) -> None:
         """
-        Items of a revoked device are rejected. Records that another Tollhouse forwarded are rejected if the
-        key may not forward. All other items are stored. Under a device's own key, which an agent uses,
-        forwarded records count as reports of this device. Raises Refusal 410 if the header names a revoked
-        device.
+        Assign items to the device of their sender. Items of a revoked device are rejected. Records that
+        another Tollhouse forwarded are rejected if the key may not forward. All other items are stored. Under
+        a device's own key, which an agent uses, forwarded records count as reports of this device. Raises
+        Refusal 410 if the header names a revoked device.
         """
         if not (
             bearer.device
@@ -95,7 +98,7 @@ class DeviceAssignment:
         self._hear((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:
-        """A device's user is a label, unless a label names another user."""
+        """Return the labels of a device. Its user is one of them, unless a label names another user."""
         enrolled = self._table.find(device) if device is not None else None
         if enrolled is None:
             return NO_LABELS
@@ -151,12 +154,15 @@ def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | N
 
 
 def _is_revoked(device: Device, bearer: Bearer) -> bool:
-    """A gateway that revoked the device itself may still send earlier records."""
+    """
+    Return whether the device is revoked. A gateway that revoked the device itself may still send earlier
+    records.
+    """
     return device.state == REVOKED and device.revoked_by != bearer.name
 
 
 def _lowering_sums(outcome: Outcome) -> set[int]:
-    """A device's own report never reduces a sum."""
+    """Return the positions of reports that reduce a sum, which a device's own report never does."""
     return {
         position
         for position in outcome.forwarded
@@ -166,22 +172,25 @@ def _lowering_sums(outcome: Outcome) -> set[int]:
 
 def _treat_as_reports(outcome: Outcome, device: str) -> None:
     """
-    If the id of a record cannot be derived from its own fields, the id counts only for this device. So the
-    device cannot claim another sender's call.
+    Treat records as reports of a device. If the id of a record cannot be derived from its own fields, it
+    counts only for this device. So the device cannot claim another sender's call.
     """
     for position in outcome.forwarded:
         record = outcome.records[position]
         stated = identity.identity_from_ids(record) if isinstance(record, Inference) else None
         record_identity = stated or Identity(identity.derived_id(record.id, f"device {device}"))
         record.id, outcome.identities[position] = record_identity.id, record_identity
-    # it has already decided which counters repeat calls
+    # the sending Tollhouse has already decided which counters repeat calls
     outcome.forwarded = {
         position for position in outcome.forwarded if not isinstance(outcome.records[position], Inference)
     }
 
 
 def _remove_costs(outcome: Outcome) -> None:
-    """The gateway prices a device's calls; its costs count only if `server.chain_keys` lists its key."""
+    """
+    Remove a device's costs, which count only if `server.chain_keys` lists its key. The gateway prices the
+    calls.
+    """
     for record in outcome.records:
         if isinstance(record, Inference):
             record.cost = record.estimated_cost = record.price_book = None
@@ -214,14 +223,14 @@ def _ignore_checks(outcome: Outcome) -> None:
 
 
 def _reject(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
-    """Positions are among records and points."""
+    """Reject items. The positions are among records and points."""
     _remove(outcome, positions)
     for position in sorted(positions):
         outcome.reject(position, reason, f"record {position}: {why}")
 
 
 def _remove(outcome: Outcome, positions: set[int]) -> None:
-    """Positions are among records and points."""
+    """Remove items. The positions are among records and points."""
     records = len(outcome.records)
     kept_records = [position for position in range(records) if position not in positions]
     new_position = {old_position: now for now, old_position in enumerate(kept_records)}

@@ -58,23 +58,26 @@ from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import may_add
 from spool.turns.fair_turns import pause_when_due
 
-ENROLMENTS = 2000  # at once; after that, one per second
+ENROLMENTS = 2000  # enrolments at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
 TOKEN_ENROLMENTS_PER_S = 50.0  # under one token, whose number of uses limits their number
-# for a device without a fingerprint to request its first key
+# seconds in which a device without a fingerprint may request its first key
 FIRST_KEY_S = 3600.0
 FORGET_EVERY_S = 600.0
-NOTE_EVERY_S = 60.0  # between two looks for changed states
-DEVICES_PER_TURN = 200  # after which other work gets a turn
-DEVICES_PER_STEP, STEP_S = 2000, 60.0  # each further 2,000 devices add a minute to the interval of reports
+NOTE_EVERY_S = 60.0  # seconds between two looks for changed states
+DEVICES_PER_TURN = 200  # devices after which other work gets a turn
+DEVICES_PER_STEP, STEP_S = (
+    2000,
+    60.0,
+)  # with each further 2,000 devices, the interval of reports is a minute longer
 CLOCK_MOVED_S = 60.0  # a larger change between two heartbeats was no slow request
-GRACE_S = 3600.0  # after a start, before any device is deleted
+GRACE_S = 3600.0  # seconds after a start before any device is deleted
 
 _log = logging.getLogger(__name__)
 
 PREFIX = "thd_"
 SCOPES = frozenset({INGEST, HEARTBEAT, PING})
-NEWS_S = 10.0  # every gateway then knows a new device, in spite of clock differences
+NEWS_S = 10.0  # seconds after which every gateway knows a new device, in spite of clock differences
 
 
 class DeviceLifecycle:
@@ -95,9 +98,9 @@ class DeviceLifecycle:
         self._words = DeviceWords(secret)
         # the machines of the inventory
         self.expected: Callable[[], ExpectedMachines] = lambda: NOBODY
-        # of an agent; gets the ends of its machine's newest calls, by coding assistant
+        # called by an agent with the ends of its machine's newest calls, by coding assistant
         self.called: Callable[[Mapping[str, float]], None] = lambda ends: None
-        # of an agent; returns why the verdicts on this device refuse its sessions, or ""
+        # for an agent: returns why the verdicts on this device refuse its sessions, or ""
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
         self._quiet = QuietDevices()
@@ -115,8 +118,8 @@ class DeviceLifecycle:
     @property
     def interval_s(self) -> float:
         """
-        The time grows in steps with the number of devices, so that at most 34 reports arrive per second: 5
-        minutes with 10,000 devices.
+        Return the seconds between two reports of a device. They grow in steps with the number of devices, so
+        that at most 34 reports arrive per second: 5 minutes with 10,000 devices.
         """
         steps = -(-len(self.table) // DEVICES_PER_STEP)
         interval_s = self.settings.heartbeat_interval
@@ -158,7 +161,7 @@ class DeviceLifecycle:
             may_have_key = report.want_key and self._may_have_key(newest or device, report)
             if not may_have_key:
                 return device
-            # for a device that was known before
+            # without a token, the device was known before
             token = device.token or ("" if device.has_key else bearer.token or "")
             return replace(device, has_key=True, token=token, left_at=None)
 
@@ -194,7 +197,7 @@ class DeviceLifecycle:
             device = reported(newest)
             turn = WordTurn(WordNumbers.of(device))
             is_own = is_from(device, report, bearer)
-            if is_own:  # another machine must not rotate the words of this one
+            if is_own:  # only then, so that another machine cannot rotate the words of this one
                 turn = self._words.turn(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
                 device = replace(device, words=words, left_at=None)
@@ -233,7 +236,9 @@ class DeviceLifecycle:
         return reports.revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
-        """Raises Refusal 404 if the device is unknown, and 403 if it must use its own key."""
+        """
+        Note that a device is alive. Raises Refusal 404 if it is unknown, and 403 if it must use its own key.
+        """
         reports.check_own(bearer, id)
         device = self.table.find(id)
         if device is None:
@@ -263,7 +268,7 @@ class DeviceLifecycle:
     async def _keep(
         self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
     ) -> Device:
-        """Raises KeyEnded if another gateway has ended the key."""
+        """Change a device. Raises KeyEnded if another gateway has ended the key."""
         max_devices = self.settings.max
         token = self._token_of(bearer)
         paid_by = None if token is None else (token.id, token.max_devices)
@@ -348,8 +353,9 @@ class DeviceLifecycle:
 
     async def _replace_earlier(self, device: Device, bearer: Bearer, address: str) -> None:
         """
-        Only a token that was made for the serial number of the earlier device does this, because a hardware
-        id is no secret. A repeat of the enrolment repeats this, so that a crash cannot leave both devices.
+        Mark the earlier device of the same machine as replaced. Only a token that was made for its serial
+        number does this, because a hardware id is no secret. A repeat of the enrolment repeats this, so that
+        a crash cannot leave both devices.
         """
         token = None if bearer.token is None or self._tokens is None else self._tokens.find(bearer.token)
         if device.state != ENROLLED:
@@ -362,8 +368,8 @@ class DeviceLifecycle:
 
     def _expects(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
         """
-        A serial number is a claim, unless a token was made for it. Without an agent, the device id is the
-        serial number.
+        Return whether the inventory expects the device. A serial number is a claim, unless a token was made
+        for it. Without an agent, the device id is the serial number.
         """
         serial = (token.serial if token is not None else "") or report.serial
         expected = self.expected()
@@ -383,7 +389,7 @@ class DeviceLifecycle:
         return await self._change(device.id, change, "device.approve", actor, expects=bearer.expects)
 
     def _check_key(self, bearer: Bearer) -> None:
-        """A key that is no token may be refused."""
+        """Refuse a key that may not enrol. A key that is no token may be refused."""
         if self.settings.require_token and not bearer.is_gateway:
             message = (
                 "new devices need an enrolment token here (devices.require_token); an operator can create one: "
@@ -395,8 +401,8 @@ class DeviceLifecycle:
 
     def _check_token(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
         """
-        Raises Refusal for another machine's token, and for a device that the token did not enrol and that
-        sends another fingerprint.
+        Check a token. Raises Refusal for the token of another machine, and for a device that the token did
+        not enrol and that sends another fingerprint.
         """
         token = self._token_of(bearer)
         if token is None:
@@ -436,9 +442,10 @@ class DeviceLifecycle:
 
     def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
-        Raises Refusal if the device is revoked or belongs to another machine. Also raises Refusal if the
-        device has used its own key and the report arrives under another key. A fleet's shared key is on every
-        laptop, so it must not move another device's spend to another team.
+        Return the device after a report. Raises Refusal if the device is revoked or belongs to another
+        machine. Also raises Refusal if the device has used its own key and the report arrives under another
+        key. A fleet's shared key is on every laptop, so it must not move another device's spend to another
+        team.
         """
         if device.state == REVOKED:
             raise reports.revoked()
@@ -505,7 +512,7 @@ class DeviceLifecycle:
     # -- requests of operators ------------------------------------------------------------------------------------
 
     async def admit(self, id: str, actor: Actor) -> Device:
-        """The device may request its key within an hour, under any policy."""
+        """Admit a device, which may then request its key within an hour, under any policy."""
         if not is_device_id(id):
             raise Invalid("a device id must have 1 to 128 letters, digits and any of . _ : @ -")
         device = replace(states.begun(id, self._clock.now(), actor.name), last_seen=0.0)
@@ -520,14 +527,14 @@ class DeviceLifecycle:
         return await self.table.update(id, admitted, change, most=self.settings.max)
 
     async def delete(self, id: str, actor: Actor) -> None:
-        """The records stay, and the device may enrol again."""
+        """Delete a device. Its records stay, and it may enrol again."""
         device = self._named(id)
         change = AuditedChange(actor=actor, action="device.delete", target=id, before=_describe(device))
         await self._spend([device], actor)
         await self.table.delete([id], [change])
 
     async def _spend(self, devices: Collection[Device], actor: Actor) -> None:
-        """Deleted and reset devices still count as uses of their tokens."""
+        """Count uses of enrolment tokens. Deleted and reset devices still count as uses of their tokens."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
             await self._tokens.count_spent_uses(uses, actor=actor)
@@ -538,7 +545,7 @@ class DeviceLifecycle:
         if not after_s or self._clock.monotonic() - self._began < min(GRACE_S, after_s):
             return 0
         if self.table.is_shared:
-            await self.table.catch_up(None)  # another gateway may have received a report meanwhile
+            await self.table.catch_up(None)  # another gateway may have received a report in the meantime
         silent_since = self._clock.now() - after_s
         silent = [device for device in self.table.all() if device.quiet_since < silent_since]
         actor = Actor("devices.forget_after", "")
@@ -557,7 +564,7 @@ class DeviceLifecycle:
         return len(silent)
 
     async def end_keys_of_left(self) -> None:
-        """Devices that left a week ago did not return."""
+        """End the keys of devices that left a week ago and did not return."""
         now = self._clock.now()
         actor = Actor("devices that left", "")
         over = [device.id for device in self.table.all() if states.is_key_over(device, now)]
@@ -599,8 +606,8 @@ class DeviceLifecycle:
 
     async def approve(self, id: str, actor: Actor, *, key: str = "") -> Device:
         """
-        A key from before a revocation stays invalid. With `key`, the Tollhouse key of this name reports for
-        an OpAMP agent from now on.
+        Approve a device. A key from before a revocation stays invalid. With `key`, the Tollhouse key of this
+        name reports for an OpAMP agent from now on.
         """
         now = self._clock.now()
         if key and not is_collector(id):
@@ -616,7 +623,7 @@ class DeviceLifecycle:
         return await self._change(id, approved, "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
-        """The key becomes invalid at once, and the records stay."""
+        """Revoke a device. Its key becomes invalid at once, and its records stay."""
 
         def revoked(device: Device) -> Device:
             if device.state == REVOKED and not device.revoked_by:
@@ -627,7 +634,8 @@ class DeviceLifecycle:
 
     async def revoke_token(self, word: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
         """
-        `word` is an id or a name. With `devices`, also revoke the devices that the tokens enrolled.
+        Revoke tokens. `word` is an id or a name. With `devices`, the devices that the tokens enrolled are
+        revoked as well.
 
         Return the numbers of tokens and devices.
         """
@@ -645,13 +653,13 @@ class DeviceLifecycle:
         return len(ids), len(enrolled)
 
     async def reset(self, id: str, actor: Actor) -> Device:
-        """Another machine may then enrol with this id."""
+        """Reset a device. Another machine may then enrol with this id."""
         now = self._clock.now()
         await self._spend([self._named(id)], actor)
         return await self._change(id, lambda device: states.reset(device, now), "device.reset", actor)
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
-        """None removes a label. The labels override reported ones."""
+        """Change the labels of a device. None removes a label. The labels override reported ones."""
 
         def labelled(device: Device) -> Device:
             merged = {**device.operator_labels, **labels}
@@ -694,8 +702,8 @@ def _actor(bearer: Bearer, address: str) -> Actor:
 
 def _is_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool:
     """
-    A token for the serial number of one of them settles it. Pending devices are only claims, so they do not
-    hold up a token for a serial number.
+    Return whether it is doubtful which machine enrols. A token for the serial number of one of the devices
+    settles it. Pending devices are only claims, so they do not hold up a token for a serial number.
     """
     if any(_is_made_for(token, other) for other in others):
         return False
@@ -716,7 +724,10 @@ def _describe(device: Device) -> dict[str, object]:
 
 
 class DeviceKeys:
-    """`gateway.people.authentication.access` calls `find` for every request with such a key."""
+    """
+    The keys of devices. `gateway.people.authentication.access` calls `find` for every request with such a
+    key.
+    """
 
     def __init__(self, table: DeviceTable, *, secret: bytes, clock: Clock) -> None:
         self._table = table

@@ -36,15 +36,15 @@ from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
 from spool.registry.tables.inventory import Machine
 
-REPLACED = "replaced"  # the same machine enrolled under another id
-LEFT = "left"  # its agent said that it was removed
+REPLACED = "replaced"  # the machine enrolled again under another id
+LEFT = "left"  # the agent said that it was removed
 COPIED = "copied"  # two machines seem to use the disk of this device
 MISSING = "missing"  # the machine is expected, and never reported
 AGENT_STOPPED = "agent_stopped"  # the MDM still sees the machine, and its agent no longer reports
 AT_RISK = "at_risk"  # a setting loses the next calls
 UNHEALTHY = "unhealthy"  # an OpAMP agent or the agent of a cluster says that it has a problem
 COLLECTOR = "collector"  # an OpAMP agent or the agent of a cluster, which has no coding assistants
-# The first that applies counts.
+# the first word that applies is shown
 WORDS = (
     REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
     UNUSED, UNHEALTHY, COLLECTOR,
@@ -57,7 +57,8 @@ FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY}
 ONLINE, OFFLINE = "online", "offline"
 LINKS = (ONLINE, OFFLINE, UNKNOWN)
 MISSED = 3  # intervals after which a device is offline
-STOPPED_AFTER_S = 3600.0  # of a check-in at the MDM after the last report
+# seconds between the last report and a check-in at the MDM, after which the agent counts as stopped
+STOPPED_AFTER_S = 3600.0
 STOPPED_INTERVALS = 6
 UNHEALTHY_S = 900.0  # an agent that was not heard may be healthy again
 
@@ -74,7 +75,7 @@ class _Heartbeat(msgspec.Struct):
 
 Cause = tuple[str, str]  # state of an assistant, and why
 _NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
-MACHINE = "machine"  # in place of a state: causes of the machine, which may stand beside any word
+MACHINE = "machine"  # stands in place of a state for causes of the machine, which may apply with any word
 CLOCK_WRONG: Cause = (MACHINE, "clock_wrong")
 REVOKED_THERE: Cause = (MACHINE, "revoked_upstream")
 CLOCK_WRONG_S = 300.0
@@ -82,8 +83,8 @@ CLOCK_WRONG_S = 300.0
 
 class Evidence(NamedTuple):
     """
-    All that decides the state of a machine. `machine` is the expected machine that the device claims to be.
-    `listening_since` is the time from which this gateway could receive reports.
+    The evidence that decides the state of a machine. `machine` is the expected machine that the device claims
+    to be. `listening_since` is the time from which this gateway could receive reports.
     """
 
     device: Device
@@ -101,8 +102,8 @@ class AssistantStates(NamedTuple):
 
 class MachineState(NamedTuple):
     """
-    `causes` say why a machine may lose calls, and what else is wrong with it, without repeats. `changes_at` is
-    infinite if time changes nothing.
+    The state of a machine. `causes` say why it may lose calls, and what else is wrong with it, without
+    repeats. `changes_at` is infinite if time changes nothing.
     """
 
     word: str
@@ -114,7 +115,7 @@ class MachineState(NamedTuple):
 
 
 def machine_state(evidence: Evidence, now: float, known: AssistantStates | None = None) -> MachineState:
-    """`known` are the states of the assistants, if they still hold."""
+    """Return the state. `known` are the states of the assistants, if they still hold."""
     device = evidence.device
     assistants = known or assistant_states(device, now)
     word, causes = _word(evidence, assistants.each, now)
@@ -137,7 +138,10 @@ def assistant_states(device: Device, now: float) -> AssistantStates:
 
 
 def judged_at(device: Device, now: float) -> float:
-    """An offline machine loses nothing, so it is judged as of its last report."""
+    """
+    Return the time as of which a machine is judged. An offline machine loses nothing, so it is judged as of
+    its last report.
+    """
     return min(now, device.last_seen) if _has_agent(device) else now
 
 
@@ -179,7 +183,7 @@ def _word(
 
 
 def _of_bad(evidence: Evidence, bad: Sequence[AssistantState]) -> tuple[str, tuple[Cause, ...]]:
-    # such calls are no reason why a machine is not covered
+    # calls that wait are no reason why a machine is not covered
     waits = any(each.use == DELAYED for each in bad) and _waited_s(evidence.device) <= DELAYED_S
     reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
     causes = tuple(dict.fromkeys((each.state, each.cause) for each in reasons))
@@ -205,14 +209,16 @@ def is_other_agent(device: Device) -> bool:
 
 
 def is_unhealthy(device: Device, now: float) -> bool:
-    """Only connected instances count."""
+    """Return whether an instance is unhealthy. Only connected instances count."""
     instances = instances_in(device.heartbeat).values()
     is_said = any(part.get("healthy") is False and part.get("connected") for part in instances)
     return is_said and now - device.last_seen <= UNHEALTHY_S
 
 
 def _is_stopped(evidence: Evidence) -> bool:
-    """The MDM must see the machine twice after its agent's last report."""
+    """
+    Return whether the agent is stopped. The MDM must see the machine twice after its agent's last report.
+    """
     device, machine = evidence.device, evidence.machine
     if machine is None or not _has_agent(device):
         return False
@@ -264,7 +270,7 @@ class MachineStates:
 
 
 class QuietDevices:
-    """`until` is by device, as it was when its state was noted."""
+    """Devices whose state holds for a while. `until` has, by device, the device when its state was noted."""
 
     def __init__(self) -> None:
         self._until: dict[str, tuple[Device, float]] = {}
@@ -273,8 +279,8 @@ class QuietDevices:
 
     def others(self, devices: Collection[Device], basis: object, now: float) -> list[Device]:
         """
-        `basis` is what the states of all devices depend on. If it changes, or the clock is set back, no state
-        holds.
+        Return the other devices. `basis` is what the states of all devices depend on. If it changes, or the
+        clock is set back, no state holds.
         """
         if basis != self._basis or now < self._began or len(self._until) > len(devices):
             self._until.clear()
@@ -291,7 +297,7 @@ class QuietDevices:
 
 
 def _is_same(one: Evidence, other: Evidence) -> bool:
-    # each change makes a new object
+    # each change makes a new object, so identity is enough
     is_same = one.device is other.device and one.machine is other.machine
     return is_same and one.interval_s == other.interval_s
 

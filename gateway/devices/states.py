@@ -12,18 +12,19 @@ from typing import Any
 
 from spool.devices.device import ENROLLED, REVOKED, Device
 
-NOT_EXPECTED = "not_expected"  # of a pending device that is not in the inventory
-SAME_HARDWARE = "same_hardware"  # of a pending device whose hardware id another device has
+NOT_EXPECTED = "not_expected"  # cause of a pending device that is not in the inventory
+SAME_HARDWARE = "same_hardware"  # cause of a pending device if another device has the same hardware id
 REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent leaves; the second also ends its key
-KEY_AFTER_LEAVING_S = 7 * 86_400.0  # of an agent that is installed again
+# seconds after leaving in which the key works for an agent that is installed again
+KEY_AFTER_LEAVING_S = 7 * 86_400.0
 LEAVINGS = frozenset({REMOVED, UNENROLLED})
 STATE_CHANGES = 50  # stored per device
 
 
 def begun(id: str, now: float, by: str, **fields: Any) -> Device:
     """
-    The generation is higher than that of any deleted device with this id, so keys of the deleted device stay
-    invalid.
+    Return a new device. Its generation is higher than that of any deleted device with this id, so keys of the
+    deleted device stay invalid.
     """
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
 
@@ -60,7 +61,7 @@ def _without_key(device: Device, **changes: Any) -> Device:
 
 
 def left(device: Device, leaving: str, now: float) -> Device:
-    """Nobody knows which machine of a copied device leaves."""
+    """Return a device after it left. If a device was copied, nobody knows which machine leaves."""
     if device.copied_at is not None:
         return device
     after = replace(device, left_at=now)
@@ -87,7 +88,7 @@ def replaced_by(id: str) -> Callable[[Device], Device]:
 
 
 def seen(now: float) -> Callable[[Device], Device]:
-    """Another gateway may have recorded a later report."""
+    """Return a change that notes a report at `now`. Another gateway may have recorded a later one."""
     return lambda device: replace(device, last_seen=max(now, device.last_seen))
 
 

@@ -18,7 +18,7 @@ from spool.devices.device import Device
 from spool.installation import derive_secret
 
 _MAC_DIGITS = 32
-_MAX_DIGITS = 15  # of a word's number
+_MAX_DIGITS = 15  # digits of a word's number
 
 
 class WordNumbers(NamedTuple):
@@ -40,7 +40,9 @@ class WordNumbers(NamedTuple):
 
 
 class WordTurn(NamedTuple):
-    """`is_copy`: the heartbeat returned an older word. `is_next`: the answer has a word."""
+    """
+    A check of a word. `is_copy`: the heartbeat returned an older word. `is_next`: the answer has a word.
+    """
 
     numbers: WordNumbers
     is_copy: bool = False
@@ -52,12 +54,12 @@ class DeviceWords:
         self._secret = derive_secret(secret, "device words")
 
     def turn(self, device: Device, report: DeviceReport) -> WordTurn:
-        """A device that never returned a word is not checked."""
+        """Return the check of a report's word. A device that never returned a word is not checked."""
         before = WordNumbers.of(device)
         if report.seq is None and not report.word:
             return WordTurn(before)
         seq = before.seq if report.seq is None else report.seq
-        # it may arrive twice, and nobody waits for the second answer
+        # a heartbeat may arrive twice, and nobody waits for the second answer
         is_repeat = report.seq is not None and report.seq <= before.seq
         number = self._number(device.id, report.word)
         if number is None:

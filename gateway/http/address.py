@@ -92,7 +92,7 @@ def basic_password(request: web.Request) -> str | None:
         return value
     try:
         _, colon, password = base64.b64decode(value[6:].strip(), validate=True).decode().partition(":")
-    except ValueError as error:  # not base64 or not UTF-8
+    except ValueError as error:  # the header is not base64 or not UTF-8
         raise Refusal(401, "bad_basic", "The Basic credentials cannot be read.") from error
     if not colon:
         message = "The Basic credentials have no password. Send the key as the password."
@@ -150,12 +150,12 @@ class Address:
     methods: tuple[str, ...]
     path: str
     summary: str
-    name: str = ""  # in OpenAPI; default: the handler's name
+    name: str = ""  # name in OpenAPI; default: the handler's name
     handler: AddressHandler = _no_handler
     endpoint: str = ""  # label in metrics and log lines
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
-    sole_scope: bool = False  # this scope and no other
+    sole_scope: bool = False  # the key must have this scope and no other
     # Rejects callers before the method is checked. The first row of a path decides.
     guard: Guard | None = None
     # admits people who send no key; None admits only keys
@@ -163,26 +163,28 @@ class Address:
     check: Check | None = None  # rejects media types and unknown formats
     body: type | None = None  # bytes, or the struct to decode; None reads no body
     takes: Content = field(default_factory=dict)
-    may_be_empty: bool = False  # accept it as {}
+    may_be_empty: bool = False  # accepts an empty body as {}
     passes: tuple[str, ...] = ()  # content codings that a body stored as it arrives may keep
     # None: WHOLE_BYTES for a struct, server.max_body_bytes for bytes
     max_bytes: int | None = None
-    limit: BodyLimit | None = None  # another setting instead of max_bytes
+    limit: BodyLimit | None = None  # setting with another limit than max_bytes
     # By status. A mapping that the handler returns is sent with the first.
     gives: Mapping[int, Content] = field(default_factory=dict)
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
     error_form: ErrorForm = plain_error
-    # lists check their own parameters
+    # False for lists, which check their own parameters
     checks_query: bool = True
     required: tuple[str, ...] = ()  # query parameters
     optional: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()  # query parameters that may be repeated
-    # of path parameters whose pattern matches any text
+    # values of path parameters whose pattern matches any text
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     lists: List[Any] | None = None  # the answer is a page of it
     item: type | Schema = field(default_factory=lambda: OBJECT)
-    takes_idempotency_key: bool = False  # other addresses ignore the Idempotency-Key header
+    takes_idempotency_key: bool = (
+        False  # whether the Idempotency-Key header is used; other addresses ignore it
+    )
     # waits for a turn because of its memory and processor time (see [answers])
     in_turn: bool = False
     # whether a body needs a turn; None is always
@@ -190,7 +192,7 @@ class Address:
 
     def __call__(self, handler: Served) -> Served:
         """
-        A struct is received as JSON unless the row states another media type.
+        Add rows to a handler. A struct is received as JSON unless the row states another media type.
 
         A handler of several addresses has several rows.
         """
@@ -248,7 +250,7 @@ class Address:
 
     @property
     def security(self) -> list[dict[str, list[str]]]:
-        """Empty if no key is required."""
+        """Return the security schemes, empty if no key is required."""
         return [{scheme: [self.scope]} for scheme in self.key.schemes] if self.scope else []
 
 
@@ -296,7 +298,7 @@ def key_call(
 
 
 def rows_of(handler: object) -> tuple[Any, ...]:
-    """Empty for anything else."""
+    """Return the rows of a handler, empty for anything else."""
     rows: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
     return rows
 

@@ -19,7 +19,7 @@ from gateway.people.authentication.access import KEPT_UNDER, Bearer
 from spool.devices.device import is_device_id
 
 DEVICE_ID = "X-Device-Id"
-NOBODY = Bearer("", frozenset())  # for a request that needs no key
+NOBODY = Bearer("", frozenset())  # bearer of a request that needs no key
 
 
 async def admit(address: Address, request: web.Request, services: AdmissionServices) -> Bearer:
@@ -44,7 +44,7 @@ async def admit(address: Address, request: web.Request, services: AdmissionServi
 
 
 def credential(address: Address, request: web.Request, services: AdmissionServices) -> str | None:
-    """Raises Refusal 400 for two keys."""
+    """Return the key in a request. Raises Refusal 400 for two keys."""
     key = None
     if services.access.key_headers and address.scope in KEPT_UNDER:
         key = key_in(request.headers.items(), services.access.key_headers)
@@ -52,7 +52,7 @@ def credential(address: Address, request: web.Request, services: AdmissionServic
 
 
 def key_in(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str | None:
-    """Raises Refusal 400 for two of these headers."""
+    """Return the key in headers. Raises Refusal 400 if two of them have one."""
     found = [value for name, value in headers if name.lower() in names]
     if len(found) > 1:
         raise Refusal(400, "repeated_header", "Send the key in one header, and send that header once.")
@@ -67,12 +67,12 @@ def check_still_open(address: Address, request: web.Request, services: Admission
 
 
 def name_device(bearer: Bearer, device: str | None) -> Bearer:
-    """A malformed device id is ignored."""
+    """Return the bearer with a device's name. A malformed device id is ignored."""
     return replace(bearer, named=device) if device and is_device_id(device) else bearer
 
 
 def _refuse_browsers(request: web.Request) -> None:
-    """A web page could send in its user's name where no key is required. Raises Refusal 403."""
+    """Raise Refusal 403 for a web page where no key is required, because it could send in its user's name."""
     host = URL.build(scheme="http", authority=request.host).host
     if "Origin" in request.headers or host is None or not is_loopback(host):
         message = "Without a key, only programs on this machine may send, to a loopback address."
@@ -111,7 +111,9 @@ SINGLE = frozenset(
 
 
 def check_single(headers: Iterable[tuple[str, object]]) -> None:
-    """Letter case does not matter, and equal values count too. Raises Refusal 400."""
+    """
+    Raise Refusal 400 if a header appears twice. Letter case does not matter, and equal values count as well.
+    """
     lower = [name.lower() for name, _ in headers]
     if len(set(lower)) == len(lower):
         return
@@ -137,7 +139,7 @@ def authority(origin: str) -> str | None:
 
 
 def is_own_name(name: str, hosts: Collection[str]) -> bool:
-    """An IP address, localhost or one of `hosts` is safe from DNS rebinding."""
+    """Return whether a host name is safe from DNS rebinding: an IP address, localhost or one of `hosts`."""
     if name == "localhost" or name in hosts:
         return True
     try:

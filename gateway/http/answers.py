@@ -33,16 +33,16 @@ CHALLENGE = "WWW-Authenticate"
 
 MAX_MESSAGE = 1000  # clients limit the text that they read
 MAX_EXAMPLES = 3
-SLOW_S = 60.0  # for a client to read one piece
+SLOW_S = 60.0  # seconds in which a client must read one piece
 
 UNCACHED: Mapping[str, str] = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
-# every other status is UNKNOWN
+# gRPC codes; every other status is UNKNOWN
 _CODES = {400: 3, 401: 16, 403: 7, 404: 12, 429: 8, 502: 14, 503: 14, 504: 14}
 _UNKNOWN = 2
 _RETRY_INFO = b"type.googleapis.com/google.rpc.RetryInfo"
 
-# per call of the encoder, well under a millisecond
+# bytes per call of the encoder, which takes well under a millisecond
 SLICE_BYTES = 128 * 1024
 _PIECE_BYTES = SLICE_BYTES // 4  # smaller pieces are joined up to this
 # Minimum weight: inspecting a member costs as much as encoding these bytes.
@@ -128,7 +128,7 @@ async def give(
     status: int,
     headers: Mapping[str, str] | None = None,
 ) -> web.StreamResponse:
-    """`status` and `headers` apply to a mapping, sent as JSON."""
+    """Send an answer. `status` and `headers` apply to a mapping, which is sent as JSON."""
     if isinstance(answer, web.StreamResponse):
         return answer
     if isinstance(answer, Pieces):
@@ -204,7 +204,7 @@ async def sending(
 
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """Clients neither cache it nor guess its type. Only for small values."""
+    """Return a JSON response that clients neither cache nor guess the type of. Only for small values."""
     return web.Response(
         body=orjson.dumps(payload),
         status=status,
@@ -294,7 +294,7 @@ def json_pieces(value: object) -> Iterator[bytes]:
 
 
 def is_small(value: object) -> bool:
-    """Whether one call encodes it."""
+    """Return whether one call of the encoder is enough for a value."""
     return _weight(value) <= SLICE_BYTES
 
 
@@ -336,7 +336,9 @@ def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 def _weight(value: object) -> int:
-    """Each member counts at least _MEMBER. Above SLICE_BYTES, the estimate stops."""
+    """
+    Estimate the size of a value. Each member counts at least _MEMBER. Above SLICE_BYTES, the estimate stops.
+    """
     weight = 0
     waiting: list[Any] = [value]
     while waiting and weight <= SLICE_BYTES:

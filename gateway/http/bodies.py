@@ -30,11 +30,11 @@ else:
 
 MAX_BODY = "server.max_body_bytes"
 PIECE = 256 * 1024  # per inflated piece
-TURN = 512 * 1024  # until other tasks get a turn
-BLOCK = 64 * 1024  # of a compressed body that waits
+TURN = 512 * 1024  # bytes after which other tasks get a turn
+BLOCK = 64 * 1024  # bytes per block of a compressed body that waits
 IDLE_S = 30.0  # pause after which a body is rejected
-SLACK_S = 10.0  # that a large body may lag behind `server.min_upload_rate`
-TOTAL_S = 600.0  # then an incomplete body is rejected
+SLACK_S = 10.0  # seconds that a large body may lag behind `server.min_upload_rate`
+TOTAL_S = 600.0  # seconds after which an incomplete body is rejected
 # 503, because OTLP senders drop a batch answered with 408
 SLOW_RETRY_S = 5
 # log2 of the zstd window: 8 MiB, RFC 9659's maximum for a content coding
@@ -113,7 +113,7 @@ def _pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
 
 
 class _Zstd:
-    """One or more complete frames."""
+    """A decoder of one or more complete Zstandard frames."""
 
     def __init__(self) -> None:
         self._frame = self._open()
@@ -161,7 +161,7 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 
 
 def inflater_of(coding: str) -> Callable[[], Inflater] | None:
-    """None if the body is not compressed."""
+    """Return a decoder, or None if the body is not compressed."""
     return _INFLATERS[coding]
 
 
@@ -188,10 +188,9 @@ async def read(
     request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
 ) -> bytes:
     """
-
-    Its bytes count in the share until it is closed. `setting` defines `max_bytes`, or is empty. `min_rate` is
-    in bytes per second and applies to large bodies. `100 Continue` is sent here, after all checks that need
-    no body.
+    Read a body. Its bytes count in the share until the share is closed. `setting` defines `max_bytes`, or is
+    empty. `min_rate` is in bytes per second and applies to large bodies. `100 Continue` is sent here, after
+    all checks that need no body.
 
     Raises Refusal 400 if the body is incomplete and 413 if it is too large. Raises 503 if it is too slow or
     too many bytes are in flight.
@@ -208,7 +207,7 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
     if length is not None and length > max_bytes:
         raise _OverLimit
     content = request.content
-    if content.is_eof():  # it arrived with the headers
+    if content.is_eof():  # the body arrived with the headers
         body = content.read_nowait(-1)
         if len(body) > max_bytes:
             raise _OverLimit

@@ -33,7 +33,7 @@ class Cors:
         return web.Response(status=204, headers=headers)
 
     async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Registered only if origins are configured."""
+        """Add the headers to a response. Registered only if origins are configured."""
         if self._admits(request):
             response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             response.headers["Access-Control-Expose-Headers"] = "Tollhouse-Receipt, Retry-After"

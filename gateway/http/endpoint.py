@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def endpoint(rows: Sequence[Address], services: Served) -> Handler:
-    """Every outcome is answered, counted and logged."""
+    """Return a handler that answers, counts and logs every outcome."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
     guard = rows[0].guard
@@ -82,7 +82,10 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
         return response
 
     def remember(row: Address, request: web.Request, bearer: Bearer) -> None:
-        """Further telemetry with this head skips checks of the head while its key is admitted."""
+        """
+        Remember the head of an accepted request. Further telemetry with this head skips checks while its key
+        is admitted.
+        """
         if (
             row.scope not in KEPT_UNDER
             or bearer.number is None
@@ -142,7 +145,7 @@ def unguarded(row: Address, services: Served) -> Handler:
 
 
 class _Known(NamedTuple):
-    """What is known of a request with a known head."""
+    """What is known about a request with a known head."""
 
     row: Address
     match: web.UrlMappingMatchInfo
@@ -150,7 +153,7 @@ class _Known(NamedTuple):
 
 
 async def _admit(row: Address, request: web.Request, services: Served) -> Bearer:
-    """After all checks that need no body."""
+    """Admit a request, after all checks that need no body."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if bearer is None:
@@ -205,7 +208,7 @@ def _handled(
 ) -> Awaitable[Result]:
     registry = services.shared.registry
     statuses = () if bearer is NOBODY else refusals_of(admitted.http.method)
-    if bearer is NOBODY or row.scope in KEPT_UNDER:  # it shows no figures
+    if bearer is NOBODY or row.scope in KEPT_UNDER:  # the address shows no figures
         return confirmed(row.handler(admitted), registry, statuses=statuses)
     viewer = _viewer(row, admitted, services, bearer)
     return confirmed(watched(row.handler(admitted), viewer, registry), registry, statuses=statuses)

@@ -40,7 +40,9 @@ OF_WHAT_IS_THERE = (404, 409)
 
 @dataclass(frozen=True)
 class _Row:
-    """`operator_type` replaces `type` for operators, who always get the error's own text."""
+    """
+    A row of the table. `operator_type` replaces `type` for operators, who always get the error's own text.
+    """
 
     error: type[SpoolError]
     status: int
@@ -114,7 +116,7 @@ def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequen
 
 
 def refusals_of(method: str) -> Sequence[int]:
-    """404 for a read, 404 and 409 for a change depend on stored rows."""
+    """Return the statuses that depend on stored rows: 404 for a read, 404 and 409 for a change."""
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 

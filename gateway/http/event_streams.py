@@ -19,16 +19,17 @@ from aiohttp import web
 from gateway.core.errors import Refusal
 from spool.errors import SpoolError
 
-TICK_S = 0.5  # between checks for news
-COMMENT_S = 15.0  # between comments, which stop proxies from closing a silent connection
+TICK_S = 0.5  # seconds between checks for news
+COMMENT_S = 15.0  # seconds between comments, which stop proxies from closing a silent connection
 ALLOWED_S = 5.0  # between permission checks
 SLOW_S = 30.0
-RETRY_MS = 5000  # until a browser reconnects
-# the same after a newer stream; with a short delay, two pages would replace each other forever
+RETRY_MS = 5000  # milliseconds until a browser reconnects
+# the same time for a stream that a newer one ended; with a short delay, two pages would replace each other
+# forever
 CROWDED_MS = 60_000
 PER_PERSON = 8
 
-News = Callable[[], Awaitable[Iterable[bytes]]]  # events since the previous call
+News = Callable[[], Awaitable[Iterable[bytes]]]  # function that returns the events since the previous call
 MayListen = Callable[[], Awaitable[bool]]
 EVENT_STREAM = "text/event-stream"
 
@@ -59,9 +60,10 @@ class EventStreams:
         self, request: web.Request, news: News, may_listen: MayListen, *, person: str
     ) -> web.StreamResponse:
         """
-        Beyond `per_person`, the person's oldest stream ends. At the total limit, the oldest stream of the
-        person with the most streams ends. If no other person has clearly more streams, the person's own
-        oldest stream ends. Raises Refusal 503 if the person has no stream to end.
+        Send events until the stream ends. Beyond `per_person` streams, the person's oldest stream ends. At
+        the total limit, the oldest stream of the person with the most streams ends. If no other person has
+        clearly more streams, the person's own oldest stream ends. Raises Refusal 503 if the person has no
+        stream to end.
         """
         self._make_room(person)
         ending = asyncio.Event()

@@ -78,7 +78,7 @@ class ReceivingSlots:
 
     @asynccontextmanager
     async def slot(self, key: str) -> AsyncIterator[None]:
-        """Raises Refusal 503 if none is free in time."""
+        """Hold a slot. Raises Refusal 503 if none is free in time."""
         if not self._is_free(key):
             try:
                 async with asyncio.timeout(self._wait_s), self._given_back:

@@ -27,7 +27,7 @@ class Pool:
         return self.by_key.get(key, 0)
 
     def count(self, key: str, n: int) -> None:
-        """A negative `n` releases bytes."""
+        """Count bytes. A negative `n` releases bytes."""
         self.held += n
         key_bytes = self.by_key.get(key, 0) + n
         if key_bytes:
@@ -103,7 +103,7 @@ class InflightBytes:
 
 
 class Share:
-    """Released with the answer."""
+    """Bytes of one request, released with the answer."""
 
     def __init__(self, inflight: InflightBytes, key: str) -> None:
         self._inflight = inflight
@@ -118,7 +118,7 @@ class Share:
         return self.held > self._inflight.small
 
     def take(self, n: int) -> None:
-        """Raises Refusal 503 without space or after a cut."""
+        """Take bytes. Raises Refusal 503 without space or after a cut."""
         if self._cut:
             raise self._cut
         pool = self._inflight.pool_for(self, n)
@@ -137,7 +137,7 @@ class Share:
 
     @contextmanager
     def upload(self, end: Callable[[], None]) -> Iterator[None]:
-        """The body arrives during this block. A cut releases its bytes and calls `end`."""
+        """Hold the bytes of a body that arrives during this block. A cut releases them and calls `end`."""
         self._end_upload = end
         self._inflight.uploads.add(self)
         try:
@@ -146,7 +146,7 @@ class Share:
             self._inflight.uploads.discard(self)
 
     def cut(self, reason: Refusal) -> None:
-        """`check` then raises the reason."""
+        """Cut the share. `check` then raises the reason."""
         self._cut = reason
         self.give(self.held)
         self._end_upload()

@@ -41,7 +41,7 @@ from spool.turns.fair_turns import pause_when_due
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-BESIDE_ROWS = 100  # then a thread filters and sorts
+BESIDE_ROWS = 100  # if the list has more rows, a thread filters and sorts them
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
@@ -74,7 +74,7 @@ class Filter(Generic[Row]):
 
     values: Callable[[Row], Sequence[str]] | None = None
     holds: Callable[[Row, str], bool] | None = None
-    field: str = ""  # of a stored row
+    field: str = ""  # name of the field in a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
     excludes: bool = False  # only in memory
@@ -94,16 +94,16 @@ def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
 
 
 def silent_for(newest: Callable[[Row], float]) -> Filter[Row]:
-    """An age such as "3d": `newest` is at least that long ago."""
+    """Return a filter by an age such as "3d": `newest` is at least that long ago."""
     return Filter(holds=lambda row, time: newest(row) <= float(time), type=AGE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class List(Generic[Row]):
     """
-
-    `identity` breaks ties, so it is unique and of one type. The handler adds the root keys `beside` always,
-    `at_times` sometimes. With `shows_people`, rows have figures of people, so viewers are recorded.
+    A list of rows. `identity` breaks ties, so it is unique and of one type. The handler adds the root keys
+    `beside` always, `at_times` sometimes. With `shows_people`, rows have figures of people, so viewers are
+    recorded.
     """
 
     root: str
@@ -129,7 +129,7 @@ class PageQuery:
 
 
 class Rows(Protocol[Row]):
-    """A page is a snapshot."""
+    """The rows of a list. A page is a snapshot."""
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]: ...
 
@@ -144,7 +144,7 @@ async def envelope(
     now: float,
 ) -> dict[str, Any]:
     """
-    `secret` signs cursors; ages count from `now`.
+    Return a page of a list. `secret` signs cursors; ages count from `now`.
 
     Raises Refusal 400 with the allowed values.
     """
@@ -237,7 +237,7 @@ class MemoryRows(Generic[Row]):
 
 
 class StoredRows(Generic[Row]):
-    """`answer` is the storage's method."""
+    """Rows in the storage. `answer` is the storage's method."""
 
     def __init__(self, answer: Callable[[ListQuery], Awaitable[ListPage[Row]]]) -> None:
         self._answer = answer
@@ -302,7 +302,7 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) 
 
 
 def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
-    """Raises Refusal 400 if the query contradicts its cursor."""
+    """Return the page that a query requests. Raises Refusal 400 if the query contradicts its cursor."""
     requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in _RESERVED and name not in listed.filters:

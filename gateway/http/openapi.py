@@ -34,7 +34,7 @@ _JSON_TYPES = ("string", "integer", "number", "boolean")
 
 
 def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
-    """Equal tables give equal documents."""
+    """Return the OpenAPI document. Equal tables give equal documents."""
     types = {kind: None for address in addresses for kind in _types(address)}
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -47,7 +47,7 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": {
-                **orjson.loads(orjson.dumps(schemas)),  # JSON has no tuples
+                **orjson.loads(orjson.dumps(schemas)),  # converted, because JSON has no tuples
                 "Error": _ERROR,
                 "Pagination": _PAGINATION,
                 "Filtering": _FILTERING,

@@ -52,7 +52,7 @@ class AdmittedRequest(Generic[Body]):
         return body
 
     async def page(self, listed: List[Row], rows: Rows[Row], shared: ListServices) -> Mapping[str, object]:
-        """Raises Refusal 400 with the allowed values."""
+        """Return a page of a list. Raises Refusal 400 with the allowed values."""
         query = list(self.http.query.items())
         return await envelope(
             listed,

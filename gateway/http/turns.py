@@ -29,7 +29,7 @@ T = TypeVar("T")
 LARGE: Final = 256 * 1024  # a larger body is decoded on the thread
 # Without a pause. Earlier if a lighter party waits.
 STINT_S: Final = 0.02
-# one for all, so that one slice needs memory at a time
+# one thread for all, so that only one slice needs memory at a time
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
 R = TypeVar("R")
 Answer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"
@@ -109,9 +109,9 @@ async def drive_aside(
     size: int,
 ) -> T:
     """
-    The job runs on the thread if the body is large or it takes long. If other parties are active, the job
-    moves to the thread after its first slice. The job reports the bytes that it holds through the callback
-    given to `make`. After each slice, `take` adds these bytes on the event loop.
+    Run a job in slices. It runs on the thread if the body is large or it takes long. If other parties are
+    active, the job moves to the thread after its first slice. The job reports the bytes that it holds through
+    the callback given to `make`. After each slice, `take` adds these bytes on the event loop.
     """
     reported_bytes: list[int] = []
     work = make(reported_bytes.append)
@@ -133,7 +133,7 @@ async def drive_aside(
 
 
 async def aside(job: Callable[[], T], *, is_large: bool) -> T:
-    """The job touches no state of the event loop. A large one runs on the thread."""
+    """Run a job that touches no state of the event loop. A large one runs on the thread."""
     return await _on_thread(lambda _: job()) if is_large else job()
 
 
@@ -156,7 +156,7 @@ def _charged(job: Callable[[Party | None], T], party: Party) -> T:
 def _stint(
     job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
 ) -> None:
-    """Until a lighter party waits for the thread, or STINT_S."""
+    """Run slices until a lighter party waits for the thread, or for STINT_S."""
     until = time.perf_counter() + STINT_S
     while not results and not reported_bytes:
         _step(job, results)
@@ -173,14 +173,14 @@ def _step(job: Generator[None, None, T], results: list[T]) -> None:
 
 @dataclass(slots=True)
 class _Asker:
-    """`count` queries wait or run, and one has the turn."""
+    """The queries of one person or key: `count` wait or run, and one has the turn."""
 
     count: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Questions:
-    """`settings` is called each time, so that a reload takes effect."""
+    """The turns of queries. `settings` is called each time, so that a reload takes effect."""
 
     def __init__(self, settings: Callable[[], AnswerSettings]) -> None:
         self._settings = settings
@@ -191,16 +191,16 @@ class Questions:
         self._idle.set()
 
     async def until_idle(self) -> None:
-        """No query waits and no answer is in memory."""
+        """Wait until no query waits and no answer is in memory."""
         await self._idle.wait()
 
     async def answer(
         self, who: str, work: Callable[[], Awaitable[T]], send: Callable[[T], Awaitable[R]]
     ) -> R:
         """
-        The turn lasts until the answer is sent, because it is in memory until then. A slow reader delays only
-        other queries of the same `who`. Raises Refusal 429 if too many queries wait, and AskedTooMuch if this
-        query takes too long.
+        Answer a query in turn. The turn lasts until the answer is sent, because it is in memory until then. A
+        slow reader delays only other queries of the same `who`. Raises Refusal 429 if too many queries wait,
+        and AskedTooMuch if this query takes too long.
         """
         section = self._settings()
         async with self._turn_of(who, section):
@@ -278,7 +278,7 @@ class Questions:
             self._leave()
 
     async def _take(self, limit: int) -> None:
-        """First come, first served."""
+        """Wait for a turn, first come, first served."""
         if self._working < limit and not self._queue:
             self._working += 1
             return
@@ -289,7 +289,7 @@ class Questions:
         except asyncio.CancelledError:
             if turn in self._queue:
                 self._queue.remove(turn)
-            # it got its turn just before the cancellation
+            # the waiter got its turn just before the cancellation
             elif not turn.cancelled():
                 self._leave()
             raise

@@ -25,7 +25,7 @@ from spool.statements import day_text
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
 FACES = (COMMAND, CONSOLE, API, MCP)
 MAX_REASON = 200
-MAX_NAMED = 20  # with rows of their own
+MAX_NAMED = 20  # people that get rows of their own
 _MAX_NAME = 200
 _NOBODY = frozenset(("", OTHER, ERASED))
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """`name` is a person's address or a key's name. `at` is in epoch seconds."""
+    """A viewer. `name` is a person's address or a key's name. `at` is in epoch seconds."""
 
     name: str
     face: str
@@ -56,7 +56,7 @@ def reason_of(request: web.Request) -> str:
 
 
 async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
-    """First store the people whose figures it shows."""
+    """Return an answer, after the people whose figures it shows are stored."""
 
     async def save(seen: Seen) -> None:
         if registry is None or not seen.people:
@@ -82,7 +82,7 @@ async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | Non
 
 
 def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
-    """The viewer's own figures need none."""
+    """Yield the viewings of an answer. The viewer's own figures need none."""
     if viewer.is_own_only or seen.is_own_only:
         return
     own = people.person_identity(viewer.name)

@@ -61,7 +61,7 @@ class Attribution:
         self.protect(record)
 
     def protect(self, record: AiRecord) -> None:
-        """Applying the settings again changes nothing."""
+        """Apply the settings for names of people. Applying them again changes nothing."""
         if not NAMED.isdisjoint(record.tags):
             record.tags = unify_work_tags(record.tags)
         if isinstance(record, Inference) and (record.run is not None or record.parent_run is not None):
@@ -76,7 +76,7 @@ class Attribution:
             rename_person(record, self._people.pseudonym, unknown=NEVER)
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
-        """The labels of keys and devices are not applied."""
+        """Attribute spans that are no calls. The labels of keys and devices are not applied."""
         attributed = {
             given: self._attribute_values(given) for given in {step[4] for step in steps} if given is not None
         }
@@ -98,7 +98,7 @@ class Attribution:
 
     @property
     def has_rules(self) -> bool:
-        """Rules may fill fields that labels leave empty."""
+        """Return whether there are rules, which may fill fields that labels leave empty."""
         return bool(self._rules)
 
     def default_user(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> str | None:
@@ -110,7 +110,7 @@ class Attribution:
         return None if user is None else self._people.recorded_form(user, _start_time_ns(record))
 
     def apply_to_event(self, event: UsageEvent, labels: Mapping[str, str]) -> None:
-        """Labels become tags that the event lacks."""
+        """Attribute an event. Labels become tags that it lacks."""
         for name, value in labels.items():
             if name not in event.tags:
                 put_label(event.tags, name, value)
@@ -193,7 +193,10 @@ class _Rule:
 
 
 def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
-    """Labels other than `team` and `user` become tags unless the record already has such a tag."""
+    """
+    Fill missing fields from labels. Labels other than `team` and `user` become tags unless the record already
+    has such a tag.
+    """
     missing = {}
     for name, value in labels.items():
         if name == "team":
@@ -211,8 +214,8 @@ def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
 
 def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) -> Callable[[str], bool]:
     """
-    Any form of an address matches any other, unless the pattern ends with `*`. If the pattern is one of
-    several `linked` names of a person, each of them matches.
+    Return a test for names. Any form of an address matches any other, unless the pattern ends with `*`. If
+    the pattern is one of several `linked` names of a person, each of them matches.
     """
     if pattern.endswith("*"):
         beginning = pattern[:-1]
@@ -235,7 +238,7 @@ def _start_time_ns(record: AiRecord | UsageEvent) -> int:
 
 
 def _name_if_one_word(name: str | None) -> str | None:
-    """A text of several words may be content."""
+    """Return a name of one word, because a text of several words may be content."""
     return name if name is not None and len(name.split()) == 1 else None
 
 

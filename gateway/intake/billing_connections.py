@@ -117,7 +117,7 @@ class BillingConnections:
         return connection.id_upstream if connection else drop.upstream_id or drop.connection_id
 
     def is_open(self, id: str) -> bool:
-        """Files of an unknown connection may be sent."""
+        """Return whether a connection accepts files. Files of an unknown connection may be sent."""
         connection = None if self._registry is None else self._registry.connections.find(id)
         return connection is None or connection.is_enabled
 
@@ -131,14 +131,16 @@ class BillingConnections:
         ]
 
     def is_in_costs(self, id: str) -> bool:
-        """Always False for the connection that receives hourly AI cost."""
+        """
+        Return whether costs include a connection. Always False for the one that receives hourly AI cost.
+        """
         registry = self._registry
         return registry is not None and id != self._configured and id in registry.connections_in_costs.all()
 
     async def put_in_costs(self, id: str, wanted: bool, *, actor: Actor) -> None:
         """
-        Raises NotAllowed for the connection that receives hourly AI cost, because its rows are the cost of
-        calls that are already counted.
+        Include a connection in costs or not. Raises NotAllowed for the one that receives hourly AI cost,
+        because its rows are the cost of calls that are already counted.
         """
         if wanted and id == self._configured:
             raise NotAllowed("its rows are the cost of calls that are already counted")
@@ -179,13 +181,15 @@ class BillingConnections:
 
     @asynccontextmanager
     async def hold_for_file(self, id: str) -> AsyncIterator[BillingConnection]:
-        """Raises Refusal 404 or 409 if the connection accepts no files."""
+        """Hold the lock of a connection for a file. Raises Refusal 404 or 409 if it accepts no files."""
         self._require_open(id)
         async with self._hold_lock(id):
             yield self._require_open(id)
 
     async def check_room(self, drop: BillingDrop) -> None:
-        """Raises Refusal 409 for a limit of the month, 429 for that of all months together."""
+        """
+        Check the limits. Raises Refusal 409 for a limit of the month, 429 for that of all months together.
+        """
         settings = self._settings
         month = drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
@@ -212,7 +216,7 @@ class BillingConnections:
         raise Refusal(409, "month_full", message)
 
     async def delete_old_months(self) -> None:
-        """A disk error is logged, and the next call tries again."""
+        """Delete old months. A disk error is logged, and the next call tries again."""
         oldest_kept = datetime.fromtimestamp(self._clock.now() - self._settings.retention, UTC)
         try:
             deleted_months = await self.drops.delete_old_months(f"{oldest_kept:%Y-%m}")
@@ -250,7 +254,7 @@ class BillingConnections:
 
     @asynccontextmanager
     async def _hold_lock(self, id: str) -> AsyncIterator[None]:
-        """The lock is deleted when no caller holds it or waits for it."""
+        """Hold the lock of a connection. The lock is deleted when no caller holds it or waits for it."""
         self._waiting[id] += 1
         try:
             async with self._turns.setdefault(id, asyncio.Lock()):

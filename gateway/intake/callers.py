@@ -19,7 +19,7 @@ import msgspec
 from spool.shares import Shared
 
 WINDOW_S = 3600.0  # a counter repeats calls that were reported in this time before it
-KNOWN_S = WINDOW_S + 60.0  # longer, because counters wait
+KNOWN_S = WINDOW_S + 60.0  # seconds that a caller is known, longer than the window because counters wait
 # A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this
 # much too early.
 KEEP_EVERY_S = 600.0
@@ -27,7 +27,7 @@ PLACED_S = 60.0  # minimum time between two moves of an entry to the end of its 
 # number of entries, with calls since their last move, that are moved before one is removed
 SECOND_CHANCES = 8
 NAME_BYTES = 16  # length of a fact's digest in memory
-MOST_KINDS = 256  # because a search reads all of them
+MOST_KINDS = 256  # kinds per caller, because a search reads all of them
 KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit
 
 
@@ -76,7 +76,9 @@ def _last_time_of(times: Mapping[Kind, float], fact: bytes) -> float:
 
 
 class Callers:
-    """All entries by caller. `entries` is public because `Shadows` reads it for each span."""
+    """
+    The callers, with all entries by caller. `entries` is public because `Shadows` reads it for each span.
+    """
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
@@ -92,7 +94,7 @@ class Callers:
         return self._queue.held
 
     def last(self, caller: str, fact: bytes) -> float:
-        """Any key may have reported them. -inf if none did."""
+        """Return when a fact was last reported, under any key. -inf if it was not."""
         newest = -inf
         for name in (caller, _fact_entry_name(caller, fact)):
             entry = self.entries.get(name)
@@ -175,7 +177,7 @@ class Callers:
         return due
 
     def _hear_facts(self, caller: str, kind: Kind, when: float, key: str) -> bool:
-        """Each fact has a name of its own. Return whether one is due for storage."""
+        """Note the facts of a report, each under its own name. Return whether one is due for storage."""
         is_due = False
         for fact in split_facts(kind):
             name = _fact_entry_name(caller, fact)

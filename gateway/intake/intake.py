@@ -72,7 +72,7 @@ class Intake:
 
     @property
     def protect(self) -> Callable[[AiRecord], None]:
-        """The function that applies the settings for names of people to a record."""
+        """Return the function that applies the settings for names of people to a record."""
         return self._attribution.protect
 
     def take(
@@ -118,7 +118,7 @@ class Intake:
     async def _store_part(
         self, outcome: Outcome, bearer: Bearer, pending: PendingChange | None, earlier_receipts: Sequence[str]
     ) -> Receipt:
-        """The order of the steps matters."""
+        """Store a part of a payload. The order of the steps matters."""
         arrived_at = self._read_arrival_time(outcome)
         if self._devices is not None:
             await self._devices.assign(outcome, bearer)
@@ -148,7 +148,9 @@ class Intake:
         return receipt
 
     def _read_arrival_time(self, outcome: Outcome) -> float:
-        """The time is read once per payload. The clock learns when the newest call began."""
+        """
+        Return the arrival time, which is read once per payload. The clock learns when the newest call began.
+        """
         if self._clock is None:
             return self._shadows.now()
         began = outcome.records[-1].start_time if outcome.records else None
@@ -182,7 +184,7 @@ class Intake:
         return default_users
 
     async def _price(self, outcome: Outcome) -> None:
-        """Another Tollhouse has already priced what it forwarded."""
+        """Price records. Another Tollhouse has already priced what it forwarded."""
         price, forwarded = self.prices.price, outcome.forwarded
         for position, record in enumerate(outcome.records):
             if position % TURN == TURN - 1:
@@ -229,7 +231,10 @@ class Intake:
     async def _look_up_reporters(
         self, outcome: Outcome, repeaters: Mapping[int, AiRecord], bearer: Bearer
     ) -> None:
-        """Another gateway, or this one before a restart, may have stored them."""
+        """
+        Look up reporters of calls in the storage, because another gateway, or this one before a restart, may
+        have stored them.
+        """
         records = (*repeaters.values(), *(point.template for point in outcome.points))
         reporters = (reporter for record in records for reporter in reporters_of(record))
         await self._shadows.look_up(reporters, key=bearer.name)
@@ -243,7 +248,9 @@ class Intake:
         unkept: Unkept,
         repeaters: Mapping[int, AiRecord],
     ) -> Coroutine[Any, Any, Receipt]:
-        """A record that may repeat calls waits until reports of these calls had time to arrive."""
+        """
+        Append a part. A record that may repeat calls waits until reports of these calls had time to arrive.
+        """
         change = change or PendingChange()
         submission = Submission(
             topic=outcome.topic,

@@ -26,14 +26,14 @@ NO_PRICE: Final = "no_price"
 COUNT_UNKNOWN: Final = "count_unknown"
 CONTRADICTION: Final = "contradiction"
 
-# in dollars; it is computed from the price per hour
+# dollars; the smallest step of a price per second, which is computed from the price per hour
 _SECOND_PRICE_STEP: Final = Decimal("1e-18")
 
 Dimensions = frozenset[tuple[str, str]]
 
 
 class Unit(NamedTuple):
-    """`per` units have the listed price."""
+    """A unit of a price: `per` units have the listed price."""
 
     words: str
     dimensions: Dimensions
@@ -116,7 +116,7 @@ AMOUNTS: Final = {
     "reasoning_tokens": "reasoning",
 }
 
-Quantities = Mapping[str, int | None]  # in millionths; None if unknown
+Quantities = Mapping[str, int | None]  # quantities in millionths; None if unknown
 
 
 class PartRate(NamedTuple):
@@ -146,7 +146,7 @@ class Leaf(NamedTuple):
 
     unit: str
     quantity: int
-    amount: int  # in 10 ** -(digits + DECIMALS) dollars
+    amount: int  # amount in units of 10 ** -(digits + DECIMALS) dollars
 
 
 class Unpriced(NamedTuple):
@@ -296,7 +296,10 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
 
 
 def _charges_other_units(rate: PartRate, reported: Quantities) -> bool:
-    """Such units replace tokens, which measure the same input or output a second time."""
+    """
+    Return whether other units are charged. They replace tokens, which measure the same input or output a
+    second time.
+    """
     if rate.is_by_tokens:
         return False
     return any(

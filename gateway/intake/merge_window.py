@@ -166,7 +166,10 @@ class Turns:
 
     @asynccontextmanager
     async def hold_keys(self, keys: Set[bytes]) -> AsyncIterator[None]:
-        """Queue for all keys at once, so that requests cannot deadlock and cannot overtake each other."""
+        """
+        Hold several keys. The caller queues for all of them at once, so that requests cannot deadlock and
+        cannot overtake each other.
+        """
         earlier_turns = {self._last[key] for key in keys if key in self._last}
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._last.update(dict.fromkeys(keys, turn))
@@ -194,7 +197,7 @@ class Turns:
         turn.set_result(None)
 
 
-ATTEMPTS = 8  # to store a batch, before the sender must repeat the request
+ATTEMPTS = 8  # attempts to store a batch before the sender must repeat the request
 AT_ONCE = 500  # reports that are released together
 
 
@@ -233,8 +236,8 @@ class SharedMergeWindow:
         )
         # turns that merge the reports of one call in order of arrival, within this process
         self._turns = Turns()
-        self.waiting = 0  # at the last count
-        self.held = HeldByKey()  # at the last count, filled only if the window was nearly full
+        self.waiting = 0  # number of waiting reports at the last count
+        self.held = HeldByKey()  # reports by key at the last count, filled only if the window was nearly full
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         if not reports:
@@ -339,7 +342,7 @@ class SharedMergeWindow:
         return due_reports
 
     async def run(self) -> None:
-        """Only one process runs this task at a time."""
+        """Release reports that are due. Only one process runs this task at a time."""
         while True:
             await asyncio.sleep(LOOK_S)
             try:
@@ -403,7 +406,7 @@ def _sender_of(bearer: Bearer) -> Sender:
 
 
 def _bearer_of(sender: Sender) -> Bearer:
-    """The sender keeps the rights that it had when it sent the report."""
+    """Return the sender of a stored report with the rights that it had when it sent it."""
     return Bearer(
         sender.name,
         frozenset(),

@@ -20,7 +20,7 @@ from spool.record import Inference, decimal_text
 
 
 class PriceLine(NamedTuple):
-    """`per` units have this price."""
+    """A line of an estimate: `per` units have this price."""
 
     of: str
     quantity: int | str
@@ -49,7 +49,7 @@ def unpriced_reason(book: PriceBook, record: Inference) -> str | None:
 
 
 def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
-    """An empty list means that the charges are unknown."""
+    """Return the price lines of a sum. An empty list means that the charges are unknown."""
     rate = book.part_rate(total)
     if rate is None:
         return []

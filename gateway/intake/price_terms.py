@@ -23,7 +23,7 @@ DISCOUNT: Final = "discount"
 TIER_PRICE: Final = "tier_price"
 CAPACITY: Final = "capacity"
 PRIORITY: Final = "priority"
-PREPAID = (CAPACITY, PRIORITY)  # tokens cost nothing more
+PREPAID = (CAPACITY, PRIORITY)  # kinds of terms under which tokens cost nothing more
 KINDS = (DISCOUNT, TIER_PRICE, *PREPAID)
 
 
@@ -73,7 +73,7 @@ class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def is_alike(pattern: str, name: str) -> bool:
-    """A trailing `*` matches any ending, regardless of case."""
+    """Return whether a name matches. A trailing `*` matches any ending, regardless of case."""
     pattern, name = pattern.lower(), name.lower()
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 
@@ -96,7 +96,7 @@ class CallTerms(NamedTuple):
 
     @property
     def prepaid(self) -> PriceTerm | None:
-        """The term whose fee pays the tokens of the call."""
+        """Return the term of which the fee pays the tokens of the call."""
         return self.capacity or self.priority
 
     @property

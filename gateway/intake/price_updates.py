@@ -65,7 +65,7 @@ Decide = Callable[[Listed], MergeDecision]
 
 
 class Change(NamedTuple):
-    """`above` is the size of input from which the price applies."""
+    """A change of a price. `above` is the size of input from which it applies."""
 
     provider: str
     model: str
@@ -77,7 +77,7 @@ class Change(NamedTuple):
 
 
 def merge_cards(card: Card, newer: Card, decide: Decide) -> Card:
-    """The name and the source of `card` stay."""
+    """Merge two lists. The name and the source of `card` stay."""
     book = PriceBook(card)
     sellers = dict(card.providers)
     for name, seller in newer.providers.items():
@@ -88,7 +88,10 @@ def merge_cards(card: Card, newer: Card, decide: Decide) -> Card:
 
 @dataclass(frozen=True, kw_only=True)
 class _Named:
-    """`rows` is None if they stay. With `is_newer`, they change prices and do not only add some."""
+    """
+    Names with new prices. `rows` is None if their prices stay. With `is_newer`, prices change and are not
+    only added.
+    """
 
     name: str
     rows: tuple[Price, ...] | None
@@ -123,8 +126,8 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
 
 def _split_model(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
     """
-    Names with other prices become models of their own, before the model. Names that the newer list lacks keep
-    the old prices.
+    Split a model. Names with other prices become models of their own, before the model. Names that the newer
+    list lacks keep the old prices.
     """
     patterns = replace(model.match, equals=())
     # patterns that do not match the model's own name are further models with the same price until now
@@ -174,7 +177,8 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
 
 def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     """
-    It begins and ends with the standard price of today, because its own price before and after is unknown.
+    Yield the rows of a new mode. It begins and ends with the standard price of today, because its own price
+    before and after is unknown.
     """
     rows = [each for each in found.prices if each.mode == STANDARD]
     is_first = not rows or rows[0] is standard
@@ -184,19 +188,19 @@ def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
 
 
 def _place_of_mode(rows: Sequence[Price], mode: str, time: int) -> int:
-    """The row becomes the last of its mode that applies at the time."""
+    """Return the position for a row, so that it becomes the last of its mode that applies at the time."""
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
 
 
 def has_hours(model: Model) -> bool:
-    """A list without hours has only one of these prices."""
+    """Return whether prices depend on the hour. A list without hours has only one of these prices."""
     standard = [row for row in model.prices if row.mode == STANDARD]
     return bool(standard) and standard[-1].hours is not None
 
 
 def _overlay_price(before: Price, row: Price) -> Price:
-    """Prices that `row` lacks are those of `before`."""
+    """Return a row in which prices that `row` lacks are those of `before`."""
     amounts = _combine_amounts(before, row, _newer_price)
     if row.tiers:
         tiers = tuple(_overlaid_tier(before, tier) for tier in row.tiers)
@@ -214,7 +218,7 @@ def _overlaid_tier(before: Price, tier: Tier) -> Tier:
 
 
 def _tier_size(tier: Tier) -> int:
-    """Some lists write 199,999 for 200,000."""
+    """Return the size of a tier. Some lists write 199,999 for 200,000."""
     return tier.above + 1 if tier.above % 1000 == 999 else tier.above
 
 
@@ -231,7 +235,7 @@ def _drop_repeated_prices(row: Price, standard: Price) -> Price:
 
 
 def _prices_that_differ(amounts: Amounts, repeated: Amounts) -> Amounts:
-    """The prices of input and output always stay."""
+    """Return the prices that differ. The prices of input and output always stay."""
     kept = {
         name: None if name not in _COMPARED and price == getattr(repeated, name) else price
         for name in TOKEN_PRICES
@@ -323,8 +327,8 @@ def update_card(card: Card, newer: Card, *, since: str) -> Card:
 
 
 # Limits beyond which a list is refused. A source that changes so much has another unit, another currency or a fault.
-LEAST_SHARE: Final = Decimal("0.8")  # of the list before
-LEAST_MODELS: Final = 1000  # of LiteLLM, if no list of LiteLLM is in use
+LEAST_SHARE: Final = Decimal("0.8")  # share of the previous list's models that a list must have
+LEAST_MODELS: Final = 1000  # models that a list of LiteLLM must have if no such list is in use
 LARGEST_JUMP: Final = 100  # factor between two prices of a unit
 WIDE_JUMP: Final = 2  # factor that may apply only to a share of the models
 WIDE_SHARE: Final = Decimal("0.2")
@@ -334,7 +338,7 @@ _COMPARED: Final = ("input", "output")
 def refusal_reasons(
     before: Card, newer: Card, after: Card, changes: Sequence[Change], *, today: str
 ) -> Iterator[str]:
-    """`after` is the list that would be in use, with its changes."""
+    """Yield reasons to refuse a list. `after` is the list that would be in use, with its changes."""
     yield from _size_refusals(before, newer)
     if newer.source["date"] > today:
         yield f"the list is dated {newer.source['date']}, which is in the future"

@@ -30,8 +30,8 @@ _STANDARD_NAME: Final = "standard"
 
 class PriceRow(NamedTuple):
     """
-    `above` is the number of input tokens above which the price applies to the whole call. `since` and `until`
-    may be empty.
+    A price. `above` is the number of input tokens above which it applies to the whole call. `since` and
+    `until` may be empty.
     """
 
     tier: str
@@ -45,7 +45,10 @@ class PriceRow(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelPrices:
-    """`at_standard` are tiers without a price, `patterns` the conditions for names other than `names`."""
+    """
+    The prices of a model. `at_standard` are tiers without a price, `patterns` the conditions for names other
+    than `names`.
+    """
 
     provider: str
     model: str
@@ -58,7 +61,10 @@ class ModelPrices:
 
 
 def prices_of_model(book: PriceBook, model: str, provider: str | None, time: int) -> list[ModelPrices]:
-    """Without a provider, the list has every provider that lists the model, the model's maker first."""
+    """
+    Return the prices of a model. Without a provider, every provider that lists the model is included, its
+    maker first.
+    """
     sellers = [providers.card_name(provider)] if provider else _sellers_of_model(book, model)
     return [found for seller in sellers if (found := _prices_at(book, model, seller, time)) is not None]
 
@@ -115,7 +121,7 @@ def _prices_at(book: PriceBook, model: str, seller: str, time: int) -> ModelPric
 
 
 def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int) -> Iterator[Quote]:
-    """Prices that depend on the hour are shown for one day."""
+    """Yield the prices after a time. Prices that depend on the hour are shown for one day."""
     listed = book.listed(seller or None, model)
     end = time + DAY_NS if _is_by_hour(listed) else NO_TIME
     for _ in range(_MOST_SPANS):

@@ -69,10 +69,10 @@ from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, processing_mode
 from spool.record import CONTRACT_MARK, Inference
 
-# in the name of a price list that lacks a price of the call: `+batch-at-standard`
+# ending in the name of a price list that lacks a price of the call: `+batch-at-standard`
 _AT_STANDARD = "-at-standard"
 _1H = "cache_write_1h"
-_MEMO = 10_000  # because senders choose the names
+_MEMO = 10_000  # limit of cached prices, because senders choose the names
 
 _Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
 _PACKAGED = PriceSettings()
@@ -115,8 +115,8 @@ class PriceBook:
         terms: Sequence[PriceTerm] = (),
     ) -> PriceBook:
         """
-        `own` are the prices that operators set without a file, and `terms` those of contracts. Raises
-        CardUnreadable with the problem.
+        Load the prices. `own` are prices that operators set without a file, and `terms` those of contracts.
+        Raises CardUnreadable with the problem.
         """
         return cls(lists.list_in_use(section, data_dir), (*section.override, *own), terms)
 
@@ -127,7 +127,7 @@ class PriceBook:
         return PriceBook(self.card, self._overrides) if self._terms else self
 
     def price(self, record: Inference) -> None:
-        """A reported cost never changes."""
+        """Estimate the cost of a record. A reported cost never changes."""
         estimate, quote = self._estimate_and_quote(record)
         if record.charges and UNSCALED_CREDITS in record.charges:
             scale_credits(record, estimate)
@@ -143,7 +143,10 @@ class PriceBook:
             record.cost_source = "none" if estimate is None else "estimated"
 
     def _book_name_for_call(self, record: Inference, quote: Quote) -> str:
-        """The name states the prices of the call that the list lacks, and the contract."""
+        """
+        Return the name of the price list for a call. It states the prices that the list lacks, and the
+        contract.
+        """
         name, region = self.version, record.region
         missing = quote.missing or _NOTHING_MISSING
         if missing.mode:
@@ -192,7 +195,7 @@ class PriceBook:
             record.cache_write_1h_tokens or 0,
         )
         if not (amount or input_tokens or record.output_tokens) and record.status == "ok":
-            return None, quote  # it used something that its source does not report
+            return None, quote  # the call used something that its source does not report
         return text_of(amount, rate.digits), quote
 
     def quote(self, record: Inference) -> Quote:
@@ -208,7 +211,10 @@ class PriceBook:
         return bool(self._overriding_prices(provider, model))
 
     def texts(self) -> tuple[bytes, bytes]:
-        """`of_texts` makes the book again from these texts. Names of contracts may name people, and are left out."""
+        """
+        Return the texts from which `of_texts` makes the book again. Names of contracts are left out, because
+        they may name people.
+        """
         on_top = _OnTop(self._overrides, _without_names(self._terms))
         return cards.encode_card(self.card), msgspec.json.encode(on_top)
 
@@ -218,7 +224,7 @@ class PriceBook:
         return cls(_stored_card(card), stored.overrides, stored.terms)
 
     def estimate_sum(self, total: TokenSum) -> str | None:
-        """The cost equals the sum of the costs of the single calls."""
+        """Return the cost of a sum of calls, which equals the sum of the costs of the single calls."""
         if not self.is_constant(total):
             return None
         if total.meters:
@@ -315,7 +321,8 @@ class PriceBook:
 
     def _build_quote(self, key: _Names, time: int) -> Quote:
         """
-        An operator's own price has precedence over the list, and the response model over the request model.
+        Return the prices of a model. An operator's own price has precedence over the list, and the response
+        model over the request model.
         """
         provider, response, request, mode = key
         models = [model for model in dict.fromkeys((response, request)) if model]
@@ -385,7 +392,8 @@ class PriceBook:
 
     def _sellers_in_order(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
         """
-        The record's provider comes first, then the providers whose prices it uses, then the model's maker.
+        Yield sellers: the record's provider first, then the providers whose prices it uses, then the model's
+        maker.
         """
         if provider and providers.is_self_hosted(provider):
             return
@@ -404,8 +412,8 @@ def _override_in_force(
     overriding: Sequence[tuple[int, PriceOverride]], mode: str, time: int, *, is_unlisted: bool
 ) -> PriceOverride | None:
     """
-    Prices of the tier take precedence. Prices without a tier apply to the standard tier, and to a mode
-    without a list price.
+    Return the override that applies. Prices of the tier take precedence. Prices without a tier apply to the
+    standard tier, and to a mode without a list price.
     """
     has_general = mode == STANDARD or is_unlisted
     fitting = [
@@ -430,7 +438,7 @@ def missing_prices(price_book: str | None) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _stored_card(content: bytes) -> Card:
-    """Books with one list share it, because decoding takes 60 ms."""
+    """Return the decoded list. Books with one list share it, because decoding takes 60 ms."""
     return cards.decode_card(content)
 
 
@@ -456,7 +464,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     if isinstance(charged, Unpriced):
         return None
     if not charged and not rate.per_request and record.status == "ok":
-        return None  # it used something that its source does not report
+        return None  # the call used something that its source does not report
     return leaves.total_amount(rate, charged)
 
 
@@ -476,6 +484,9 @@ def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> Pa
 
 
 def _fields_of_name(override: PriceOverride) -> tuple[Any, ...]:
-    """A list without tiers and prices of meters keeps the name that it had before these existed."""
+    """
+    Return the fields that make an override's name. A list without tiers and prices of meters keeps the name
+    that it had before these existed.
+    """
     values = {field.name: getattr(override, field.name) for field in fields(override)}
     return tuple(value for name, value in values.items() if value or name not in ("tier", "meters"))

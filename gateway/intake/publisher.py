@@ -115,7 +115,7 @@ class Publisher:
     def _operations_from_sums(
         self, rule: Publication, rows: Sequence[CostRow]
     ) -> Iterator[UnitCostOperation]:
-        """An empty sum deletes its published value."""
+        """Yield operations for sums. An empty sum deletes its published value."""
         names = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
         for row in rows:
             values = dict(zip(names, row.group, strict=True))

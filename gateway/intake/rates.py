@@ -37,24 +37,27 @@ class Rate(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """Each concerns only some of its calls."""
+    """Prices that are missing. Each concerns only some of its calls."""
 
-    mode: str  # of the quote, or ""
+    mode: str  # mode of the quote, or ""
     is_1h: bool  # cache writes for an hour have the price of others
-    regional: Model | None  # if its price differs in some regions
+    regional: Model | None  # the model, if its price differs in some regions
 
 
 class Quote(NamedTuple):
-    """`low` and `high` are in ns. `tiers` are the rates of larger inputs, the largest first."""
+    """
+    The prices of a call. `low` and `high` are in ns. `tiers` are the rates of larger inputs, the largest
+    first.
+    """
 
     low: int
     high: int
-    rate: Rate | None  # of calls that report only text
+    rate: Rate | None  # rate of calls that report only text
     tiers: tuple[tuple[int, Rate], ...] = ()
-    # by the minimum input, the largest first
+    # rates by the minimum input, the largest first
     parts: tuple[tuple[int, PartRate], ...] = ()
     missing: Missing | None = None
-    contract: str = ""  # that decides the prices
+    contract: str = ""  # the contract that decides the prices
 
 
 NEVER = Quote(1, 0, None)
@@ -161,12 +164,15 @@ def part_rates(row: Price, model: str, apart: tuple[str, ...]) -> tuple[tuple[in
 
 
 def is_1h_missing(amounts: Amounts, model: str) -> bool:
-    """Only Claude has a separate price for them."""
+    """
+    Return whether the price of cache writes for an hour is missing. Only Claude has a separate price for
+    them.
+    """
     return "claude" in model and amounts.cache_write is not None and amounts.cache_write_1h is None
 
 
 def price_with_override(override: PriceOverride, row: Price | None) -> Price:
-    """The operator's prices ignore price tiers."""
+    """Return a price with the operator's prices, which ignore price tiers."""
     base = row or Price()
     return Price(
         input=base.input if override.input is None else override.input,
@@ -182,8 +188,8 @@ def price_with_override(override: PriceOverride, row: Price | None) -> Price:
 
 def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | None:
     """
-    If several rows are in force, the last one applies. If none is, the first row of the standard mode applies, even
-    before its start or outside its hours.
+    Return the row that applies. If several rows are in force, it is the last one. If none is, it is the first
+    row of the standard mode, even before its start or outside its hours.
     """
     if model is None:
         return None
@@ -195,7 +201,7 @@ def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | 
 
 
 def fees_of(row: Price) -> Price:
-    """Keep only additional fees."""
+    """Return a price with only its additional fees."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)
@@ -232,5 +238,5 @@ def since_ns(overriding: tuple[int, PriceOverride]) -> int:
 
 
 def is_size(above: int) -> bool:
-    """Some price lists write 199,999 for 200,000."""
+    """Return whether a tier's limit is one of the sizes. Some price lists write 199,999 for 200,000."""
     return above in SIZES or above + 1 in SIZES

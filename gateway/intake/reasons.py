@@ -21,7 +21,7 @@ _COUNTS = {
 
 
 def field_reasons(record: Record, book: PriceBook) -> dict[str, str]:
-    """`book` is today's price list."""
+    """Return the reasons for a record's numbers. `book` is today's price list."""
     if isinstance(record, Inference):
         why = {"id": identity.describe_rule(record), **_cost_reasons(record, book)}
         if record.status == "cached":
@@ -49,7 +49,9 @@ def not_counted(counted_by: bytes) -> str:
 
 
 def price_lines(record: Record, book: PriceBook) -> list[dict[str, Any]]:
-    """The list is empty if the record was estimated with prices that differ from the prices in `book`."""
+    """
+    Return the price lines of a record, none if it was estimated with prices that differ from those in `book`.
+    """
     if not isinstance(record, Inference) or book.estimate(record) != record.estimated_cost:
         return []
     return [line._asdict() for line in itemise_estimate(book, record) or ()]

@@ -25,25 +25,25 @@ from spool.registry.tables.sender_fields import (
 )
 
 MAX_SEEN = 1024  # kinds of calls, before they are added to the counts of their senders
-MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # of a day in memory
+MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # senders of a day that are in memory
 
 _Seen = tuple[int, float, float]  # number of calls, first and last arrival
 
 
 def sender_of(outcome: Outcome, bearer: Bearer) -> str:
-    """The first of several devices represents all."""
+    """Return the sender of a payload. The first of several devices represents all."""
     device = bearer.device or bearer.named or next(iter(outcome.named.values()), None)
     return device or bearer.sender or ""
 
 
 class SenderFieldCounter:
-    """Since the last `take`."""
+    """Counts since the last `take`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._seen: dict[
             tuple[Stated, str, str], _Seen
-        ] = {}  # by fields, product of the User-Agent, and sender
+        ] = {}  # counts by fields, product of the User-Agent, and sender
         self._day = 0  # of `_seen`
         self._days: dict[int, SenderDay] = {}
 

@@ -57,7 +57,7 @@ from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 from spool.turns.fair_turns import pause
 
 MOST_BYTES = MOST_FACTS * FACT_BYTES
-NOTED_S = 1.0  # of report times, in seconds
+NOTED_S = 1.0  # seconds of precision of report times
 AGE_EVERY_S = 60.0
 AGED_AT_ONCE = 256  # callers to forget between two turns of the event loop
 STEP = 1024  # records to read at a time; unpacked, a record takes about 2 KiB
@@ -91,7 +91,7 @@ class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     source: str
     service: str | None
-    kind: str  # of `name`, such as a session, a user or a model
+    kind: str  # kind of the name, such as a session, a user or a model
     name: str
 
 
@@ -129,12 +129,15 @@ def _reporters_of_counter(metric: UsageMetric) -> Reporters:
 
 
 def _counted_in(metric: UsageMetric) -> str:
-    """Histograms repeat the counters with the same token type and model."""
+    """
+    Return the counter in which a histogram counts. Histograms repeat the counters with the same token type
+    and model.
+    """
     return f"{metric.token_type}\0{makers_name(metric.model or '')}"
 
 
 def _by_any_model(source: str, service: str) -> Reporter:
-    """Any counter of the same source may repeat calls that name no model."""
+    """Return a reporter for calls that name no model, which any counter of the same source may repeat."""
     return Reporter(source, service, "model", "")
 
 
@@ -143,7 +146,7 @@ def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
 
 
 def sums_up(call: Inference) -> bool:
-    """The other program may report the calls itself."""
+    """Return whether a span sums up calls, which the other program may report itself."""
     return (call.source, call.operation) in _SUMMED_UP
 
 
@@ -179,7 +182,7 @@ def _kind_of(
     response_model: str | None,
     counts_for_any: bool,
 ) -> Kind:
-    """Its facts are those by which counters that repeat the call find it."""
+    """Return the kind of a call. Its facts are those by which counters that repeat the call find it."""
     facts = {_fact(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[_fact(_OF_SOURCE, _COUNTERS[source], service)] = None
@@ -196,7 +199,7 @@ def _kind_of(
 
 @lru_cache(KINDS_OF_CALLS)
 def _fact(of: str, name: str, service: str | None) -> bytes:
-    """The first `FACT_BYTES` of the digest are stored."""
+    """Return a fact: the first `FACT_BYTES` of a digest."""
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return fact_digest(*names) + more.digest()
@@ -233,7 +236,7 @@ def _digest(caller: str) -> bytes:
 
 @lru_cache(KINDS_OF_CALLS)
 def _stored(kind: Kind) -> tuple[bytes, bytes]:
-    """Cached, because copying the facts takes longer."""
+    """Return the stored facts of a kind, cached because copying them takes longer."""
     first, *others = split_facts(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
 
@@ -279,7 +282,7 @@ class Shadows:
         self._heard = heard
         self._second = 0.0
         self._known: dict[_Sender, Kind] = {}
-        # to store with the next submission of a key, by key
+        # by key: callers to store with its next submission
         self._unkept: dict[str, dict[str, Collection[Kind]]] = {}
 
     def __len__(self) -> int:
@@ -302,8 +305,8 @@ class Shadows:
         self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, key: str
     ) -> None:
         """
-        `at` is in epoch seconds. `default_users` has for each record the user for reports that name no user.
-        `key` is "" if the sender's key is no longer known.
+        Note the callers of records. `at` is in epoch seconds. `default_users` has for each record the user
+        for reports that name no user. `key` is "" if the sender's key is no longer known.
         """
         # One time object for all calls of a second saves memory.
         if 0 <= at - self._second < NOTED_S:
@@ -311,7 +314,7 @@ class Shadows:
         else:
             self._second = at
         known, entries = self._known, self._callers.entries
-        # by session and service
+        # times of kinds by session and service
         groups: dict[tuple[str | None, str | None], dict[Kind, float]] = {}
         group: tuple[str | None, str | None] | None = None
         reported: dict[Kind, float] = {}
@@ -368,8 +371,8 @@ class Shadows:
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
         """
-        An agent's span of the same session or trace sums up the same usage, and a histogram of the same
-        tokens repeats it.
+        Note a counter. An agent's span of the same session or trace sums up the same usage, and a histogram
+        of the same tokens repeats it.
         """
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
             service, counted = metric.tags.get("service"), f"{metric.source}\0{_counted_in(metric)}"
@@ -394,7 +397,7 @@ class Shadows:
         return any(at - last(*_looked_up(reporter)) <= WINDOW_S for reporter in reporters)
 
     async def look_up(self, reporters: Iterable[Reporter], *, key: str = "") -> None:
-        """`key` is that of the request that needs the callers."""
+        """Look up reporters in the storage. `key` is that of the request that needs them."""
         if self._heard is None or not self._heard.knows_any:
             return
         now = self._clock.now()
@@ -412,7 +415,7 @@ class Shadows:
                     self._callers.note_calls(caller, {fact: at}, key)
 
     def take_unkept(self, key: str) -> Unkept:
-        """If the submission fails, pass them to `put_back`."""
+        """Return the callers to store. If the submission fails, pass them to `put_back`."""
         return self._unkept.pop(key, {})
 
     def put_back(self, unkept: Unkept, key: str) -> None:
@@ -474,7 +477,7 @@ class Shadows:
                 await log.append(Submission(topic=AI_TELEMETRY, received=0, heard=senders))
             except (
                 SpoolError
-            ) as error:  # for example a full disk; the callers then stay in memory until the next start
+            ) as error:  # an error such as a full disk; the callers then stay in memory until the next start
                 _log.warning(
                     "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
                 )

@@ -21,13 +21,13 @@ from spool.streams import (
     operation_key,
 )
 
-FRESH_S: Final = 1.0  # until the sizes are read again
+FRESH_S: Final = 1.0  # seconds until the sizes are read again
 # By then, the minutely background task may have deleted totals that the upstream has acknowledged.
 RETRY_S: Final = 300
 
 
 class StreamAdmission:
-    """Only the key that exceeds its part is refused."""
+    """The admission of streams. Only a key that exceeds its share is refused."""
 
     def __init__(self, reader: StreamReader, book: StreamBook, clock: Clock, settings: SpoolSettings) -> None:
         self._reader = reader
@@ -60,7 +60,7 @@ class StreamAdmission:
         return new
 
     def read_again(self) -> None:
-        """Another gateway created streams."""
+        """Read the streams again, because another gateway created some."""
         self._good_until = float("-inf")
 
     async def created(self, names: Iterable[str], key: str) -> None:

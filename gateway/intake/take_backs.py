@@ -59,7 +59,7 @@ class Counted(msgspec.Struct, array_like=True):
         return len(self.ids) + len(self.points)
 
     def add(self, reporters: Reporters, records: Iterable[AiRecord], points: Iterable[CounterPoint]) -> None:
-        """Agents' spans are left out: they are never reversed."""
+        """Add counters and points. Spans of agents are left out, because they are never reversed."""
         ids = [record.id for record in records if isinstance(record, UsageMetric)]
         names = [(point.series, point.time) for point in points]
         if ids or names:
@@ -95,7 +95,7 @@ class _Kept(NamedTuple):
     counted: Counted
     # when it was read, because other processes may reverse it as well
     version: int = NOTHING
-    receipt: str = ""  # of the receipt that has the record numbers, until they are known
+    receipt: str = ""  # id of the receipt that has the record numbers, until they are known
 
 
 class TakeBacks:
@@ -119,9 +119,9 @@ class TakeBacks:
         self._shadows = shadows
         self._clock = clock
         self.max_items = max_items
-        self._one_commit_at_a_time = one_commit_at_a_time  # while entries are removed or changed
+        self._one_commit_at_a_time = one_commit_at_a_time  # held while entries are removed or changed
         self._kept: dict[bytes, _Kept] = {}
-        self._of_key: dict[str, dict[bytes, None]] = {}  # by the sender's key
+        self._of_key: dict[str, dict[bytes, None]] = {}  # entries by the sender's key
         self._held = Holdings[str]()  # items by key
         self._is_shared = False
         self._items = 0
@@ -141,7 +141,10 @@ class TakeBacks:
         return damaged
 
     def forget_all(self) -> None:
-        """Other processes change the stored counters as well, so they are read each time from now on."""
+        """
+        Forget all. Other processes change the stored counters as well, so they are read each time from now
+        on.
+        """
         self._is_shared = True
         self._kept.clear()
         self._of_key.clear()
@@ -175,7 +178,7 @@ class TakeBacks:
             items -= entry.counted.count
             old_keys.append(key)
             old_keys_of.setdefault(entry.counted.key, set()).add(key)
-        # of the key that has the most, so that no key removes counters of another key
+        # those of the key with the most, so that no key removes counters of another key
         if items > self.max_items:
             for key in fullest_first(
                 self._held,
@@ -256,7 +259,7 @@ class TakeBacks:
         """Read the numbers from the receipt, only for counters that must be reversed."""
         try:
             view = await self._log.receipt(receipt)
-        except (NotThere, EntryUnreadable):  # then the records are searched for, as after a restart
+        except (NotThere, EntryUnreadable):  # the records are then searched for, as after a restart
             return
         first = view["first_number"]
         last = view["last_number"]
@@ -284,9 +287,9 @@ class TakeBacks:
 
 def correction(record: UsageMetric, number: int, committed_at: float) -> UsageMetric:
     """
-    The same arguments always give the same record.
+    Return a reversal of a record. The same arguments always give the same record.
 
-    The reversal is in the same hour as the record, even if the ledger used that of its arrival.
+    The reversal is in the same hour as the record, even if the ledger used the hour of its arrival.
     """
     arrived = int(committed_at * NS)
     start = record.start_time

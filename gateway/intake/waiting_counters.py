@@ -101,7 +101,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.items_held = 0  # counters in all groups
+        self.items_held = 0  # number of counters in all groups
         self.bytes_held = 0
         # Keys of the same groups by the sender's key, whose limit they count for. OrderedDicts, because a
         # dict finds its first key slowly after many removals.
@@ -198,14 +198,14 @@ class WaitingCounters:
         self._waiting = WaitingGroups()
         self._last_key = 0
         self._one_pass_at_a_time = asyncio.Lock()
-        # while waiting counters are recorded or counted ones are reversed
+        # held while waiting counters are recorded or counted ones are reversed
         self._one_commit_at_a_time = asyncio.Lock()
         self._take_backs = TakeBacks(
             log, shadows, clock, max_items=max_items, one_commit_at_a_time=self._one_commit_at_a_time
         )
         self._shared: PartialReports | None = None
         self._hold_s = 0.0
-        # at the last read, if several processes share the storage
+        # number by key at the last read, if several processes share the storage
         self._counted: Mapping[str, int] = {}
 
     def __len__(self) -> int:
@@ -213,17 +213,20 @@ class WaitingCounters:
 
     @property
     def held(self) -> HeldByKey:
-        """Empty if several processes share the storage."""
+        """Return the waiting counters by key, empty if several processes share the storage."""
         return HeldByKey() if self._shared is not None else self._waiting.held
 
     @property
     def counted(self) -> HeldByKey:
-        """If several processes share the storage, only the one that releases counters knows them."""
+        """
+        Return the counted ones by key. If several processes share the storage, only the process that releases
+        counters knows them.
+        """
         return HeldByKey(self._take_backs.held if self._shared is None else self._counted)
 
     async def start(self, stored: PartialReports, *, hold_s: float) -> None:
         """
-        Their records may stay open for `hold_s` from now on.
+        Load waiting counters. Their records may stay open for `hold_s` from now on.
 
         From a shared storage nothing is loaded, because the process that releases counters reads it.
         """
@@ -243,7 +246,7 @@ class WaitingCounters:
         self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
-        for report in sorted(stored):  # the keys sort by arrival
+        for report in sorted(stored):  # sorted, because the keys sort by arrival
             try:
                 group = _groups.decode(report.body)
                 reporters = reporters_of(next(iter(group.members())))
@@ -335,7 +338,7 @@ class WaitingCounters:
         return len(stored) == MOST_AT_ONCE
 
     async def _look_up_reporters(self) -> None:
-        """Calls of the reporters may have arrived before the start or at another process."""
+        """Look up reporters, because their calls may have arrived before the start or at another process."""
         reporters = (reporter for group in self._waiting.values() for reporter in group.reporters)
         await self._shadows.look_up((*reporters, *self._take_backs.reporters()))
 
@@ -354,8 +357,8 @@ class WaitingCounters:
 
     async def _tried(self, releasing: Awaitable[int]) -> None:
         """
-        If the storage fails, the counters keep waiting, and the request that exceeded the limit is not
-        refused.
+        Release counters. If the storage fails, they keep waiting, and the request that exceeded the limit is
+        not refused.
         """
         try:
             await releasing
@@ -390,8 +393,8 @@ class WaitingCounters:
 
     def _is_shadow(self, record: AiRecord, reporters: Reporters) -> bool:
         """
-        While counters of the same reporter wait, the counter is not checked, so that it is recorded after
-        them.
+        Return whether a counter repeats calls. While counters of the same reporter wait, it is not checked,
+        so that it is recorded after them.
         """
         if not record.shadow and not self._waiting.has_of(reporters):
             record.shadow = self._shadows.have_heard(reporters, self._clock.now())
@@ -415,14 +418,14 @@ class WaitingCounters:
             count += group.items
             items -= group.items
             byte_count -= len(group.body)
-        return sorted(due_keys)  # the keys sort by arrival
+        return sorted(due_keys)  # sorted, because the keys sort by arrival
 
     async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
-        held_back: set[Reporters] = set()  # with an older group that must wait longer
+        held_back: set[Reporters] = set()  # reporters with an older group that must wait longer
         for count, (key, group) in enumerate(list(self._waiting.items()), start=1):
-            # other tasks may add groups in the meantime, and record the oldest ones
+            # other tasks may add groups meanwhile, and record the oldest ones
             if count % LOOKED_AT == 0:
                 await pause()
             has_waited = everything or elapsed_s(group.at, now) >= self._wait_s
@@ -491,7 +494,9 @@ class WaitingCounters:
         return everything.count
 
     def _next_key(self) -> bytes:
-        """The key sorts after all previous ones. In a shared storage, it is unique and sorts by time."""
+        """
+        Return a key that sorts after all previous ones. In a shared storage, it is unique and sorts by time.
+        """
         self._last_key += 1
         if self._shared is None:
             return self._last_key.to_bytes(8)

@@ -135,7 +135,7 @@ async def question(
         view=None if view is None else await asking.reads.view(view),
         cost_type=cost_type,
         top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
-        # every counted cost type is part of a result with counted costs
+        # nothing for billed costs, because every counted cost type is part of a result with counted costs
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
     check_units(cost_question.query, cost_type)

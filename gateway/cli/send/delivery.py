@@ -73,7 +73,7 @@ def target_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class BodyCounts(Protocol):
-    """What a command counts in the accepted bodies, and its words about them, "" for none."""
+    """The items that a command counts in the accepted bodies, and its words about them, "" for none."""
 
     def add(self, body: bytes) -> None: ...
 

@@ -62,7 +62,7 @@ class _Retryable(Exception):
 
 
 class _Unheard(_Retryable):
-    """No server listens at the address."""
+    """Raised if no server listens at the address."""
 
 
 @dataclass

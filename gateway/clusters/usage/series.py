@@ -33,7 +33,7 @@ _GZIP = b"\x1f\x8b"
 # protobuf field numbers: the series in remote write 1, then the symbols and the series in remote write 2
 _FIRST_SERIES, _SYMBOLS, _SECOND_SERIES = 1, 4, 5
 _rows = msgspec.json.Decoder(list[msgspec.Raw])
-# from this value of the tag's upper six bits on, Snappy stores the length of a literal after the tag
+# if the upper six bits of the tag have this value or more, the length of a literal follows the tag in Snappy
 _LONG = 60
 
 

@@ -28,7 +28,10 @@ _UNKNOWN: Final = "Tollhouse: the agent states no verdict on this session, and t
 
 
 class HookQuestion(NamedTuple):
-    """`session_limit` is decimal text in dollars, or "". `is_closed` refuses if there is no answer."""
+    """
+    The question of a hook. `session_limit` is decimal text in dollars, or "". `is_closed` refuses if there is
+    no answer.
+    """
 
     endpoint: str = ADDRESS
     session_limit: str = ""

@@ -265,7 +265,6 @@ class _Reader:
         return self._at, value
 
     def _skip(self) -> str:
-        """Skip white space and comments. Return the next character, or "" at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             self._at = space.end() if space else self._at

@@ -153,7 +153,7 @@ def _without_ours(
     editor, text, old = assistant.editor, _text(present), _text(original)
     for key, written in values:
         old_value, present_value = editor.get(old, key), editor.get(text, key)
-        if tuple(key) in assistant.hook_paths:  # other entries of the list stay
+        if tuple(key) in assistant.hook_paths:  # the other entries of the list stay
             old_value, written = without(present_value, written), present_value
         if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it

@@ -32,7 +32,8 @@ from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, i
 from spool.devices.device import Device
 
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
-GRACE_S = USE_PRECISION_S + 600.0  # from an unheard use to a loss, because assistants export in batches
+# seconds from a use without a call until it counts as a loss, because assistants export in batches
+GRACE_S = USE_PRECISION_S + 600.0
 FORWARDED_AFTER_S = 600.0  # a call that the agent sent must arrive
 DELAYED_S = 86_400.0  # calls may wait this long on a machine that is covered
 
@@ -47,7 +48,7 @@ SETTINGS: Mapping[str, str] = {  # by claim
     UNKNOWN: UNKNOWN,
     NOT_INSTALLED: ABSENT,
 }
-DELAYED, UNSEEN = "delayed", "unseen"  # only the gateway states these uses
+DELAYED, UNSEEN = "delayed", "unseen"  # uses that only the gateway states
 BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})  # lose calls, unless a call shows otherwise
 WAITS_ON_LAPTOP = frozenset(
     {"backlog", "tls", "dns", "refused", "no_answer"}
@@ -79,7 +80,10 @@ class _Claims(msgspec.Struct, gc=False):
 
 
 class AssistantState(NamedTuple):
-    """`newest` is the time of the newest call in epoch seconds, and `state` the word that people read."""
+    """
+    The state of an assistant. `newest` is the time of the newest call in epoch seconds, and `state` the word
+    that people read.
+    """
 
     name: str
     state: str
@@ -97,12 +101,12 @@ _NO_MEMORY: Mapping[str, Any] = {}
 
 class AssistantEvidence(NamedTuple):
     """
-    What decides the state of an assistant. Times are in epoch seconds of the gateway's clock.
+    The evidence that decides the state of an assistant. Times are in epoch seconds of the gateway's clock.
 
-    `claim` and `cause` are the agent's words, or "" if no agent reports the assistant. `use` is the agent's word as
-    well, or "" if the agent is too old to state it, or may not. `since` is the time from which the setting holds, and
-    `unheard` the first use without a call. `missing` is the hour of a call that the agent sent and that had not arrived
-    at `missed`.
+    `claim` and `cause` are the agent's words, or "" if no agent reports the assistant. `use` is the agent's
+    word as well, or "" if the agent is too old to state it, or may not. `since` is the time from which the
+    setting holds, and `unheard` the first use without a call. `missing` is the hour of a call that the agent
+    sent and that had not arrived at `missed`.
     """
 
     claim: str = ""
@@ -167,7 +171,7 @@ def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
 
 
 def holds_until(device: Device, *, at: float) -> float:
-    """The device must report nothing new until then."""
+    """Return the time until which the state holds if the device reports nothing new."""
     times = [time + RECENT_S for time in device.newest_calls.values()]
     for stored in device.uses.values():
         if "unheard" in stored:
@@ -186,8 +190,8 @@ def remembered(
     device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
 ) -> Mapping[str, Mapping[str, Any]]:
     """
-    Of the uses without a call, the first one is stored, so that further uses do not postpone a loss. A
-    repaired setting ends it.
+    Return what is stored about assistants. Of the uses without a call, the first one is stored, so that
+    further uses do not postpone a loss. A repaired setting deletes it.
     """
     found = {}
     claims = _claims(heartbeat)
@@ -209,7 +213,7 @@ def remembered(
         memory = before or Memory(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
         heard = epoch(claim.heard_at)
-        if is_clock_moved:  # it cannot be compared with the hour before
+        if is_clock_moved:  # the time cannot be compared with the hour before
             memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
             memory = _with_sent(memory, None if before is None else heard, newest, device, now)
@@ -222,7 +226,7 @@ def _with_sent(
     memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """
-    The agent stated that nothing waits, and that it `sent` a call in this hour.
+    Return the memory after the agent stated that nothing waits, and that it `sent` a call in this hour.
 
     Calls from before the enrolment went elsewhere.
     """
@@ -238,7 +242,7 @@ def _with_sent(
 
 
 def corrected(device: Device, time: float, *, now: float) -> float:
-    """The time is never in the future of the gateway's clock."""
+    """Return a device's time by the gateway's clock. It is never in the future."""
     return min(time - (device.clock_offset_s or 0.0), now)
 
 

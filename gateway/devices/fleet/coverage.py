@@ -26,7 +26,7 @@ from spool.registry.tables.inventory import Machine
 
 STATES = tuple(
     word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS)
-)  # the best word first
+)  # the best word is first
 _UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})  # without current assistants
 
 
@@ -96,7 +96,10 @@ def device_row(device: Device, machine: Machine | None, state: MachineState, *, 
 
 
 def missing_row(machine: Machine, *, listed_at: float) -> FleetRow:
-    """Without a check-in, the list itself shows that the machine exists."""
+    """
+    Return the row of a machine that does not report. Without a check-in, the list itself shows that it
+    exists.
+    """
     return FleetRow(
         id=machine.serial or machine.hostname,
         state=MISSING,
@@ -128,7 +131,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseCount:
-    """`assistants` has the number of these devices by assistant."""
+    """The number of devices with a cause. `assistants` has the number by assistant."""
 
     state: str
     cause: str
@@ -166,7 +169,10 @@ def machines_in_figures(rows: Iterable[FleetRow], *, has_inventory: bool) -> lis
 
 
 def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
-    """The time of day changes no figure but `offline`, and each machine counts once."""
+    """
+    Return the coverage of a fleet. The time of day changes no figure but `offline`, and each machine counts
+    once.
+    """
     there = machines_in_figures(rows, has_inventory=has_inventory)
     expected = [row for row in there if not row.is_away]
     states = Counter(row.state for row in expected)
@@ -201,7 +207,10 @@ def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCovera
 
 
 def _parts(rows: Iterable[tuple[str, bool]]) -> list[Part]:
-    """`rows` has the part of each machine, and whether it is covered. The largest part is first."""
+    """
+    Return the parts of the fleet, the largest first. `rows` has the part of each machine, and whether it is
+    covered.
+    """
     counts = Counter(rows)
     sizes = {name: counts[name, True] + counts[name, False] for name, _ in counts}
     return [

@@ -20,13 +20,13 @@ import msgspec
 from gateway.devices.fleet.uses import USES
 
 MAX_TEXT = 64
-MAX_POLICY_NUMBER = 2**53 - 1  # not exact in JSON of every program
+MAX_POLICY_NUMBER = 2**53 - 1  # larger numbers are not exact in JSON of every program
 LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
 
 REPORTING, UNUSED, UNKNOWN, UNREACHABLE = "reporting", "unused", "unknown", "unreachable"
 NOT_INSTALLED, TELEMETRY_OFF, OVERRIDDEN = "not_installed", "telemetry_off", "overridden"
 NOT_CONFIGURED = "not_configured"
-# which an agent may state, by the state that they explain
+# causes that an agent may state, by the state that they explain
 CAUSES: Mapping[str, tuple[str, ...]] = {
     REPORTING: (),
     NOT_INSTALLED: (),
@@ -49,7 +49,7 @@ NO_RECORD = "no_record"  # stated only by the gateway: the assistant was used, b
 NOT_FORWARDED = "not_forwarded"  # stated only by the gateway: the agent has a call that did not arrive
 STATES = tuple(CAUSES)
 
-_ASSISTANTS: Mapping[str, str] = {  # by source of records
+_ASSISTANTS: Mapping[str, str] = {  # name of an assistant by source of records
     "claude_code": "claude-code",
     "codex": "codex",
     "copilot_chat": "copilot",
@@ -81,11 +81,11 @@ Reader = Callable[[Any], Any]
 # by instance uid
 Instances = dict[str, dict[str, Any]]
 OPAMP = "opamp"
-INSTANCES, COMPONENTS = 4, 64  # of a device, and of an instance
+INSTANCES, COMPONENTS = 4, 64  # instances of a device, and components of an instance
 
 
 def read_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
-    """The valid facts can be sent upstream as they are."""
+    """Return the valid facts, which can be sent upstream as they are."""
     return _fields(reported, FACTS)
 
 
@@ -103,7 +103,7 @@ def hardware_id_of(value: Any) -> str:
 
 
 def serial_hash_of(serial: str) -> str:
-    """Every agent reports this hash. It is "" without a serial number."""
+    """Return the hash that every agent reports, "" without a serial number."""
     return sha256(SERIAL_PREFIX + serial.strip().casefold().encode()).hexdigest() if serial.strip() else ""
 
 
@@ -112,7 +112,7 @@ def assistant_of(source: str, service: str | None = None) -> str | None:
 
 
 def is_collector(device_id: str) -> bool:
-    """A device of OpAMP is no machine of a person, so coverage ignores it."""
+    """Return whether this is a device of OpAMP. It is no machine of a person, so coverage ignores it."""
     return device_id.startswith(f"{OPAMP}:")
 
 
@@ -128,7 +128,7 @@ def instances_in(heartbeat: bytes) -> Instances:
 
 
 def with_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
-    """The last ones of too many instances stay."""
+    """Return a heartbeat with other instances. If there are too many, the last ones stay."""
     fields = decoded(heartbeat)
     changed = list(change(dict(fields.get(OPAMP, {}))).items())[-INSTANCES:]
     return msgspec.json.encode({**fields, **read_facts({OPAMP: dict(changed)})})
@@ -187,7 +187,7 @@ def _assistants(value: Any) -> dict[str, dict[str, Any]] | None:
 
 
 def _assistant(value: Any) -> dict[str, Any]:
-    """Return nothing without a known state. A cause must fit the state."""
+    """Return an assistant as reported, or nothing without a known state. A cause must fit the state."""
     fields = _fields(value, _ASSISTANT)
     if "state" not in fields:
         return {}

@@ -25,7 +25,7 @@ from spool.turns.fair_turns import pause_when_due
 
 ADMITTED_AT_ONCE = 500  # by one transaction
 DAY_S = 86_400.0
-ROWS_PER_STEP = 200  # after which other requests get a turn
+ROWS_PER_STEP = 200  # rows after which other requests get a turn
 
 
 class _Known(NamedTuple):
@@ -37,7 +37,7 @@ class _Known(NamedTuple):
 
 
 class Fleet:
-    """`inventory` returns the newest inventory, or None."""
+    """The machines that report or should report. `inventory` returns the newest inventory, or None."""
 
     def __init__(self, lifecycle: DeviceLifecycle, inventory: Callable[[], Inventory | None]) -> None:
         self._lifecycle = lifecycle
@@ -50,7 +50,7 @@ class Fleet:
         return self._inventory()
 
     def expected(self) -> ExpectedMachines:
-        """Without an inventory, no machine is expected."""
+        """Return the expected machines, none without an inventory."""
         inventory = self._inventory()
         if self._expected[0] is not inventory:
             expected = NOBODY if inventory is None else ExpectedMachines(inventory.machines)

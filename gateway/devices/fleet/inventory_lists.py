@@ -23,7 +23,7 @@ SOURCES: Final = ("jamf", "intune", "kandji", "csv")
 MAX_LIST: Final = 32 * 1024 * 1024  # an Intune export has about 800 bytes per machine
 MAX_CELL: Final = 256
 
-# in order of preference; tests/EVIDENCE.md lists the source of each format
+# columns in order of preference; tests/EVIDENCE.md lists the source of each format
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "serial": ("serial number", "serial"),
     "hostname": ("hostname", "host name", "computer name", "device name", "name"),
@@ -49,7 +49,7 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
 }
 _NO_LAPTOPS = ("ios", "ipad", "iphone", "android", "tvos", "apple tv", "visionos")  # begins of systems
 _JAMF_TIME: Final = "%Y-%m-%d at %I:%M %p"
-_FRACTION = re.compile(r"(\.\d{6})\d+")  # Intune writes seven digits
+_FRACTION = re.compile(r"(\.\d{6})\d+")  # Intune writes seven decimals of a second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,8 @@ def read_inventory(
     name: str, content: bytes, *, carried: Callable[[str], str | None] = lambda user: user
 ) -> InventoryList:
     """
-    `carried` returns what records contain for a user. The newest check-in of a machine counts.
+    Read a list of machines. `carried` returns what records contain for a user. The newest check-in of a
+    machine counts.
 
     Raises Invalid if any row cannot be read.
     """
@@ -134,7 +135,7 @@ def _cell(row: Sequence[str], place: int | None) -> str:
 
 
 def _time(text: str) -> float | None:
-    """Times without an offset are UTC. Raises ValueError or OverflowError."""
+    """Return epoch seconds. Times without an offset are UTC. Raises ValueError or OverflowError."""
     if not text:
         return None
     if text.isascii() and text.isdecimal() and len(text) in (10, 13):

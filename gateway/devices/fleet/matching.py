@@ -34,7 +34,7 @@ class ExpectedMachines:
         }
 
     def machine_of(self, device: Device) -> Machine | None:
-        """Several devices may claim to be one machine."""
+        """Return the machine that a device claims to be. Several devices may claim the same one."""
         if not self.machines:
             return None
         place = self._claimed(device)
@@ -45,8 +45,8 @@ class ExpectedMachines:
 
     def place(self, *, serial: str, hostname: str, serial_hash: str = "") -> int | None:
         """
-        If both serial numbers are known and differ, the hostname decides nothing. The hash counts if the
-        serial number itself is not stated.
+        Return the position of a machine. If both serial numbers are known and differ, the hostname decides
+        nothing. The hash counts if the serial number itself is not stated.
         """
         found = self._by_serial.get(serial.casefold()) if serial else self._by_serial_hash.get(serial_hash)
         if found is None:

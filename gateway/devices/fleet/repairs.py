@@ -19,7 +19,10 @@ from gateway.devices.machine_state import CLOCK_WRONG, REVOKED_THERE, Cause
 
 
 class CauseRepair(NamedTuple):
-    """`words` follow the name of an assistant or a machine, as in "Codex sends to another endpoint"."""
+    """
+    A cause in words, and its repair. `words` follow the name of an assistant or a machine, as in "Codex sends
+    to another endpoint".
+    """
 
     words: str
     advice: str
@@ -140,5 +143,5 @@ _STATES: Mapping[str, str] = {
 
 
 def repair_of(cause: Cause) -> CauseRepair:
-    """An agent may state no cause."""
+    """Return the repair of a cause, also if the agent states no cause."""
     return _REPAIRS.get(cause) or CauseRepair(_STATES.get(cause[0], cause[0]), _UNKNOWN)

@@ -12,13 +12,14 @@ from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
 MANY = 20  # a warning in a fleet of any size
 WARNING_PERCENT, LEAST_OF_WARNING = 10, 3
 CRITICAL_PERCENT, LEAST_OF_CRITICAL = 50, 10
-_LOSES = frozenset({LOSING, AGENT_STOPPED})  # others lose no call yet, so they are one step less severe
+# states that lose calls; the others lose no call yet, so they are one step less severe
+_LOSES = frozenset({LOSING, AGENT_STOPPED})
 
 
 def severity_of(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
     """
-    `fleet` has no machine that is away. Machines outside of the inventory count as well, because they may be
-    among the rows.
+    Return the severity of machines in `rows`. `fleet` has no machine that is away. Machines outside of the
+    inventory count as well, because they may be among the rows.
     """
     machines = len(machines_in_figures(fleet, has_inventory=False))
     losing = sum(row.state in _LOSES for row in rows)

@@ -15,13 +15,15 @@ NONE, HEARD, WAITING, LOSING = "none", "heard", "waiting", "losing"
 USES: Final = (NONE, HEARD, WAITING, LOSING)  # by an agent
 RECENT_S: Final = 14 * 86_400.0
 CALL_BEFORE_USE_S: Final = 120.0  # a call that ended this long before a use may belong to it
-JUDGED_AFTER_S: Final = 120.0  # until then, the call of a use may still run or be on its way
+# seconds after a use before it is judged; until then, its call may still run or be on its way
+JUDGED_AFTER_S: Final = 120.0
 # A loss has three uses without a call in an hour. A program that is opened and closed writes twice, and while a tool
 # runs for ten minutes, at most two uses of this distance fit.
 USES_OF_A_LOSS: Final = 3
 USES_APART_S: Final = 180.0
 LOSS_WITHIN_S: Final = 3600.0
-USES_OF_A_SLOW_LOSS: Final = 5  # by somebody who asks seldom; such uses may be days apart
+# uses without a call that show a loss for a person who uses the assistant seldom; such uses may be days apart
+USES_OF_A_SLOW_LOSS: Final = 5
 OWN_CALL_S: Final = (
     600.0  # a home that was not used for this time before the end of a call did not make the call
 )
@@ -30,16 +32,16 @@ DAY_S: Final = 86_400.0
 
 
 def is_unheard(used: float, heard: float | None) -> bool:
-    """A call that ended shortly before the use, or later, makes it heard."""
+    """Return whether a use has no call. A call that ended shortly before the use, or later, belongs to it."""
     return heard is None or heard + CALL_BEFORE_USE_S < used
 
 
 class UseLook(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What one look sees of an assistant in one home. Times are in epoch seconds of the laptop.
+    One look at an assistant in one home. Times are in epoch seconds of the laptop.
 
-    `is_bad` says that the setting loses calls, and `cut` why calls cannot reach the agent. `used` is the newest
-    use, and `heard` the end of the newest call of this home that the agent has.
+    `is_bad` says that the setting loses calls, and `cut` why calls cannot reach the agent. `used` is the
+    newest use, and `heard` the end of the newest call of this home that the agent has.
     """
 
     setting: str
@@ -51,12 +53,12 @@ class UseLook(msgspec.Struct, frozen=True, kw_only=True):
 
 class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """
-    What is remembered between two looks. A home that appeared since the last look has only `looked`, and its setting
-    holds from then on. Otherwise, `since` is the first look with this setting, `cut_since` the first one that
-    found that calls cannot reach the agent, and `looked` the last look. `cut` is why the calls of a loss did not reach
-    the agent, if there was a use meanwhile. `used` is the newest use that it saw, and `heard` the newest call.
-    `unheard` is the first use without a call, and `newest` are the latest ones. `begun` has the last times at which
-    calls began to be lost, and `lost` the last look with a loss.
+    The memory between two looks at an assistant. A home that appeared since the last look has only `looked`,
+    and its setting holds from then on. Otherwise, `since` is the first look with this setting, `cut_since`
+    the first one that found that calls cannot reach the agent, and `looked` the last look. `cut` is why the
+    calls of a loss did not reach the agent, if there was a use meanwhile. `used` is the newest use that it
+    saw, and `heard` the newest call. `unheard` is the first use without a call, and `newest` are the latest
+    ones. `begun` has the last times at which calls began to be lost, and `lost` the last look with a loss.
     """
 
     setting: str = ""
@@ -85,7 +87,9 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
-    """A loss ends with a later call or a repaired setting, and not by waiting."""
+    """
+    Return the memory after a look. A loss ends with a later call or a repaired setting, and not by waiting.
+    """
     before = _at_clock(before, now)
     is_same = before.setting == look.setting
     is_new = before.setting == "" and before.looked > 0
@@ -115,7 +119,10 @@ def followed(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
 
 
 def _at_clock(memory: UseMemory, now: float) -> UseMemory:
-    """The clock may have been set back since the last look."""
+    """
+    Return the memory with times that are not in the future, because the clock may have been set back since
+    the last look.
+    """
     by = memory.looked - now
     if by <= 0:
         return memory
@@ -128,7 +135,7 @@ def _at_clock(memory: UseMemory, now: float) -> UseMemory:
 
 
 def _is_certain(memory: UseMemory, look: UseLook, used: float) -> bool:
-    """The look sees the reason of the loss, and the use does not precede it."""
+    """Return whether the look sees the reason of the loss, and the use does not precede it."""
     if memory.cut_since is not None and used >= memory.cut_since:
         return True
     return look.is_bad and (memory.heard is None or memory.heard < memory.since)

@@ -168,7 +168,7 @@ class OpampInstances:
         return max(own or devices, key=lambda device: device.last_seen).id if devices else None
 
     def _may_return(self, device: Device, uid: bytes) -> bool:
-        if device.key_used:  # then it sends under its own key
+        if device.key_used:  # the device then sends under its own key
             return False
         if device.state == REVOKED or self.devices.state_of(device).link != ONLINE:
             return True

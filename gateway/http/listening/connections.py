@@ -17,8 +17,8 @@ if sys.platform != "win32":
 
 # requested at the start; the default limits need fewer
 DESCRIPTORS = 65_536
-SHARE = 0.8  # of descriptors; files, routes and operators use the rest
-OTHERS = 96  # for these at least
+SHARE = 0.8  # share of descriptors for connections; files, routes and operators use the rest
+OTHERS = 96  # descriptors that are always left for files, routes and operators
 LEAST = 8
 
 
@@ -27,7 +27,7 @@ class OpenConnection(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request is pending."""
+        """Return whether no request is pending."""
         ...
 
     def end(self) -> None: ...
@@ -90,7 +90,7 @@ class Connections:
 
 def raise_descriptor_limit() -> None:
     """Raise the soft limit, which is usually 1,024, to DESCRIPTORS if possible."""
-    if sys.platform != "win32":  # no such limit there
+    if sys.platform != "win32":  # Windows has no such limit
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         new_limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
         if soft != resource.RLIM_INFINITY and soft < new_limit:

@@ -17,7 +17,7 @@ from gateway.configuration.values import Networks, is_loopback, parse_ip
 
 FORWARDED_FOR = "X-Forwarded-For"
 FORWARDED_PROTO = "X-Forwarded-Proto"
-# senders may forge them
+# headers of proxies, which senders may forge
 _TRACES = (FORWARDED_FOR, FORWARDED_PROTO, "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
 _SCHEMES = ("http", "https")
 
@@ -43,7 +43,7 @@ class TrustedProxies:
         return bool(self._networks)
 
     def origin(self, peer: str | None, forwarded_for: str, forwarded_proto: str = "") -> Origin | None:
-        """None if `peer` is not a named proxy."""
+        """Return the sender's origin, or None if `peer` is not a named proxy."""
         if not self._networks or peer is None or peer not in self._networks:
             return None
         client, hops = None, 0
@@ -58,7 +58,7 @@ class TrustedProxies:
 
 
 def _scheme(forwarded_proto: str, hops: int) -> str | None:
-    """Some proxies append to the list, others replace it."""
+    """Return the scheme that the client used. Some proxies append to the list, others replace it."""
     schemes = [scheme.strip().lower() for scheme in forwarded_proto.split(",")]
     scheme = schemes[-hops] if len(schemes) >= hops else schemes[0]
     return scheme if scheme in _SCHEMES else None
@@ -89,8 +89,9 @@ def _all(request: web.BaseRequest, name: str) -> str:
 
 def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
-    True for this machine, an untrusted proxy and a proxy that reports no client. A sender that forges a proxy
-    header counts as a proxy. `is_behind_tls`: plaintext comes through a proxy.
+    Return whether several senders may share the address: true for this machine, an untrusted proxy and a
+    proxy that reports no client. A sender that forges a proxy header counts as a proxy. `is_behind_tls`:
+    plaintext comes through a proxy.
     """
     is_reported = request.get(_IS_REPORTED)
     if is_reported is not None:

@@ -34,8 +34,8 @@ _log = logging.getLogger(__name__)
 MAX_HEADER = 17 * 1024  # a token of a person with 200 groups has 16 KiB
 # Of an idle connection, and to receive headers. OpenTelemetry's metric readers export every 60 s.
 KEEP_ALIVE_S = 75.0
-LINGER_S = 5.0  # to read the rest of a rejected upload, so that its sender gets the answer
-STOP_S = 2.0  # for each of two steps, after the requests have finished
+LINGER_S = 5.0  # seconds in which the rest of a rejected upload is read, so that its sender gets the answer
+STOP_S = 2.0  # seconds for each of two steps, after the requests have finished
 # a connection counts only after its handshake
 HANDSHAKE_S = 10.0
 BACKLOG = 1024
@@ -118,7 +118,7 @@ class Connection(PlainRequests):
         if transport is not None:
             transport.write(_serialize_headers(f"HTTP/1.1 101 {resp.reason}", resp.headers))
             rest = self._message_tail + bytes(self._held)
-            self.transport = None  # aiohttp must not close it
+            self.transport = None  # so that aiohttp does not close the transport
             self.connection_lost(None)
             transport.set_protocol(resp.socket)
             resp.socket.begin(transport, rest, connections)
@@ -141,7 +141,7 @@ class Connection(PlainRequests):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Also answer errors outside an endpoint's boundary."""
+        """Answer errors, also those outside an endpoint's boundary."""
         name = type(exc).__name__ if exc else None
         extra = {"action": "bad_request", "status": status, "error": name, "address": request.remote}
         level = logging.ERROR if status >= 500 else logging.WARNING
@@ -160,7 +160,7 @@ class Connection(PlainRequests):
 
 
 class Listener:
-    """Call `start` and `stop` once each."""
+    """A listener. Call `start` and `stop` once each."""
 
     def __init__(
         self,
@@ -241,8 +241,8 @@ class Listener:
 
 async def close_server(server: asyncio.Server) -> None:
     """
-    asyncio loses a connection that was accepted in the turn before `close`: it stays open, and nobody closes
-    it. So first accept nothing for two turns.
+    Close a server. asyncio loses a connection that was accepted in the turn before `close`: it stays open,
+    and nobody closes it. So nothing is accepted for two turns first.
     """
     if sys.platform == "win32":  # no readers there
         server.close()
@@ -264,7 +264,7 @@ def operator_listen(server: ServerSettings) -> str | None:
 
 
 def uses_tls(server: ServerSettings, address: str) -> bool:
-    """Not on loopback: its traffic stays on this machine."""
+    """Return whether an address uses TLS. Loopback does not, because its traffic stays on this machine."""
     return server.tls_cert_file is not None and not is_loopback(split_address(address)[0])
 
 
@@ -272,7 +272,7 @@ def uses_tls(server: ServerSettings, address: str) -> bool:
 
 
 async def in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
-    """Each step is charged to its party."""
+    """Handle a request. Each of its steps is charged to its party."""
     connection = request.protocol
     assert isinstance(connection, PlainRequests)
     with turns.new_request(address_party(request.remote or "")) as work:
@@ -288,7 +288,7 @@ def _at_once(handle: Handle) -> Handle:
     return handle
 
 
-@lru_cache(maxsize=4096)  # every request calls this
+@lru_cache(maxsize=4096)  # cached, because every request calls this
 def address_party(address: str) -> str:
     return f"address {neighbourhood(address)}"
 

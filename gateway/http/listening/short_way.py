@@ -26,7 +26,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from spool.turns.fair_turns import Party, WorkInHand
 
-# aiohttp's type says BaseRequest
+# Any, because aiohttp's type says BaseRequest
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 
 # read literally: nothing escaped, no part optional
@@ -34,7 +34,7 @@ _PLAIN = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 SERVER: Final = "tollhouse"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
-_UNKNOWN: Final = -1  # body bytes still to come
+_UNKNOWN: Final = -1  # number of body bytes that are still to come, while it is unknown
 # line ends per turn: each costs some microseconds, however few bytes it has
 LINES_A_TURN: Final = 64
 
@@ -45,7 +45,7 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
 
     `otherwise` handles other paths, `Expect`, and applications with middlewares.
     """
-    # at most one entry per literal path
+    # matched routes, at most one per literal path
     matches: dict[str, web.UrlMappingMatchInfo] = {}
     if application.middlewares:
         return otherwise
@@ -69,7 +69,7 @@ def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
 
 
 def _is_exact(path: str, match: web.UrlMappingMatchInfo, application: web.Application) -> bool:
-    """Always False in a mounted application."""
+    """Return whether only this path matches the route. Always False in a mounted application."""
     route = match.route
     return (
         route.method == "*"
@@ -143,15 +143,15 @@ class PlainRequests(web.RequestHandler):
     def __init__(self, *args: Any, in_turn: Callable[[Handle], Handle], **settings: Any) -> None:
         super().__init__(*args, **settings)
         self._in_turn = in_turn
-        self._left = 0  # body bytes to come
+        self._left = 0  # body bytes that are still to come
         self._head: _Head | None = None
-        self._short: asyncio.Task[None] | None = None  # request on the fast path
-        # they arrived after it, or wait for a turn
+        self._short: asyncio.Task[None] | None = None  # the request on the fast path
+        # bytes that arrived after that request, or wait for a turn
         self._held = bytearray()
         self._waits = False  # for a turn
-        # of the last request, and usually of the next
+        # party of the last request, and usually of the next
         self.party: Party | None = None
-        self.work: WorkInHand | None = None  # of the pending request
+        self.work: WorkInHand | None = None  # work of the pending request
 
     @property
     def is_idle(self) -> bool:
@@ -161,7 +161,7 @@ class PlainRequests(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._short is not None or self._held:
-            if not data:  # the parser has kept bytes
+            if not data:  # the parser has kept all bytes
                 self._parse(data)
                 return
             self._held += data
@@ -200,7 +200,7 @@ class PlainRequests(web.RequestHandler):
         return end + 1
 
     def _go_on(self) -> None:
-        """Unless the parser can take none now."""
+        """Continue, unless the parser can accept no bytes now."""
         if not self._held or self._waits or self._short is not None:
             return
         if self._reading_paused or self._buffer_paused or self._upgraded:
@@ -247,7 +247,7 @@ class PlainRequests(web.RequestHandler):
 
     def _process_held(self) -> None:
         held, self._held, self._waits = bytes(self._held), bytearray(), False
-        self.party = None  # unknown until the answer
+        self.party = None  # unknown until the request is answered
         if self.transport is None:
             return
         self._resume_transport_reading()
@@ -293,7 +293,7 @@ class PlainRequests(web.RequestHandler):
         return True
 
     def remember(self, request: web.BaseRequest, is_valid: Callable[[], bool], handle: Handle) -> None:
-        """Ignored if another head has arrived."""
+        """Remember a request's head. Ignored if another head has arrived."""
         if self._head is not None and self._head.message is request._message:
             self._head.is_valid, self._head.handle = is_valid, self._in_turn(handle)
 
@@ -335,7 +335,10 @@ class PlainRequests(web.RequestHandler):
             self._short.cancel()
 
     def _after(self, data: bytes, requests: int) -> int:
-        """After the parser found `requests` in `data`. Also remember a head that may be repeated."""
+        """
+        Return the bytes that are left after the parser found `requests` in `data`. A head that may be
+        repeated is remembered.
+        """
         if not data:
             return _UNKNOWN if requests else self._left
         if self._left:
@@ -366,7 +369,7 @@ class PlainRequests(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """One step, with the bytes that aiohttp would write."""
+        """Write a response in one step, with the bytes that aiohttp would write."""
         if type(resp) is not web.Response or not _is_simple(request, resp) or self._upgraded:
             finished = await super().finish_response(request, resp, start_time)
             self._go_on()  # aiohttp takes no bytes before it has declined an upgrade
@@ -404,7 +407,7 @@ def _is_plain(message: RawRequestMessage) -> bool:
 
 
 def _is_simple(request: web.BaseRequest, response: web.Response) -> bool:
-    """A single unsent body that aiohttp would not change."""
+    """Return whether a response is a single unsent body that aiohttp would not change."""
     if request.method != "POST" or request.version != HttpVersion11:
         return False
     if response.prepared or response.compression or response.chunked:

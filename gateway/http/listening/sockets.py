@@ -12,7 +12,7 @@ from gateway.configuration.sections import ConfigError, ServerSettings
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
 # by socket name
 _SETTINGS = {HTTP: "listen", OPERATOR: "operator_listen", METRICS: "metrics_listen"}
-_FIRST = 3  # descriptor from a service manager
+_FIRST = 3  # first descriptor from a service manager
 
 
 class ListeningSockets:
@@ -77,7 +77,7 @@ class ListeningSockets:
 
 
 def address_of(listening: socket.socket) -> str:
-    """An IPv6 host has brackets."""
+    """Return the address of a socket. An IPv6 host has brackets."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

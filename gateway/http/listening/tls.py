@@ -13,7 +13,7 @@ from gateway.configuration.sections import ServerSettings
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 10.0  # between checks; SIGHUP checks at once
+LOOK_S = 10.0  # seconds between checks; SIGHUP checks at once
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Certificate:
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
         self._seen = self._stamps()
-        # of HTTP listeners; open connections keep their certificate
+        # context of HTTP listeners; open connections keep their certificate
         self.context = self._read()
         self.text = self._read_text()
 
@@ -57,7 +57,7 @@ class Certificate:
         return self.renew()
 
     def renew(self) -> bool:
-        """If changed files cannot be used, keep the previous certificate."""
+        """Read the certificate again. If changed files cannot be used, the previous certificate stays."""
         try:
             stamps = self._stamps()
             if stamps == self._seen:
@@ -86,7 +86,7 @@ class Certificate:
             self.renew()
 
     def _read(self) -> ssl.SSLContext:
-        """TLS 1.2 or later. With a client CA, clients must present its certificate."""
+        """Return a context for TLS 1.2 or later. With a client CA, clients must present its certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._client_ca)
         context.load_cert_chain(self._cert, self._key)
         if self._client_ca is not None:
@@ -98,7 +98,7 @@ class Certificate:
         return CertificateText(self._key.read_bytes(), self._cert.read_bytes(), client_ca)
 
     def _stamps(self) -> list[tuple[int, int, int]]:
-        """One changes with a file or a link."""
+        """Return stamps of the files, one of which changes with a file or a link."""
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]

@@ -24,13 +24,13 @@ from spool.shares import may_add
 
 _log = logging.getLogger(__name__)
 
-PING_S = 30.0  # silence until a ping
+PING_S = 30.0  # seconds of silence until a ping
 PONG_S = 15.0  # for its answer
 SLOW_S = 10.0  # for a message
-CLOSE_S = 5.0  # until it is cut, if the peer does not read the rest
+CLOSE_S = 5.0  # seconds until a connection is cut if the peer does not read the rest
 CHECKED_AT_ONCE = 200
-CHECK_S = 0.5  # between checks of all
-FRAMES_A_TURN: Final = 64  # before other work of the event loop
+CHECK_S = 0.5  # seconds between checks of all connections
+FRAMES_A_TURN: Final = 64  # frames that are handled before other work of the event loop
 SMALL: Final = 126  # a shorter fragment counts as a control frame
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -40,7 +40,7 @@ _HEADER_BYTES = 14
 
 
 class Conversation(Protocol):
-    """`check` returns a close code if the peer may no longer send."""
+    """A protocol on a WebSocket. `check` returns a close code if the peer may no longer send."""
 
     async def take(self, message: bytes) -> bytes: ...
 
@@ -76,7 +76,7 @@ def handshake_key(request: web.Request) -> str:
 
 
 class WebSockets:
-    """`close` also ends those that open later."""
+    """The open WebSockets. `close` also ends those that open later."""
 
     def __init__(self) -> None:
         self._open: dict[WebSocket, None] = {}
@@ -112,7 +112,7 @@ class WebSockets:
         self._is_closed = True
         for socket in list(self._open):
             socket.close(GOING_AWAY)
-        await asyncio.sleep(0)  # those without unsent bytes end now
+        await asyncio.sleep(0)  # connections without unsent bytes end now
         for socket in list(self._open):
             socket.end()
         if self._checking is not None:
@@ -136,11 +136,11 @@ class _Frame(NamedTuple):
     is_final: bool
     kind: int
     payload: bytes
-    end: int  # in the arrived bytes
+    end: int  # position of a frame's end in the arrived bytes
 
 
 class _Broken(Exception):
-    """`code` is the close code."""
+    """Raised for an invalid frame. `code` is the close code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -174,20 +174,20 @@ class WebSocket(asyncio.Protocol):
         self.place = f"key {owner}"
         self.transport: asyncio.Transport | None = None
         self._bytes = bytearray()  # not parsed yet
-        self._message: bytearray | None = None  # frames of a begun message
-        self._control_frames = 0  # of the current second
+        self._message: bytearray | None = None  # frames of a message that has begun
+        self._control_frames = 0  # number in the current second
         self._second_ends_at = 0.0
-        self._share: Share | None = None  # of an unfinished message
+        self._share: Share | None = None  # memory of an unfinished message
         self._since: float | None = None  # when it began
         self._heard_at = 0.0
         self._pinged_at: float | None = None
         self._closed_at: float | None = None
-        self._is_full = False  # the peer does not read
+        self._is_full = False  # whether the peer does not read
         self._task: asyncio.Task[None] | None = None
-        self._turn: asyncio.Handle | None = None  # next turn, if frames wait
+        self._turn: asyncio.Handle | None = None  # the next turn, if frames wait
 
     def begin(self, transport: asyncio.Transport, rest: bytes, connections: Connections | None) -> None:
-        """`rest` arrived after the handshake."""
+        """Begin to read frames. `rest` are the bytes that arrived after the handshake."""
         self.transport = transport
         self._connections = connections
         self._heard_at = asyncio.get_running_loop().time()
@@ -255,7 +255,7 @@ class WebSocket(asyncio.Protocol):
                 self._hold(len(self._bytes) + len(self._message or b""))
         except _Broken as broken:
             self.close(broken.code)
-        except Refusal:  # no memory for the message
+        except Refusal:  # there is no memory for the message
             self.close(TRY_LATER)
         transport = self.transport
         if transport is not None and self._closed_at is None:

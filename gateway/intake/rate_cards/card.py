@@ -34,8 +34,8 @@ FORMAT = 1
 
 # Most tokens of such a model are audio, and a source may lack the price of audio.
 _SOUND = ("transcribe", "-audio", "realtime")
-_DIGITS, _DECIMALS = 10, 30  # of a price, before and after the point
-_LONGEST_VERSION = 100  # because each record names the version
+_DIGITS, _DECIMALS = 10, 30  # digits of a price before and after the point
+_LONGEST_VERSION = 100  # characters of a version, because each record names it
 _HOUR = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 
@@ -45,8 +45,8 @@ class CardUnreadable(Exception):
 
 class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    `reasoning` and `cache_write_1h` are set only if they differ from the prices of output and of other
-    writes.
+    Prices. `reasoning` and `cache_write_1h` are set only if they differ from the prices of output and of
+    other writes.
     """
 
     input: Decimal | None = None
@@ -56,7 +56,7 @@ class Amounts(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     per_request: Decimal | None = None
-    # by meter; None means an own, but unknown price
+    # prices by meter; None means that the meter has its own, unknown price
     meters: dict[str, Decimal | None] = {}
 
 
@@ -71,8 +71,8 @@ class Tier(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
     """
-    `hours` is a daily window in UTC, `mode` a service tier such as batch. A row of a mode without prices ends
-    the mode.
+    Prices of a model. `hours` is a daily window in UTC, `mode` a service tier such as batch. A row of a mode
+    without prices ends the mode.
 
     `since` is the day on which the price changed, or on which the mode began.
     """
@@ -95,7 +95,7 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
 
 
 class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
-    """One matching list is enough; `all` are clauses that must all match."""
+    """A condition on names. One matching list is enough; `all` are clauses that must all match."""
 
     equals: tuple[str, ...] = ()
     starts_with: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
 
 class Model(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """
-    If several rows of its prices apply, the last of them is used.
+    A model with its prices. If several rows of prices apply, the last of them is used.
 
     `apart` lists directions (`input`, `output`) in which most tokens are not text and have other prices. A
     call of such a model has a price only if it reports its parts. `regional` has the factors of regions in
@@ -189,7 +189,7 @@ class Catalogue:
 
 
 def read_card(path: Path) -> Card:
-    """Raises CardUnreadable if the file is missing, invalid or of a newer format."""
+    """Read a list. Raises CardUnreadable if the file is missing, invalid or of a newer format."""
     try:
         return decode_card(path.read_bytes())
     except OSError as error:
@@ -199,7 +199,7 @@ def read_card(path: Path) -> Card:
 
 
 def decode_card(content: bytes) -> Card:
-    """Raises CardUnreadable for an invalid list or a newer format."""
+    """Decode a list. Raises CardUnreadable if it is invalid or of a newer format."""
     try:
         card = msgspec.json.decode(content, type=Card)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -213,7 +213,7 @@ def decode_card(content: bytes) -> Card:
 
 
 def _card_problems(card: Card) -> Iterator[str]:
-    """An error here would otherwise appear at each call."""
+    """Yield the problems of a list, which would otherwise be errors at each call."""
     if not (card.version.isprintable() and 0 < len(card.version) <= _LONGEST_VERSION):
         yield f"version must be a text of at most {_LONGEST_VERSION} printable characters"
     if not _is_day(card.source.get("date", "")):
@@ -256,7 +256,9 @@ def _problems_of_prices(prices: Sequence[Price]) -> Iterator[str]:
 
 
 def _is_price(price: Decimal) -> bool:
-    """An amount such as 1E+999999999 is short, but too long to compute."""
+    """
+    Return whether a price can be used. An amount such as 1E+999999999 is short, but too long to compute.
+    """
     if not price.is_finite() or price.is_signed():
         return False
     return price.adjusted() < _DIGITS and int(price.as_tuple().exponent) >= -_DECIMALS
@@ -278,7 +280,7 @@ def prices_of(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
 
 
 def encode_card(card: Card) -> bytes:
-    """One model per line, the providers sorted by name."""
+    """Encode a list, with one model per line and the providers sorted by name."""
 
     def card_lines() -> Iterator[str]:
         yield "{"
@@ -303,7 +305,10 @@ def is_sound(model: str) -> bool:
 
 
 def directions_apart(model: str, meters: Collection[str]) -> tuple[str, ...]:
-    """`meters` are those that have a price."""
+    """
+    Return the directions in which a model's prices depend on the kind of token. `meters` are those that have
+    a price.
+    """
     puts_out = any(f"output_{kind}_tokens" in meters for kind in MODALITIES)
     takes_in = any(f"input_{kind}_tokens" in meters for kind in MODALITIES)
     # the source does not state which tokens are audio
@@ -326,7 +331,7 @@ def packaged_card() -> Card:
 
 
 def day_ns(day: str) -> int:
-    """The day is in UTC."""
+    """Return the start of a day in UTC."""
     return int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * NS
 
 

@@ -26,11 +26,11 @@ from gateway.intake.rate_cards.card import Card, CardUnreadable
 from spool.disks import flush_directory
 
 DIRECTORY: Final = "prices"
-_KEPT: Final = 5  # older ones are deleted
+_KEPT: Final = 5  # lists that are stored; older ones are deleted
 
 
 def list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
-    """Raises CardUnreadable with the file and the problem."""
+    """Return the list in use. Raises CardUnreadable with the file and the problem."""
     if section.file is not None:
         try:
             return read_list(section.file, max_bytes=section.max_file_bytes)
@@ -62,7 +62,7 @@ def read_list(path: Path, *, max_bytes: int) -> Card:
 
 
 def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
-    """`day` is the day of a list that does not state it."""
+    """Decode a price list. `day` is used if the list states no day."""
     if len(content) > max_bytes:
         raise CardUnreadable(f"the list is larger than prices.max_file_bytes ({max_bytes} bytes)")
     document = litellm.parse_list(content)
@@ -71,19 +71,20 @@ def decode_list(content: bytes, *, day: str, max_bytes: int) -> Card:
     digest = blake2b(content, digest_size=4).hexdigest()
     card = litellm.convert_list(document, day=day, version=f"{litellm.NAME}-{day}-{digest}")
     try:
-        return cards.decode_card(cards.encode_card(card))  # as it is read once it is stored
+        # encoded first, so that the result is as it will be read from the disk
+        return cards.decode_card(cards.encode_card(card))
     except UnicodeEncodeError as error:
         raise CardUnreadable(f"a name of the list is not text: {error}") from error
 
 
 def rename_merged(card: Card, newer: Card) -> Card:
-    """The merged list has the newer name and source; the source keeps the other's name."""
+    """Rename a merged list. It has the newer name and source; the source keeps the other's name."""
     source: Mapping[str, Any] = {**newer.source, "merged_with": card.version}
     return replace(card, version=newer.version, source=source)
 
 
 def stored_lists(data_dir: Path) -> list[Path]:
-    """Return the newest last."""
+    """Return the stored lists, the newest last."""
     files = (data_dir / DIRECTORY).glob("*.json")
     return sorted(file for file in files if file.stem.isdigit())
 

@@ -36,7 +36,7 @@ URL: Final = "https://github.com/BerriAI/litellm"
 _SAMPLE: Final = "sample_spec"  # an entry that only explains the fields
 # Prices have at most nine decimals. Further digits are rounding errors of binary floats in the source.
 _DECIMALS: Final = Decimal("1e-9")
-# Larger prices are mistakes.
+# dollars per million tokens; larger prices are mistakes
 _HIGHEST: Final = Decimal(10_000)
 
 _MILLION: Final = 10**6
@@ -94,8 +94,8 @@ def is_litellm(document: object) -> bool:
 
 def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card:
     """
-    `day` is the day of the list, which it does not state. Raises CardUnreadable with the model and the field
-    if an entry is damaged.
+    Convert a list of LiteLLM. `day` is the day of the list, which it does not state. Raises CardUnreadable
+    with the model and the field if an entry is damaged.
     """
     sellers: dict[str, dict[str, Model]] = {}
     for key in sorted(document, key=lambda key: _is_later(key, document[key])):
@@ -152,7 +152,10 @@ def _refuse_constant(constant: str) -> Decimal:
 
 
 def _is_later(key: str, entry: object) -> bool:
-    """Gemini's API has precedence over Vertex AI; for Azure, the service that was made for the model."""
+    """
+    Return whether an entry has less precedence. Gemini's API has precedence over Vertex AI; for Azure, the
+    service that was made for the model.
+    """
     provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
     if provider in ("azure", "azure_ai"):
         service = "azure" if names.card_maker(key.rpartition("/")[2].lower()) == "openai" else "azure_ai"
@@ -174,7 +177,7 @@ def _model_name_without_seller(key: str, provider: str, seller: str) -> str | No
 
 
 def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Price]:
-    """The standard row is first, and no other row exists without it."""
+    """Yield the rows of prices. The standard row is first, and no other row exists without it."""
     if entry.get("currency", "USD") != "USD":
         raise CardUnreadable(f"{key}: the currency is {entry['currency']}, but must be USD")
     amounts: dict[str, dict[int, dict[str, Any]]] = {}
@@ -193,7 +196,7 @@ def _price_rows(key: str, entry: Mapping[str, Any], seller: str) -> Iterator[Pri
     if standard is None:
         return
     if standard.get("reasoning") == standard.get("output"):
-        standard.pop("reasoning", None)  # then reasoning has the price of other output in every tier
+        standard.pop("reasoning", None)  # reasoning then has the price of other output in every tier
     fast = _fast_factor(key, entry)
     if fast is not None:
         amounts["fast"] = {
@@ -218,7 +221,7 @@ def _unit_and_quantity(name: str, entry: Mapping[str, Any]) -> tuple[str, int] |
 
 
 def _read_amount(key: str, field: str, value: object, per: int) -> Decimal | None:
-    """None if the price is unknown."""
+    """Return an amount, or None if the price is unknown."""
     if value is None:
         return None
     if not isinstance(value, Decimal):
@@ -230,7 +233,7 @@ def _read_amount(key: str, field: str, value: object, per: int) -> Decimal | Non
 
 
 def _search_price(key: str, entry: Mapping[str, Any]) -> Decimal | None:
-    """The price depends on the size of the search if this is None."""
+    """Return the price of a search, or None if it depends on the size of the search."""
     sizes = entry.get("search_context_cost_per_query")
     if not isinstance(sizes, dict):
         return None
@@ -239,7 +242,7 @@ def _search_price(key: str, entry: Mapping[str, Any]) -> Decimal | None:
 
 
 def _regional_factors(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
-    """The factors multiply all prices."""
+    """Return the factors of regions, which multiply all prices."""
     specific = entry.get("provider_specific_entry")
     us = specific.get("us") if isinstance(specific, dict) else None
     factors = {region: entry.get(field) for field, region in _REGIONAL.items()}
@@ -251,7 +254,7 @@ def _regional_factors(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _fast_factor(key: str, entry: Mapping[str, Any]) -> Decimal | None:
-    """The factor multiplies all prices."""
+    """Return the factor of the fast mode, which multiplies all prices."""
     specific = entry.get("provider_specific_entry")
     factor = specific.get("fast") if isinstance(specific, dict) else None
     if factor is None:

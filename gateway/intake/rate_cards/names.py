@@ -31,7 +31,7 @@ _LATEST = re.compile(r"(?:-latest|@latest|@default|:latest)$")
 
 
 def card_maker(model: str) -> str | None:
-    """`model` is in lower case."""
+    """Return the maker of a model. `model` is in lower case."""
     if model.startswith("gpt-oss"):  # gpt-oss is an open model, so each provider sets its own price
         return None
     provider = models.model_maker(model)
@@ -64,7 +64,7 @@ def _seller_of(values: tuple[str, ...]) -> str:
     return providers.company_name(provider) if provider else ""
 
 
-# to group costs of all variants of a model or of a provider
+# functions to group costs of all variants of a model or of a provider
 _VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
     MODEL_FAMILY: _family_of,
     PROVIDER_FAMILY: _seller_of,
@@ -78,7 +78,7 @@ BUILT_IN = tuple(
 @lru_cache(maxsize=4096)
 def makers_name(model: str) -> str:
     """
-    Lower case, without a seller's prefix or a Bedrock id's other parts.
+    Return the maker's name of a model in lower case, without a seller's prefix or a Bedrock id's other parts.
 
     Some libraries remove only region and maker from a Bedrock id, so the version is also removed without
     them.
@@ -93,12 +93,12 @@ def makers_name(model: str) -> str:
 
 
 def family_letters(model: str) -> str:
-    """Bills and calls separate the words of a name differently."""
+    """Return the letters of a name, because bills and calls separate its words differently."""
     return _MARKS.sub("", model_family(model))
 
 
 def spellings(model: str) -> Iterator[str]:
-    """The most exact name is first."""
+    """Yield the spellings of a name, the most exact one first."""
     name = model.lower()
     yield name
     if name.startswith("arn:") or "models/" in name:
@@ -139,8 +139,8 @@ _GEMINI = re.compile(r"gemini-(?P<version>\d+(?:\.\d+)?)-(?P<rank>pro|flash|flas
 
 def model_place(model: str) -> Place | None:
     """
-    `model` is the maker's name without a date. Only makers whose names state family, rank and version are
-    supported.
+    Return family, rank and version of a model. `model` is the maker's name without a date. Only makers whose
+    names state them are supported.
     """
     for maker, pattern in (("claude", _CLAUDE), ("claude", _OLD_CLAUDE), ("gpt", _GPT), ("gemini", _GEMINI)):
         match = pattern.fullmatch(model)

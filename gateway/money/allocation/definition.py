@@ -120,7 +120,7 @@ class Dimension:
 
     @property
     def sources(self) -> Sequence[str]:
-        """The dimensions that the rules read, without duplicates."""
+        """Return the dimensions that the rules read, without duplicates."""
         return tuple(dict.fromkeys(name for rule in self.rules for name in _sources_of_rule(rule)))
 
 

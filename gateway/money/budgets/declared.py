@@ -269,7 +269,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
     granularity: Granularity = "monthly"
     default_amount: str = ""
     per: str = ""
-    cost_type: str = REAL_COST  # also a type of a newer release
+    cost_type: str = REAL_COST  # a cost type, perhaps of a newer release
     id: str
     created: float
     last_updated: float
@@ -299,7 +299,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
     @property
     def arranged(self) -> int:
-        """The number of the arrangement of bills that the budget counts. 0 means counted costs."""
+        """Return the number of the arrangement of bills that the budget counts, 0 for counted costs."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     def amount(self, first_day: str) -> str:

@@ -17,8 +17,8 @@ from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, is_hash
 from spool.registry.views import View
 
-MOST_ROWS = 10_000  # of one query, by the rows that its budgets had last
-MOST_VALUES = 200  # of the dimension in one query
+MOST_ROWS = 10_000  # rows of one query, by the rows that its budgets had last
+MOST_VALUES = 200  # values of the dimension in one query
 # a person has several names, so a value of these filters finds groups of other names
 _OF_PEOPLE = frozenset({USER, SECOND_NAME})
 

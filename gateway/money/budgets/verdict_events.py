@@ -67,7 +67,7 @@ class VerdictEvents:
         for budget in self._registry.table(BudgetTable).all():
             number, old = before.get(budget.id, (0, {}))
             new = states.get(budget.id)
-            if new is None:  # it has no verdict now
+            if new is None:  # the owner has no verdict now
                 after[budget.id] = number, old
                 continue
             if is_truncated:  # a missing owner may be near or over

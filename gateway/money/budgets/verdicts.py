@@ -164,7 +164,7 @@ class BudgetVerdicts(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedTable:
     body: bytes
-    signature: bytes  # Ed25519, of the body
+    signature: bytes  # Ed25519 signature of the body
     tag: str
 
 
@@ -200,7 +200,7 @@ class VerdictBoard:
         self._books = books
         self._has_amounts = has_amounts  # setting budgets.verdict_amounts
         self._hold_s = hold_s  # setting spool.hold
-        self._report = report  # reports changed states to webhooks
+        self._report = report  # function that reports changed states to webhooks
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _Kept] = {}
         self._owners: Mapping[str, int] = {}  # by budget: the number of its owners in the last table
@@ -211,12 +211,12 @@ class VerdictBoard:
 
     @cached_property
     def key(self) -> SigningKey:
-        """The key that signs tables. It is the same in every gateway of an installation."""
+        """Return the key that signs tables. It is the same in every gateway of an installation."""
         return SigningKey(private_pem_of(self._registry.verdicts.seed))
 
     @cached_property
     def bundle_key(self) -> TokenKey:
-        """The key that signs bundles. It is the same in every gateway of an installation."""
+        """Return the key that signs bundles. It is the same in every gateway of an installation."""
         return TokenKey(self._registry.verdicts.bundle_seed)
 
     async def current(self, name: str) -> SignedTable:

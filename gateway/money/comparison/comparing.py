@@ -76,7 +76,8 @@ class ComparedAnswer:
     @property
     def may_lack(self) -> str | None:
         """
-        The time before which totals may lack records that were deleted before they were counted, or None.
+        Return the time before which totals may lack records that were deleted before they were counted, or
+        None.
         """
         since = min(self.query.since, self.baseline.since) if self.past.is_whole else self.query.since
         return moment(self.whole_since) if since.timestamp() < self.whole_since else None
@@ -91,7 +92,7 @@ async def compare(
     prices: PriceBook | None = None,
 ) -> Comparison:
     """
-    `prices` are list prices. They are the weights for the kinds of tokens.
+    Compare two times. `prices` are list prices, which are the weights for the kinds of tokens.
 
     For billed money, calls and tokens are still the counted ones. If the query groups by model, the kinds of
     tokens are read in the first query. Otherwise they are read only for the largest changes, and the other
@@ -114,7 +115,7 @@ async def compare(
 
 
 async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
-    """There is nothing before, so the most expensive group is first."""
+    """Return a comparison without an earlier time. The most expensive group is first."""
     side = replace(query, granularity=TOTAL)
     if query.arranged:
         usages = await _with_bills(ledger, replace(side, group_by=_with_kinds(query)))
@@ -125,7 +126,7 @@ async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = D
 
 
 async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Usages:
-    """Billed money replaces the cost, and money without calls follows."""
+    """Return the usage with billed money in place of the cost. Money without calls follows."""
     counted = await ledger.costs(replace(query, arranged=0, measures=MEASURES))
     billed = await ledger.costs(replace(query, measures=MEASURES))
     return await asyncio.to_thread(_with_amounts, counted, billed)
@@ -152,7 +153,7 @@ async def compared(
     prices: Callable[[], PriceBook],
 ) -> ComparedAnswer:
     """
-    Billed money is compared by finished days.
+    Compare an answer with an earlier time. Billed money is compared by finished days.
 
     Raises Invalid if a time has no finished day. Raises Refusal 403 for money that the roles do not show.
     """
@@ -176,7 +177,7 @@ async def compared(
 
 
 def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
-    """Raises Invalid if there is no finished day."""
+    """Return the query by whole days. Raises Invalid if there is no finished day."""
     if not query.arranged:
         return query
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -193,7 +194,7 @@ class ComparedLedger(AnswersCosts, Protocol):
 
 
 class _Kinds(NamedTuple):
-    """All groups without own rows are summed."""
+    """Usage by kind of token. All groups without their own rows are summed."""
 
     separate_rows: Mapping[Group, Sequence[SpentRow]]
     other_rows: Sequence[SpentRow]
@@ -268,7 +269,10 @@ async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Cha
 def _at_once(
     before: Usages, now: Usages, query: CostQuery, baseline: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
-    """Usage is already split by provider and model, which adds only few groups to a query by model."""
+    """
+    Compare in one query. Usage is already split by provider and model, which adds only few groups to a query
+    by model.
+    """
     width, by = len(query.group_by), _with_kinds(query)
     found = _Changes(_spent(before, width), _spent(now, width), top)
     old, new = [
@@ -282,13 +286,13 @@ def _at_once(
 
 
 def _with_kinds(query: CostQuery) -> Sequence[str]:
-    """Bills do not state whose costs were reported."""
+    """Return the groups with kinds. Bills do not state whose costs were reported."""
     kinds = KINDS[:-1] if query.arranged else KINDS
     return (*query.group_by, *[name for name in kinds if name not in query.group_by])
 
 
 def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
-    """Other groups may remain, because each dimension is limited separately."""
+    """Return a query for some groups. Others may remain, because each dimension is limited separately."""
     values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
     return narrow_query(
         query,
@@ -307,7 +311,7 @@ def _changes(before: Usages, now: Usages, top: int) -> _Changes:
 
 
 def _of_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: OldPrices) -> Comparison:
-    """A group OTHER is treated as one of the smaller groups."""
+    """Compare billed money. A group OTHER is treated as one of the smaller groups."""
     by, width = _with_kinds(query), len(query.group_by)
     unassigned = [_nobodys(usages, width) for usages in (before, now)]
     before, now = [
@@ -326,7 +330,7 @@ def _of_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: O
 
 
 def _spent(usages: Usages, width: int) -> dict[Group, Spending]:
-    """`width` is the number of dimensions."""
+    """Return the spending by group. `width` is the number of dimensions."""
     spent: dict[Group, Spending] = {}
     for group, usage in usages.items():
         spending = _spending(usage)

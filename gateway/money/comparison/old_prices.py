@@ -27,7 +27,7 @@ from spool.record import NS, decimal_text
 
 
 class Priced(NamedTuple):
-    """From coarse to fine."""
+    """The levels of a price, from coarse to fine."""
 
     provider: str | None
     model: str | None
@@ -98,7 +98,7 @@ class OldPrices:
 
     book: PriceBook | None
     before: int
-    now: int  # both times in nanoseconds
+    now: int  # both times are in nanoseconds
 
     @classmethod
     def of(cls, book: PriceBook | None, baseline: CostQuery, query: CostQuery) -> OldPrices:
@@ -106,7 +106,7 @@ class OldPrices:
         return cls(book=book, before=before, now=now)
 
     def repriced(self, before: Sequence[SpentRow], now: Sequence[SpentRow]) -> CostsAtOldPrices:
-        """See MIXES for the ever finer kinds."""
+        """Return the costs at old prices. MIXES lists the ever finer kinds."""
         costs: list[int] = []
         reasons: dict[str, str] = {}
         for depth, name in enumerate(MIXES, start=_LEAST_DEPTH):
@@ -128,14 +128,14 @@ class OldPrices:
         return sums
 
     def _kind(self, of: Priced) -> _Kind:
-        """The size is that above which a list price applies, or -1."""
+        """Return the kind of usage. The size is that above which a list price applies, or -1."""
         beyond, _ = sized(int(of.size or 0))
         tiers = self.book.rates(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
 
     def _rate(self, kind: _Kind, time: int) -> Rate | None:
-        """Small inputs and the standard tier apply if not stated."""
+        """Return the price of a kind. If not stated, small inputs and the standard tier apply."""
         provider, model, size, mode = (
             (*kind, _SMALL, STANDARD)[:4] if len(kind) == 2 else (*kind, STANDARD)[:4]
         )

@@ -17,7 +17,7 @@ from spool.ledger.sums import OTHER
 UNITS = (" a million tokens", " a call")
 _UP_TO_KINDS = ("more_calls", "larger_calls", "other_kinds")
 MOST = 3  # in the sentence
-_FACTOR = 10  # then the amounts say more than the factor
+_FACTOR = 10  # if the factor is larger, the amounts say more than the factor
 _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
@@ -67,7 +67,7 @@ def comparable(past: Past) -> str:
 
 
 def named_drivers(comparison: Comparison) -> list[Driver]:
-    """Nobody can act on unknown or joined groups."""
+    """Return the drivers that have a name. Nobody can act on unknown or joined groups."""
     return [driver for driver in comparison.drivers if driver.parts.change and _has_name(driver)]
 
 
@@ -89,7 +89,9 @@ def driver_words(driver: Driver) -> str:
 
 
 def _needs_amount(driver: Driver) -> bool:
-    """A reason alone would mislead if one amount is very small."""
+    """
+    Return whether a sentence needs the amounts. A reason alone would mislead if one amount is very small.
+    """
     before, now = driver.before.cost, driver.now.cost
     if not driver.before.calls or not driver.now.calls:
         return False  # new, ended, or only billed money
@@ -147,7 +149,7 @@ def _at_unit_cost(driver: Driver) -> str:
 
 
 def _unit_costs(driver: Driver, cost: int) -> tuple[str, str]:
-    """`cost` is the later one. A common unit is stated once."""
+    """Return both unit costs in words. `cost` is the later one. A common unit is stated once."""
     now, before = _unit_cost(cost, driver.now), _unit_cost(driver.before.cost, driver.before)
     unit = next((unit for unit in UNITS if now.endswith(unit) and before.endswith(unit)), "")
     return now, before.removesuffix(unit)

@@ -23,7 +23,7 @@ Group = tuple[str | None, ...]
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
-    `estimated` is the part of the cost that no source reported.
+    The spending of a group. `estimated` is the part of the cost that no source reported.
 
     Calls that are `unpriced` make the true cost higher.
     """
@@ -54,7 +54,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return sum(amounts)
 
 
-# other tokens, calls or places are the cause, from coarse to fine
+# the cause is other tokens, calls or places, from coarse to fine
 MIXES = ("other_kinds", "large_inputs", "other_tiers", "other_regions", "reported_costs")
 
 
@@ -86,7 +86,7 @@ _Sum = TypeVar("_Sum", Spending, Parts)
 
 
 class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """`reasons` are words of some parts."""
+    """A group that changed. `reasons` are words of some parts."""
 
     group: Group
     before: Spending
@@ -96,7 +96,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_kinds(self) -> bool:
-        """Kinds of tokens are then a part of the change."""
+        """Return whether kinds of tokens are a part of the change."""
         return self.before.tokens > 0 and self.now.tokens > 0
 
 
@@ -106,7 +106,7 @@ def split(
     at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
 ) -> list[Driver]:
     """
-    The largest change is first.
+    Return the drivers of a change, the largest first.
 
     If `at_old_prices` lacks a group, all its tokens have one price.
     """
@@ -137,7 +137,7 @@ def changes(
 
 
 def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
-    """Sort the largest first."""
+    """Return the largest changes, the largest first."""
     sizes = [abs(new.cost - old.cost) for _, old, new in pairs]
     least = min(nlargest(most, sizes), default=0)
     large = [pair for pair, size in zip(pairs, sizes, strict=True) if size >= least]
@@ -145,7 +145,7 @@ def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
 
 
 def weighed(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> Driver:
-    """The sum of the parts does not change."""
+    """Return a driver with the parts for prices. The sum of the parts does not change."""
     [result] = changes([(driver.group, driver.before, driver.now)], at_old_prices)
     return result
 
@@ -187,7 +187,7 @@ def with_nobodys(
 def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
     before, now, parts = NOTHING, NOTHING, Parts()
     remaining = iter(drivers)
-    while some := list(islice(remaining, STEP)):  # tens of thousands are possible
+    while some := list(islice(remaining, STEP)):  # in steps, because tens of thousands are possible
         before = _sum(Spending, [before, *(driver.before for driver in some)])
         now = _sum(Spending, [now, *(driver.now for driver in some)])
         parts = _sum(Parts, [parts, *(driver.parts for driver in some)])

@@ -55,13 +55,13 @@ class CostAnswer:
 
     @property
     def may_lack(self) -> str | None:
-        """Records may have been deleted before they were counted."""
+        """Return the time before which records may have been deleted before they were counted."""
         since = (self.previous or self.query).since
         return moment(self.whole_since) if since.timestamp() < self.whole_since else None
 
     @property
     def cut_periods(self) -> Sequence[datetime]:
-        """The query covers these periods only in part."""
+        """Return the periods that the query covers only in part."""
         return partial_period_starts(self.query)
 
 
@@ -139,7 +139,7 @@ async def _unlisted(ledger: AnswersCosts, query: CostQuery, reader: CostReader) 
 
 
 def has_paid_costs(registry: Registry | None) -> bool:
-    """Paid costs may then differ from all costs."""
+    """Return whether paid costs may differ from all costs."""
     if registry is None:
         return False
     return bool(registry.table(PlanTable).all()) or any(map(has_amounts, contracts_of(registry)))

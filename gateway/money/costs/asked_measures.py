@@ -33,7 +33,7 @@ from spool.record import NS
 from spool.registry.texts import known_dimensions
 from spool.streams import StreamReader
 
-STREAM = "stream:"  # of a unit-cost stream, whose values count the units
+STREAM = "stream:"  # prefix of a unit-cost stream, whose values count the units
 _OF_CACHE = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
 _KINDS = ("provider", "model")
 _CENTS = Decimal(10) ** -12
@@ -53,7 +53,7 @@ class FoundMeasures:
 
     costs: Counter[str] = field(default_factory=Counter)
     amount: Decimal | None = None
-    cost: int = 0  # of calls whose unit is known
+    cost: int = 0  # cost of calls whose unit is known
     saved: int | None = None
     other_calls: int = 0
     other_cost: int = 0
@@ -77,7 +77,7 @@ class FoundMeasures:
             UNITS: f"{units.normalize():f}" if units else None,
             COST_PER_UNIT: None if unit_cost is None else f"{unit_cost.quantize(_CENTS).normalize():f}",
             **{
-                # which at least `percent` of 100 units do not exceed
+                # the cost that at least `percent` of 100 units do not exceed
                 name: money.text(ranked[-(-len(ranked) * percent // 100) - 1]) if ranked else None
                 for name, percent in RANKED_PER_UNIT.items()
             },
@@ -87,7 +87,7 @@ class FoundMeasures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """`total` is over all rows."""
+    """The measures of rows. `total` is over all rows."""
 
     rows: Mapping[Place, FoundMeasures]
     total: FoundMeasures
@@ -98,10 +98,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
-    """`folded` joins groups as a report joins them."""
+    """The requested measures. `folded` joins groups as a report joins them."""
 
     by_place: Mapping[Place, FoundMeasures]
-    whole: Decimal | None = None  # of a stream over the whole time
+    whole: Decimal | None = None  # the value of a stream over the whole time
 
     def folded(self, shown: Callable[[Group], Group]) -> Placed:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
@@ -115,7 +115,7 @@ class AskedMeasures:
 
 
 def check_unit(unit: str, known: Sequence[str], show: Sequence[str]) -> None:
-    """Raises Invalid if the unit cannot be counted, or if a measure in `show` needs one."""
+    """Check a unit. Raises Invalid if it cannot be counted, or if a measure in `show` needs one."""
     if not unit and not set(OF_UNITS).isdisjoint(show):
         raise Invalid("unit is required; use a dimension such as user, or stream:NAME for a unit-cost stream")
     if unit.startswith(STREAM) and not RANKED_PER_UNIT.keys().isdisjoint(show):
@@ -188,7 +188,7 @@ def _add_costs(
 def _count_values(
     rows: Sequence[CostRow], starts: Sequence[datetime], measures: dict[Place, FoundMeasures]
 ) -> None:
-    """Calls without a known unit count neither as units nor in the cost."""
+    """Count units. Calls without a known unit count neither as units nor in the cost."""
     for row in rows:
         *group, value = row.group
         if value is None:

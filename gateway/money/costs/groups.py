@@ -44,7 +44,7 @@ class Figures(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Each cell has at least `people` people."""
+    """The cells of a part of a month. Each has at least `people` people."""
 
     since: datetime
     until: datetime
@@ -96,7 +96,7 @@ async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now
 
 
 def least_people_of_group(min_group: int) -> int:
-    """Readers know their own figures and can subtract them."""
+    """Return the least people of a group for readers, who know their own figures and can subtract them."""
     return min_group + 1
 
 
@@ -108,7 +108,7 @@ async def cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cu
     number = len(stored)
     for end in ends_of_finished_parts(start, now):
         found = await _cells_of(ledger, start, end, people, registry.people.group_order)
-        if not found:  # this part joins the next
+        if not found:  # this part joins the next one
             continue
         body = _body(Cut(start, end, people, found))
         try:
@@ -125,13 +125,14 @@ async def _cells_of(
     query = CostQuery(
         since=since, until=until, granularity=TOTAL, group_by=(*SPLIT_BY, USER), measures=COUNTS
     )
-    with collect_seen(None), apply_limit(None):  # for all readers, and nobody sees these rows
+    # no limit and no viewing: the rows are for all readers, and nobody sees them
+    with collect_seen(None), apply_limit(None):
         rows = await ledger.costs(query)
     return await asyncio.to_thread(cells, rows, people, fewer(people - 1), first)
 
 
 def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
-    """All calls of such a cell certainly lie in the slice."""
+    """Yield the cells of which all calls certainly lie in the slice."""
     unknowable = (fewer(cut.people - 1), OTHER)
 
     def passes(condition: RoleFilter, cell: GroupCell) -> bool:
@@ -150,7 +151,7 @@ def _stored(registry: Registry) -> Sequence[Cut]:
 
 
 def _body(cut: Cut) -> Mapping[str, Any]:
-    """An erasure finds names of people in `names`, because a team may be one."""
+    """Return the stored form. An erasure finds names of people in `names`, because a team may be one."""
     return {
         "since": cut.since.isoformat(),
         "until": cut.until.isoformat(),

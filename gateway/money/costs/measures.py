@@ -15,7 +15,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN
 from spool.meters import METERS, quantity_from_millionths
 
 REAL_COST = "real_cost"
-# for the `cost` of a report
+# kinds of money for the `cost` of a report
 MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ USAGE_AMOUNT = "usage_amount"  # a published type that means usage instead of mo
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
-METER = "meter"  # groups usage by meter
+METER = "meter"  # dimension that groups usage by meter
 
-# by field of a CostRow
+# measures by field of a CostRow
 USAGE: Mapping[str, str] = {
     "calls": "calls",
     "errors": "calls",
@@ -53,14 +53,14 @@ SUMS = (*MONEY, *USAGE)
 PERCENTILES = {"latency_p50_ms": 50, "latency_p95_ms": 95, "latency_p99_ms": 99}
 LATENCY = ("timed", *PERCENTILES)
 MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
-# only on request; those of OF_UNITS are about the units that the query names
+# measures only on request; those of OF_UNITS are about the units that the query names
 UNITS, COST_PER_UNIT, MEDIAN_PER_UNIT, P95_PER_UNIT = OF_UNITS = (
     "units", "cost_per_unit", "median_per_unit", "p95_per_unit"
 )  # fmt: skip
 RANKED_PER_UNIT = {MEDIAN_PER_UNIT: 50, P95_PER_UNIT: 95}  # percentile of the costs of units
 SAVED_BY_CACHING = "saved_by_caching"
 ASKED = (*OF_UNITS, SAVED_BY_CACHING)
-# in addition to that of `cost`; calls and tokens need none
+# kinds of money besides that of `cost`; calls and tokens need none
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
@@ -84,12 +84,12 @@ def uncosted_words(row: CostRow) -> str:
 
 
 def billed_tokens(row: CostRow | GroupUsage) -> int:
-    """Exclude calls that a gateway answered from its cache."""
+    """Return the tokens that a provider bills, without calls that a gateway answered from its cache."""
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
 def estimated(row: CostRow) -> int:
-    """No source reported this part, in units of money."""
+    """Return the part that no source reported, in units of money."""
     if row.cost == row.reported:
         return 0
     return max(0, money.units(row.cost) - money.units(row.reported))
@@ -136,7 +136,7 @@ def needed(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
 
 
 def needed_for(show: Sequence[str]) -> Iterator[str]:
-    """Some measures are computed from additional sums."""
+    """Yield the additional sums from which measures are computed."""
     if not set(show).isdisjoint(LATENCY):
         yield "latency"
     if "cost_per_million_tokens" in show:

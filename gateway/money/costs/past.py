@@ -14,7 +14,7 @@ from spool.ledger.periods import RANGES, beginning, on_whole_days, preceding, sa
 from spool.ledger.queries import CostQuery, end_of_hour
 from spool.record import moment
 
-_NEVER = datetime.max.replace(tzinfo=UTC)  # bills have only whole days
+_NEVER = datetime.max.replace(tzinfo=UTC)  # a time that never comes, because bills have only whole days
 _DAY = timedelta(days=1)
 PASTS = WHOLE, PART, NONE = ("whole", "part", "none")
 
@@ -22,10 +22,10 @@ PASTS = WHOLE, PART, NONE = ("whole", "part", "none")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
     """
-    How much of an earlier time is known, whatever the filters. Unless it is WHOLE, nothing is compared with it.
+    How much of an earlier time is known, whatever the filters. Only a time that is known WHOLE is compared.
 
-    `known_from` is the first counted hour, or the first billed day. `comparable_days` is the largest number of days
-    up to today that have an earlier time of the same length, or 0.
+    `known_from` is the first counted hour, or the first billed day. `comparable_days` is the largest number
+    of days up to today that have an earlier time of the same length, or 0.
     """
 
     state: str

@@ -63,7 +63,7 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
 
 
 def with_lines(show: Shown, charged: Charged) -> Shown:
-    """The price lines of a row may be null."""
+    """Return the rows with price lines. The lines of a row may be null."""
 
     def shown(place: Place) -> dict[str, object]:
         lines = charged.get(place)
@@ -90,7 +90,7 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
 
 
 def _key(decides: Group) -> Dimensions:
-    """The price depends on these values."""
+    """Return the dimensions on which the price depends."""
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",

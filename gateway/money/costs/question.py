@@ -38,7 +38,7 @@ class CostQuestion:
     since: datetime
     until: datetime
     zone: tzinfo = UTC
-    per: str = TOTAL  # or one of GRANULARITIES
+    per: str = TOTAL  # TOTAL, or one of GRANULARITIES
     by: Sequence[str] = ()  # dimensions by which the costs are grouped
     include: Wanted = field(default_factory=dict)
     exclude: Wanted = field(default_factory=dict)
@@ -46,7 +46,7 @@ class CostQuestion:
     cost_type: str = REAL_COST  # the kind of money in `cost`
     fills: bool = False  # counted costs replace bills that are missing
     measures: Sequence[str] = ()  # fields of CostRow that the caller needs; empty means all
-    meter: str = ""  # only this one counts; "" means all
+    meter: str = ""  # the only meter that counts; "" means all
     currency: str = CURRENCY
     # groups that stay separate, by `top_by`; None joins nothing
     top: int | None = None
@@ -58,7 +58,7 @@ class CostQuestion:
 
     @property
     def arranged(self) -> int:
-        """0 means counted costs."""
+        """Return the arrangement of bills, 0 for counted cost."""
         return BILLED_TYPES.get(self.cost_type, 0)
 
     @property

@@ -119,7 +119,7 @@ _AMOUNTS = (*MONEY, SAVED_BY_CACHING, *_EACH)
 CALL_TITLES = {"source": "tool"}
 BY_CALL = ("cost", "tokens", "duration")
 TOP_CALLS = 10
-MOST_PERCENT = 999  # larger changes are written as more than this
+MOST_PERCENT = 999  # larger changes are written as "more than 999 %"
 _CALL_COLUMNS = (
     "started",
     "model",

@@ -72,7 +72,9 @@ class PolicyChanges:
     written: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     foreign: dict[str, BundleFile | None] = field(default_factory=dict)
-    hidden: dict[str, str] = field(default_factory=dict)  # by assistant: the stronger source
+    hidden: dict[str, str] = field(
+        default_factory=dict
+    )  # by assistant: the stronger source that hides a setting
 
 
 # -- check ---------------------------------------------------------------------------------------------------

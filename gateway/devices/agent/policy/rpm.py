@@ -18,7 +18,7 @@ _CONFIG_NOREPLACE: Final = (
 )  # rpm keeps a file that exists already, and writes ours beside it as .rpmnew
 _EQUAL: Final = 8
 _NEEDS_FEATURE: Final = 1 << 24 | _EQUAL | 2
-_FEATURES: Final = {  # of rpm, by the version that has it
+_FEATURES: Final = {  # features of rpm, by the version that has them
     "rpmlib(CompressedFileNames)": "3.0.4-1",
     "rpmlib(FileDigests)": "4.6.0-1",
     "rpmlib(PayloadFilesHavePrefix)": "4.0-1",

@@ -83,9 +83,9 @@ class UserHome:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedMachine:
     """
-    What the look sees. `ours` are the endpoints of the agent and of the gateway, and `only_http` those of these that do
-    not speak gRPC. `registry` reads the values of a key
-    below HKEY_LOCAL_MACHINE, and `started_at` returns when the oldest process of a program and a user started.
+    The things that a look examines. `ours` are the endpoints of the agent and of the gateway, and `only_http`
+    those of these that do not speak gRPC. `registry` reads the values of a key below HKEY_LOCAL_MACHINE, and
+    `started_at` returns when the oldest process of a program and a user started.
     """
 
     system: str
@@ -188,7 +188,7 @@ def _applied_policy(machine: ProbedMachine) -> _Policy | None:
         record = msgspec.json.decode(content, type=_Record)
     except (UnreadableFile, msgspec.DecodeError):
         return _Policy(record=_Record(error="record_unreadable"), applied_at=0.0, lacking=frozenset())
-    if not record.files and not record.error:  # the policy was removed
+    if not record.files and not record.error:  # without files and an error, the policy was removed
         return None
     lacking = {target for target, digests in record.files.items() if _digest(machine, target) not in digests}
     return _Policy(record=record, applied_at=applied_at, lacking=frozenset(lacking))
@@ -434,7 +434,7 @@ class _Look:
     def _preferences(self, editor: Editor) -> Iterator[Layer]:
         values: Mapping[str, object] = {}
         if self._machine.system == MACOS and self._managed.domain:
-            import plistlib  # only here, because it takes a tenth of the probe's time
+            import plistlib  # imported here, because it takes a tenth of the probe's time
             from xml.parsers.expat import ExpatError
 
             stored = self._machine.root.read(f"{PREFERENCES.lstrip('/')}/{self._managed.domain}.plist")

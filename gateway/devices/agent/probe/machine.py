@@ -240,7 +240,7 @@ class Processes:
         for process in processes:
             try:
                 with (process / "cmdline").open("rb") as file:
-                    # only the program and its first word, because later words may be a prompt
+                    # only the program and its first word are read, because later words may be a prompt
                     words = file.read(1024).split(b"\0")[:2]
                 fields = (process / "stat").read_text().rpartition(")")[2].split()
                 user = process.stat().st_uid

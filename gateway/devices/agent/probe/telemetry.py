@@ -26,10 +26,10 @@ Document = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Switches:
     """
-    What one place sets. None means that it does not set this.
+    The settings that one place makes. None means that it does not make a setting.
 
-    `endpoint` and `protocol` are for all signals. `own_endpoint` and `own_protocol` are for the signal that has the
-    calls, and win over them, also if a weaker place sets them.
+    `endpoint` and `protocol` are for all signals. `own_endpoint` and `own_protocol` are for the signal that
+    has the calls, and win over them, also if a weaker place sets them.
     """
 
     is_enabled: bool | None = None
