@@ -134,7 +134,7 @@ Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]  # values, each with 
 class Figure:
     """A metric family. `samples` returns None if the family is left out."""
 
-    name: str  # without the prefix tollhouse_
+    name: str  # name of a metric without the prefix tollhouse_
     help: str
     labels: Sequence[str]
     samples: Callable[[Snapshot], Samples | None]

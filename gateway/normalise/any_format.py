@@ -19,7 +19,7 @@ _NEAR: Final = 4096  # an OTLP request in JSON has the name of its first member 
 
 
 def recognise_signal(body: bytes) -> str | None:
-    """Ignore the announced format."""
+    """Return the signal of a body, or None. The announced format is ignored."""
     if b"resource" not in body[:_NEAR]:
         return None
     format_name = recognise_format(body)
@@ -27,7 +27,7 @@ def recognise_signal(body: bytes) -> str | None:
 
 
 def is_json(body: bytes) -> bool:
-    """A protobuf body may also start with a line feed and a brace."""
+    """Return whether a body is JSON. A protobuf body may also start with a line feed and a brace."""
     text = payload.remove_byte_order_mark(body)
     if text[:1] != b"\n" and text.lstrip()[:1] in (b"{", b"["):
         return True
@@ -35,7 +35,7 @@ def is_json(body: bytes) -> bool:
 
 
 class Joined(NamedTuple):
-    """`other_places` are the items that are not requests."""
+    """Requests that were joined into one. `other_places` are the positions of items that are not requests."""
 
     request: bytes
     other_places: list[int]
@@ -43,8 +43,8 @@ class Joined(NamedTuple):
 
 def join_requests(named: str, body: bytes, allowance: Allowance) -> Generator[None, None, Joined]:
     """
-    Each `next` works through one slice. Raises BadPayload if a request has another signal. A body that is not
-    JSON is returned unchanged, so that the decoder refuses it.
+    Join the requests of a body. Each `next` works through one slice. Raises BadPayload if a request has
+    another signal. A body that is not JSON is returned unchanged, so that the decoder refuses it.
     """
     text = payload.remove_byte_order_mark(body)
     try:
@@ -88,10 +88,10 @@ def normalise(
     format: str, body: bytes, *, options: Options, hold: Hold = hold_nothing
 ) -> Generator[None, None, Normalised]:
     """
-    OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders send it to any
-    configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is rejected, and
-    the other items still count. `hold` is called before memory is used: with the size of data that is
-    unpacked from the body, and with the memory that items need in addition to this data.
+    Normalise a body. OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders
+    send it to any configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is
+    rejected, and the other items still count. `hold` is called before memory is used: with the size of data
+    that is unpacked from the body, and with the memory that items need in addition to this data.
     """
     allowance = Allowance(options.max_items, hold)
     format_name = format if format in OTLP_SIGNALS else recognise_signal(body) or format

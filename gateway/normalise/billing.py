@@ -15,9 +15,9 @@ from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.content import may_hold_content
 
 MAX_BYTES: Final = 5 * 1024**2
-# one per row, and some extra because brackets in texts count as well
+# lists and objects of a file: one per row, and some extra because brackets in texts count as well
 MAX_CONTAINERS: Final = 250_000
-SHOWN: Final = 20  # errors in a response
+SHOWN: Final = 20  # errors that a response shows
 OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
 LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")
 
@@ -55,7 +55,7 @@ class Drop:
 
 def read_billing_file(body: bytes, *, max_tags: int | None = None) -> Drop:
     """
-    `max_tags` limits the number of different tags in its rows.
+    Read a billing file. `max_tags` limits the number of different tags in its rows.
 
     Raises BadPayload if the body is not a JSON object, and Refusal if it has more lists and objects than
     MAX_CONTAINERS.

@@ -12,7 +12,7 @@ from spool.clusters import ClusterCheck, ReportedCluster
 
 STATES = ("init_started", "init_ok", "init_failed", "pod_started", "pod_stopping", "config_load")
 
-# All other fields are ignored.
+# The fields that are read. All other fields are ignored.
 _STATUS = {
     "account": 1,
     "region": 2,
@@ -45,7 +45,7 @@ _COMMON = tuple(name for name in _CONFIG if name in _STATUS)
 
 
 def read_status(body: bytes) -> ReportedCluster:
-    """Raises BadPayload if the body is not a ClusterStatus, or names no cluster."""
+    """Read a status. Raises BadPayload if the body is not a ClusterStatus, or names no cluster."""
     message = _parse_message(ClusterStatus, body, "ClusterStatus")
     checks = tuple(
         ClusterCheck(name=check.name, passing=check.passing, error=check.error) for check in message.checks
@@ -56,7 +56,7 @@ def read_status(body: bytes) -> ReportedCluster:
 
 
 def read_config(body: bytes) -> ReportedCluster:
-    """Raises BadPayload if the body is not a ClusterConfig, or names no cluster."""
+    """Read a configuration. Raises BadPayload if the body is not a ClusterConfig, or names no cluster."""
     message = _parse_message(ClusterConfig, body, "ClusterConfig")
     return ReportedCluster(**{name: getattr(message, name) for name in _COMMON})
 

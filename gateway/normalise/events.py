@@ -32,11 +32,12 @@ from spool.record import Scalar, UsageEvent
 
 # A longer id or source is rejected, because cutting it would change the dedup key.
 MAX_ID: Final = 1024
-MAX_NAME: Final = 256  # of a type or a subject
+MAX_NAME: Final = 256  # characters of a type or a subject
 # extension attribute with the id that another Tollhouse assigned
 TOLLHOUSE_ID: Final = "tollhouseid"
 BINARY: Final = "ce-"
-LINK_EVENT: Final = "tollhouse.work.link"  # links units of work (gateway.operations.money.work_links)
+# type of an event that links units of work (gateway.operations.money.work_links)
+LINK_EVENT: Final = "tollhouse.work.link"
 
 # All other attributes are extensions and become tags.
 _OWN = frozenset(
@@ -98,7 +99,7 @@ class Events:
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """The body then holds only the event's data."""
+    """Return whether the body has only the event's data."""
     return any(name.lower() == "ce-specversion" for name in headers)
 
 
@@ -206,7 +207,7 @@ def _read_data(attributes: Mapping[str, Any]) -> Any:
     packed = attributes.get("data_base64")
     if packed is None:
         data = attributes.get("data")
-        # some clients send JSON data as text
+        # some clients send JSON data as a text
         return _json_data(data.encode(), "json") if isinstance(data, str) and data[:1] == "{" else data
     if not isinstance(packed, str):
         raise BadEvent("data_base64 must be text")
@@ -217,7 +218,7 @@ def _read_data(attributes: Mapping[str, Any]) -> Any:
 
 
 def _json_data(body: bytes, content_type: str) -> Any:
-    """Return other data as bytes, which are never stored."""
+    """Return JSON data. Other data are returned as bytes, which are never stored."""
     media = content_type.partition(";")[0].strip().lower()
     if media and not media.endswith("json"):
         return body

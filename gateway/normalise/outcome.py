@@ -18,25 +18,25 @@ from spool.log.pending_spans import SpanStep
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, AiRecord, Inference
 
-MALFORMED = "malformed"  # not readable as the item that it claims to be
+MALFORMED = "malformed"  # reason: not readable as the item that it claims to be
 # Negative or impossibly large counts, or a cache count above the input, are never billed.
 IMPLAUSIBLE = "implausible"
 NOT_AI = "not_ai"  # understood, but not an AI call
 UNRECOGNISED_AI = "unrecognised_ai"  # names of models or tokens that no dialect reads
-MERGED = "merged"  # another item of the payload describes the same call
+MERGED = "merged"  # reason: another item of the payload describes the same call
 DUPLICATE = "duplicate"
 GUARD = "guard"  # a guardrail without a model; if it calls a model, that is a span of its own
 TEST_SPAN = "test_span"  # sent by a product only to test its export
 CHECK = "check"  # the marked test call that the command `check` of another Tollhouse sent
 
-MOST_NAMES = 32  # for an unrecognized item
+MOST_NAMES = 32  # names that are listed for an unrecognized item
 LONGEST_NAME = 128
 LONGEST_VERSION = 32  # in characters
 PART = 4096  # records or points of a large payload that are packed together
 
 
 class Reject(NamedTuple):
-    """`message` names a field and an offset, never a value."""
+    """A rejected item. `message` names a field and an offset, never a value."""
 
     item: int  # from 0
     reason: str
@@ -55,7 +55,7 @@ class _Part(msgspec.Struct, array_like=True, gc=False):
 
 
 class Dropped(NamedTuple):
-    """Another item describes the same call."""
+    """An item that was dropped because another item describes the same call."""
 
     item: str
     why: str
@@ -68,7 +68,7 @@ STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session",
 
 
 def stated_fields(call: Inference, version: str) -> Stated:
-    """One expression, because it runs for each call."""
+    """Return the fields that a call states, in one expression, because it runs for each call."""
     is_ok = call.status == "ok"
     return (
         call.source,
@@ -96,7 +96,7 @@ Window: TypeAlias = tuple[str, str | None, str]  # source, service and session o
 
 
 def _no_counts() -> Counter[str]:
-    """The constructor of a counter takes ten times as long."""
+    """Return a new counter by copying, because its constructor takes ten times as long."""
     return Counter.__new__(Counter)
 
 
@@ -121,17 +121,17 @@ class Outcome(msgspec.Struct):
     forwarded: set[int] = set()  # positions in `records` of records from another Tollhouse
     named: dict[int, str] = {}  # device of the resource, by position in `records`
     named_points: dict[int, str] = {}  # device of the resource, by position in `points`
-    sessions: dict[Window, set[str | None]] = {}  # by window (see `note_session`)
+    sessions: dict[Window, set[str | None]] = {}  # sessions by window (see `note_session`)
     # for each record, by field: the attribute and the rule behind its value
     why: list[dict[str, Any]] | None = None
     dropped: list[Dropped] = []  # filled only if `why` is filled
     packed: list[bytes] = []  # finished records and points, until `yield_parts` unpacks them
-    # in `packed`, or already removed from it by `yield_parts`
+    # number of items in `packed`, or already removed from it by `yield_parts`
     count: int = 0
-    is_last: bool = True  # of the parts of a payload
+    is_last: bool = True  # whether this is the last part of a payload
     meter_too_large: int = 0  # meters that the intake dropped because they are too large
     steps: list[SpanStep] = []  # may link calls of other payloads to the runs of agents
-    keep_tags: frozenset[str] = frozenset()  # of `Options`, for code that reads single items
+    keep_tags: frozenset[str] = frozenset()  # value of `Options.keep_tags`, for code that reads single items
     stated: dict[Stated, int] = {}  # calls by the fields that they state, before any record is changed
     agent: str = ""  # product of the User-Agent, the version of senders that state none
 
@@ -145,8 +145,8 @@ class Outcome(msgspec.Struct):
         version: str | None = "",
     ) -> None:
         """
-        `device` is that of the resource. `version` is "" if the sender states none, and None if another
-        Tollhouse has counted the fields.
+        Add a record. `device` is the device of the resource. `version` is "" if the sender states none, and
+        None if another Tollhouse has counted the fields.
         """
         record.id = identity.id
         if device is not None:
@@ -181,7 +181,7 @@ class Outcome(msgspec.Struct):
         self.rejects.append(Reject(item, reason, message))
 
     def note_dropped(self, item: str, because: str) -> None:
-        """Does nothing unless the caller requested reasons."""
+        """Note a dropped item, if the caller requested reasons."""
         if self.why is not None:
             self.dropped.append(Dropped(item, f"dropped: {because}"))
 
@@ -207,7 +207,7 @@ class Outcome(msgspec.Struct):
             self.count += len(certain.records) + len(certain.points)
 
     def _split_by_certainty(self) -> tuple[_Part, _Part]:
-        """The first part has the points and the records with a certain identity."""
+        """Return two parts. The first has the points and the records with a certain identity."""
         certain, stays = _Part(points=self.points, named_points=self.named_points), _Part()
         for index, (record, identity) in enumerate(zip(self.records, self.identities, strict=True)):
             part = certain if identity.certain else stays
@@ -275,7 +275,7 @@ def _split_part(part: _Part, max_items: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    # privacy.keep_attributes: stored as tags
+    # the setting privacy.keep_attributes: names that are stored as tags
     keep_attributes: frozenset[str] = frozenset()
     # privacy.keep_tags and ledger.tags: may have any text up to the length limit of a tag
     keep_tags: frozenset[str] = frozenset()

@@ -40,10 +40,10 @@ MAX_RECORDS: Final = 3000
 MAX_CONTAINERS: Final = 100_000
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
-MAX_TEXT: Final = 1024  # of a name or a value
+MAX_TEXT: Final = 1024  # characters of a name or a value
 # Clocks and time zones do not explain more than a day.
 FUTURE_S: Final = 86_400
-SHOWN: Final = 5  # bad records in a refusal
+SHOWN: Final = 5  # bad records that a refusal lists
 TOLLHOUSE_ID: Final = "tollhouse_id"  # record id that another Tollhouse assigned
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
@@ -77,7 +77,7 @@ class Operations:
 
 
 def stream_name(name: str) -> str:
-    """Raises Refusal 400 if the name is invalid."""
+    """Return a stream's name. Raises Refusal 400 if it is invalid."""
     if not _NAME.fullmatch(name):
         message = "A stream name must have 1 to 256 letters, digits, '_', '.' or '-'."
         raise Refusal(400, "invalid_stream_name", message)
@@ -85,7 +85,7 @@ def stream_name(name: str) -> str:
 
 
 def request_records(body: bytes) -> Sequence[Any]:
-    """Raises Refusal if there are none, or too many."""
+    """Return the records of a request. Raises Refusal if there are none, or too many."""
     if len(body) > MAX_BYTES:
         raise Refusal(413, "body_too_large", "A request may have at most 5 MiB; send smaller batches.")
     check_containers(body, MAX_CONTAINERS)
@@ -133,7 +133,7 @@ def read_operations(
 def read_stream_creation(
     body: bytes, *, type: str, stream: str, find: Find
 ) -> tuple[UnitCostOperation, Stream]:
-    """Raises Refusal 409 if a different stream has that name."""
+    """Read the first records of a stream. Raises Refusal 409 if a different stream has that name."""
     fields = _decode_object(body) if body.strip() else {}
     for name in fields.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(
@@ -170,7 +170,7 @@ def read_stream_creation(
 
 
 def read_force_flag(body: bytes) -> bool:
-    """The flag is true, or an object with one member that is true."""
+    """Return whether the flag is set: true, or an object with one member that is true."""
     if not body.strip():
         return False
     try:
@@ -245,7 +245,10 @@ def _pop_stream_name(record: dict[str, Any], stream: str | None) -> str:
 
 
 def _type_of(record: Mapping[str, Any]) -> str:
-    """In the oldest form of the API, a record with an element or a filter is an allocation record."""
+    """
+    Return the type of a record. In the oldest form of the API, a record with an element or a filter is an
+    allocation record.
+    """
     return ALLOCATION if "element_name" in record or "filter" in record else "metric"
 
 
@@ -361,7 +364,7 @@ def _parse_value(value: Any) -> str:
 
 
 def _check_stream_agrees(known: Stream | None, operation: UnitCostOperation) -> None:
-    """Raises _Bad if type, granularity or dimensions differ from the stream's."""
+    """Raise _Bad if type, granularity or dimensions differ from the stream's."""
     if known is None:
         return
     if known.type != operation.stream_type:

@@ -63,7 +63,7 @@ class CostQuestion:
 
     @property
     def cost_types(self) -> Sequence[str]:
-        """The requester must be allowed to see each type."""
+        """Return the cost types. The requester must be allowed to see each type."""
         base_type = REAL_COST if self.cost_type in PLAN_TYPES else self.cost_type
         filled = (REAL_COST,) if self.fills else ()
         first = () if base_type in self.tells else (base_type,)
@@ -94,7 +94,7 @@ class CostQuestion:
 
     @property
     def lists_units(self) -> bool:
-        """There may be very many such groups."""
+        """Return whether groups are units of work, of which there may be very many."""
         return not UNITS.keys().isdisjoint(self.by)
 
     def check_span(self, *, most: int = MAX_PERIODS) -> None:
@@ -111,7 +111,7 @@ class CostQuestion:
 
 
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
-    """Raises Refusal 400, or AskedTooMuch for units of work over too long a time."""
+    """Check the time range. Raises Refusal 400, or AskedTooMuch for units of work over too long a time."""
     if query.since >= query.until:
         raise _wrong("the start must be earlier than the end")
     length = _PERIODS.get(query.granularity, timedelta(days=7))

@@ -45,12 +45,12 @@ class CostReader:
 
     @property
     def ledger(self) -> SlicedLedger:
-        """The calls must be visible in every counted cost type."""
+        """Return the ledger with the calls that are visible in every counted cost type."""
         return SlicedLedger(self.whole, self.rights.slice, person=self.rights.person)
 
     def ledger_of(self, cost_types: Collection[str]) -> SlicedLedger:
         """
-        The calls must be visible in all these cost types.
+        Return the ledger with the calls that are visible in all these cost types.
 
         Raises Refusal 403 if they are visible only in others.
         """
@@ -60,7 +60,7 @@ class CostReader:
         return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
     async def visible(self) -> Visible:
-        """The predicate is true for visible views, budgets, insights and recommendations."""
+        """Return the predicate that is true for visible views, budgets, insights and recommendations."""
         if not self.is_limited:
             return EVERYTHING
         ledger = self.ledger
@@ -93,7 +93,7 @@ class CostReader:
         self, cost_type: str = "", *, within: SlicedLedger | None = None, units: bool = False
     ) -> Sequence[str]:
         """
-        With `units`, counted costs also have units of work.
+        Return the dimensions of a cost type. With `units`, counted costs also have units of work.
 
         Billed money also has dimensions of bills and tags of rows that are visible in `within`, by default
         the totals of every counted cost type. PAID_COST has its own dimensions.
@@ -108,7 +108,9 @@ class CostReader:
         return (*known, *BILLED_DIMENSIONS, *await (within or self.ledger).row_tags())
 
     async def view(self, word: str) -> View:
-        """`word` is an id or a name. Raises Refusal 400 if the view is unknown, hidden or broken."""
+        """
+        Return a view. `word` is an id or a name. Raises Refusal 400 if the view is unknown, hidden or broken.
+        """
         return self.view_among(word, await self.visible())
 
     def view_among(self, word: str, visible: Visible) -> View:
@@ -122,7 +124,7 @@ class CostReader:
 
 
 def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:
-    """The roles do not show these cost types together."""
+    """Return the refusal for cost types that the roles do not show together."""
     requested = " and ".join(cost_types)
     shown = ", ".join(rights.cost_types)
     message = (

@@ -55,7 +55,7 @@ class AnswerRows:
         self.places = sort_in_steps(rows, key=_order)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
-        # no longer kept apart, so that no list and no measure of units includes them
+        # units that are no longer kept apart, so that no list and no measure includes them
         self.other_units: Mapping[str, object] | None = None
         if asked_total is not None and asked_total.other_calls:
             self.other_units = {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
@@ -114,7 +114,7 @@ class AnswerRows:
 
 
 def identity(place: Place) -> str:
-    """Unknown values are first, and the joined groups last."""
+    """Return a sort key. Unknown values are first, and the joined groups last."""
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
     unknown = "".join("0" if value is None else "1" for value in group)
@@ -145,7 +145,7 @@ def _placed(
 def _largest(
     rows: Sequence[CostRow], places: Collection[Place], limit: int, *, by: str
 ) -> frozenset[Group] | None:
-    """Reserve one row per period for the other groups. Return None if all groups fit."""
+    """Return the largest groups, with one row per period for the other groups, or None if all groups fit."""
     if len(places) <= limit:
         return None
     counts = Counter(group for _, group in places)
@@ -164,6 +164,6 @@ def _largest(
 
 
 def _latency(counts: Sequence[int]) -> dict[str, int | None]:
-    """A percentile above 5 minutes is null."""
+    """Return percentiles. One above 5 minutes is null."""
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

@@ -9,7 +9,7 @@ from gateway.core.errors import Refusal
 
 def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False) -> datetime:
     """
-    A text without a zone is in `zone`. With `end`, a day is included completely.
+    Parse a time. A text without a zone is in `zone`. With `end`, a day is included completely.
 
     Raises Refusal 400 for any other text.
     """
@@ -27,7 +27,7 @@ def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False)
 
 
 def seconds(at: float) -> str:
-    """The cost service writes the times of an insight in this form."""
+    """Return a time in the form in which the cost service writes the times of an insight."""
     return f"{at:.3f}".rstrip("0").rstrip(".")
 
 

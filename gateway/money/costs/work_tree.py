@@ -18,7 +18,8 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 @dataclass(slots=True, kw_only=True)
 class RunNode:
     """
-    `level` is 1 for a run that no other run of the tree started. `aggregated` includes the runs below it.
+    A run in a tree. `level` is 1 for a run that no other run of the tree started. `aggregated` includes the
+    runs below it.
     """
 
     run: str
@@ -32,7 +33,8 @@ class RunNode:
 
 def parents_of(lineage: Iterable[Lineage]) -> dict[str, str]:
     """
-    Of several runs that started one, the smallest counts, and in a circle the smallest has no parent.
+    Return the run that started each run. If several did, the smallest counts, and in a circle the smallest
+    has none.
 
     Both rules do not depend on the order of the reports.
     """
@@ -40,7 +42,7 @@ def parents_of(lineage: Iterable[Lineage]) -> dict[str, str]:
 
 
 def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[str]:
-    """Sort the nearest first."""
+    """Return the runs above some runs, the nearest first."""
     above: dict[str, None] = {}
     for run in runs:
         parent = parents.get(run)
@@ -53,7 +55,7 @@ def runs_above(runs: Iterable[str], parents: Mapping[str, str]) -> Collection[st
 def nearest_above(
     runs: Iterable[str], among: Container[str], parents: Mapping[str, str]
 ) -> Mapping[str, str | None]:
-    """The run above must be among some runs. Each step up is made once."""
+    """Return the nearest run above each run that is among some runs. Each step up is made once."""
     nearest = dict[str, str | None]()
     for run in runs:
         passed, above = list[str](), run

@@ -46,7 +46,9 @@ class CountedFocus:
     async def of(
         cls, reports: FocusReports, span: FocusSpan, *, has_lines: bool, has_plans: bool
     ) -> CountedFocus:
-        """Raises Invalid if plans are requested for a part of a month."""
+        """
+        Return the counted part of a report. Raises Invalid if plans are requested for a part of a month.
+        """
         months = whole_months(span) if has_plans else ()
         plans = {month: await _plan_costs(reports, month) for month in months}
         invoices = Invoices.seen_by(reports.reader)

@@ -130,7 +130,7 @@ class Facts:
         ReadOtherwise
     ] = ()  # since the process started: spans that the compiled module read differently from the rules
     late_reports: Sequence[LateReports] = ()  # late reports of the last seven days, by source
-    # by day of arrival: the fields that the calls of each source and sender version stated
+    # by day of arrival: the fields that the calls of each source and sender version had
     sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
     enforcer_faults: Sequence[EnforcerFault] = ()
     unmapped: Sequence[EventType] = ()  # event types for which no stream is set
@@ -163,7 +163,7 @@ class Facts:
     lakes: Sequence[LakeState] = ()
     arrivals: Sequence[Arrival] = ()  # for each kind of bill, the day until which bills have arrived
     prices: str = ""  # name of the price list in use
-    prices_day: str = ""  # its day, or "" if it states none
+    prices_day: str = ""  # day of the price list, or "" if it states none
     # a function that returns the estimated cost of a call
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)
 

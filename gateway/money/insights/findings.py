@@ -20,7 +20,7 @@ MAX_ROWS = 12  # maximum rows in the description of an insight
 MAX_FINDINGS = 20  # maximum findings per detector and run; the most costly findings are kept
 
 
-# of findings about something that ends at a known time, by severity
+# categories, by severity, of findings about something that ends at a known time
 CATEGORY_OF = {INFO: "keys", WARNING: "reliability", CRITICAL: NOT_ARRIVING}
 
 

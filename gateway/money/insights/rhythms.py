@@ -44,8 +44,9 @@ SETTLE_S = 300.0  # seconds after the end of an hour until all gateways have sto
 @dataclass(frozen=True, slots=True)
 class Rhythm:
     """
-    `shares` has the share of weeks with records for each hour of the week, ordered by age from the newest hour with
-    records. `usual` is the longest usual silence, and `patience` the silence at which the sender has stopped.
+    The usual hours of a sender. `shares` has the share of weeks with records for each hour of the week,
+    ordered by age from the newest hour with records. `usual` is the longest usual silence, and `patience` the
+    silence at which the sender has stopped.
     """
 
     shares: Sequence[float]
@@ -138,7 +139,10 @@ def _has(hours: SenderHours, hour: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """`reported` has one entry per stop. `keys` has the names of all keys that stopped, reported or not."""
+    """
+    Senders that stopped. `reported` has one entry per stop. `keys` has the names of all keys that stopped,
+    reported or not.
+    """
 
     reported: Sequence[Stop] = ()
     keys: Collection[str] = frozenset()

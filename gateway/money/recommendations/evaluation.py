@@ -133,8 +133,8 @@ def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Kno
 
 def _for_a_month(facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
     """
-    If only recent calls were compared, apply the share that they could have saved to the other calls of their work from
-    `since` on.
+    Return an opportunity for a whole month. If only recent calls were compared, the share that they could
+    have saved applies to the other calls of their work from `since` on.
     """
     saved, compared = opportunity.gross, sum(opportunity.compared.values())
     if opportunity.work is None or saved <= 0 or compared <= 0:

@@ -62,7 +62,7 @@ class Work(NamedTuple):
 
     @property
     def measured_by(self) -> dict[str, str]:
-        """The dimensions that stay the same when the model changes."""
+        """Return the dimensions that stay the same when the model changes."""
         return {"source": self.source, "team": self.team, "tag:service": self.service}
 
     def processing(self, mode: str | None = None) -> Processing:

@@ -45,7 +45,7 @@ _MAX_ID: Final = 1024
 
 
 class BifrostAttributes(msgspec.Struct):
-    """Content attributes are not decoded."""
+    """The attributes that are decoded, without those that have content."""
 
     operation: Any = declare_column("gen_ai.operation.name")
     service_tier: Any = declare_column("gen_ai.response.service_tier")

@@ -69,7 +69,7 @@ class DatabricksEvent(msgspec.Struct):
     input_tokens: Any = None
     output_tokens: Any = None
     token_details: DatabricksTokenDetails | Other = None
-    # of system.serving.endpoint_usage and of inference tables
+    # id in system.serving.endpoint_usage and in inference tables
     databricks_request_id: Any = None
     request_time: Any = None
     usage_context: Any = None
@@ -128,8 +128,8 @@ def _read_gateway_row(event: DatabricksEvent) -> Inference:
 
 def _read_serving_row(event: DatabricksEvent) -> Inference:
     """
-    An inference table has the bodies, and the usage table has the counts. Both tables may contain the same
-    call.
+    Return the call of a row. An inference table has the bodies, and the usage table has the counts. Both
+    tables may contain the same call.
     """
     response_body = nested(event.response, ProviderBody)
     request_body = nested(event.request, DatabricksRequest)
@@ -178,7 +178,7 @@ def _own_model(written: Any) -> str | None:
 
 
 def _free_metadata(event: DatabricksEvent) -> dict[str, Any]:
-    """Tags of the request take precedence over those of the endpoint."""
+    """Return the tags. Tags of the request take precedence over those of the endpoint."""
     of_request = mapping(event.request_tags)
     of_serving = mapping(event.usage_context) or mapping(
         nested(event.request, DatabricksRequest).usage_context

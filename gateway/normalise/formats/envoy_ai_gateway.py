@@ -30,7 +30,7 @@ from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "envoy_ai_gateway"
-OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # written by no other gateway
+OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # columns that no other gateway writes
 
 
 class EnvoyEvent(WorkFields):

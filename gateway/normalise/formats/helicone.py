@@ -87,7 +87,7 @@ def read_calls(event: HeliconeEvent) -> Iterable[Call]:
 
 
 def _are_cut(event: HeliconeEvent) -> bool:
-    """The webhook truncates bodies at 10 KB."""
+    """Return whether the bodies are cut, because the webhook truncates them at 10 KB."""
     bodies = (event.request_body, event.response_body)
     return text(event.request_id) is not None and any(_is_cut(body) for body in bodies)
 

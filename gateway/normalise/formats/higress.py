@@ -90,7 +90,10 @@ def read_calls(event: HigressEvent) -> Iterable[Call]:
 
 
 def _identity(record: Inference, response_id: str | None) -> Identity:
-    """SDKs also report the provider's response id, and callers may choose Envoy's request id."""
+    """
+    Return the identity. SDKs also report the provider's response id, and callers may choose Envoy's request
+    id.
+    """
     unique = response_id if response_id and is_long(response_id) else None
     return call_identity(record, response_id=unique, shared_id=record.request_id)
 

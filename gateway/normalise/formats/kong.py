@@ -188,7 +188,8 @@ def _read_call(event: KongEvent, block: KongBlock, plugin: str | None) -> Call:
 
 def _lacks_cache(record: Inference, usage: KongUsage) -> bool:
     """
-    Usage with the provider's own cache names has the provider's own input count, which excludes the cache.
+    Return whether the input excludes the cache. Usage with the provider's own cache names has the provider's
+    own input count, which does.
     """
     own_names = (usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return record.provider in COUNT_CACHE_APART and any(name is not None for name in own_names)

@@ -123,8 +123,8 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
 
 def _identity(record: Inference, source: str | None) -> Identity:
     """
-    Identify an event by its id if the id is long enough to be a response id, as in LiteLLM's events.
-    Otherwise use source and id.
+    Return the identity: the event's id if it is long enough to be a response id, as in LiteLLM's events, and
+    otherwise source and id.
     """
     event_id = record.request_id
     if not source or not event_id:

@@ -99,7 +99,7 @@ def read_calls(event: VertexEvent) -> Iterable[Call]:
 
 def _identity(record: Inference, response_body: VertexAnswer) -> Identity:
     """
-    Identify a call by the response id that SDKs also report. If there is none, use the row's id.
+    Return the identity: the response id that SDKs also report, or if there is none, the row's id.
 
     Some exports write the row's id as 9.87E+16 and lose digits, so several calls can share such an id.
     """

@@ -46,13 +46,13 @@ from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 
-LARGEST: Final = 2 * 1024 * 1024  # bodies that are looked up
+LARGEST: Final = 2 * 1024 * 1024  # bytes of a body that is looked up
 MOST_ITEMS: Final = 4096  # spans in one body that is looked up
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
-MOST_BYTES: Final = 8 * 1024 * 1024  # of all keys, names and texts in the memory
-ONE_IN: Final = 1000  # known spans are compared with the rules
+MOST_BYTES: Final = 8 * 1024 * 1024  # bytes of all keys, names and texts in the memory
+ONE_IN: Final = 1000  # one in this number of known spans is compared with the rules
 MOST_DIFFERENCES: Final = 20  # kept for display
 MOST_SEEN: Final = 128  # spans of one request to count while few spans are known
 _LONGEST_DIFFERENCES: Final = 300
@@ -69,7 +69,7 @@ _UNREADABLE: Final = (DecodeError, UnicodeDecodeError, Malformed)
 
 
 class SelectedBody(NamedTuple):
-    """`times` is the number of similar requests that it represents."""
+    """A body to learn from. `times` is the number of similar requests that it represents."""
 
     body: bytes
     sender: TriedSender
@@ -93,10 +93,10 @@ class SpanMemory:
         self._contexts = Contexts(self._memory, self.clear)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
-        self._tags: set[str] = set()  # those of `_names` whose texts are only tags
+        self._tags: set[str] = set()  # names of which the texts are only tags
         self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
-        self.spans: Counter[str] = Counter()  # by reader: rules or memory
+        self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
         self.misses: Counter[str] = Counter()
         self.compared: Counter[str] = Counter()
         # the first differences between memory and rules since the start
@@ -127,7 +127,7 @@ class SpanMemory:
         return None if selected is None else (yield from self.read_selected(selected))
 
     def select_body(self, body: bytes, options: Options) -> SelectedBody | None:
-        """Decide at little cost. Return None if the rules must read the request."""
+        """Select a body to look up, at little cost. Return None if the rules must read it."""
         if self._trials.skip_if_resting() or len(body) > LARGEST or options.explain or not self._native.is_on:
             return None
         if options is not self._options and options != self._options:
@@ -286,10 +286,9 @@ class SpanMemory:
 
     def _prepare_for_rules(self, part: LookedUp, place: int, times: int) -> bool:
         """
-        A known span is compared with the rules.
+        Compare a known span with the rules.
 
-        Return False if the rules read a known span differently, because other spans of the request may differ
-        as well.
+        Return False if the rules read it differently, because other spans of the request may differ as well.
         """
         context, kind, row = part.context, part.kinds[place], part.rows[place]
         encoded = part.spans[place]
@@ -372,7 +371,7 @@ class SpanMemory:
             self._native.fail(error)
 
     def _add_names(self, names: Set[str], tags: Set[str]) -> None:
-        """`tags` are the names whose texts are only tags."""
+        """Add names. `tags` are the names of which the texts are only tags."""
         for name in names:
             self._names.add(name)
             slot = slots.slot_of(name)
@@ -406,7 +405,7 @@ class SpanMemory:
             reads |= self._reads.get((context, *span.attributes), set())
             varying = self._memory.learn(context, encoded, slots.encode_texts(reads))
             if varying is None:
-                return  # not plain, so without a kind
+                return  # the span is not plain, so it has no kind
             learned = yield from learn_kind(
                 span, varying[0], texts, varying[1], reads, self._tags, options, self._chance
             )

@@ -28,8 +28,8 @@ def normalise(
     signal: Signal, body: bytes, *, json: bool, options: Options, hold: Hold = hold_nothing
 ) -> Generator[None, None, Outcome]:
     """
-    Each `next` works through about one slice. Raises BadPayload if the body is not an export request of the
-    signal.
+    Normalise a request. Each `next` works through about one slice. Raises BadPayload if the body is not an
+    export request of the signal.
     """
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     reader = _READERS[signal](outcome, options)  # type: ignore[call-arg]

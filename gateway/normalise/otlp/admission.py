@@ -22,8 +22,8 @@ from gateway.normalise.reading.content import names_content
 from spool.caches import CachedResults
 from spool.people import USER_EMAIL
 
-MAX_VALUE = 16 * 1024  # of a name, an id, a number or a usage object
-_LARGE = 256 * 1024  # only the small members of a longer text are decoded
+MAX_VALUE = 16 * 1024  # bytes of a name, an id, a number or a usage object
+_LARGE = 256 * 1024  # only the small members of a text beyond this size are decoded
 
 SCALAR = "scalar"
 WORDS = "words"  # a list of texts is kept

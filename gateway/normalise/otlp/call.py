@@ -19,14 +19,14 @@ class Caller(Struct, frozen=True, gc=False):
     team: str | None = None
     session: str | None = None
     api_key: str | None = None
-    email: str | None = None  # of `user`, if it is another text
+    email: str | None = None  # the address of `user`, if it is another text
 
 
 NO_CALLER = Caller()
 
 
 def merge_callers(caller: Caller, further: Caller) -> Caller:
-    """`caller` takes precedence over `further`."""
+    """Return both callers as one. `caller` takes precedence over `further`."""
     if further is NO_CALLER:
         return caller
     if caller is NO_CALLER:
@@ -59,7 +59,7 @@ class SpanCall(Struct, gc=False):
     caller: Caller
     response_id: str | None
     shared_id: str | None
-    service_tier: str | None = None  # of the provider's response
+    service_tier: str | None = None  # tier in the provider's response
     resource_caller: Caller = NO_CALLER
     device: str | None = None  # from the resource attributes
     resource: Resource | None = None
@@ -67,7 +67,7 @@ class SpanCall(Struct, gc=False):
     agent: str | None = None
     why: dict[str, str] | None = None
     provider_request_id: str | None = None  # given by the provider, a further name of the call
-    own_id: str | None = None  # of a response that came from the source's cache
+    own_id: str | None = None  # own id of a response that came from the source's cache
     also: tuple[bytes, ...] = ()  # see spool.identity
     links: tuple[tuple[bytes, bytes], ...] = ()  # connect the call to reports of another kind
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
@@ -80,18 +80,18 @@ class SpanCall(Struct, gc=False):
     is_part: bool = False
     # AS_ASSISTANT or AS_GATEWAY, if the other may report the call as well, with no id in common
     relay_side: str | None = None
-    relayed_session: str | None = None  # which the assistant states to the gateway
-    guesses_cost: bool = False  # without knowing the seller's price
+    relayed_session: str | None = None  # session that the assistant states to the gateway
+    guesses_cost: bool = False  # whether the cost was computed without knowing the seller's price
     names_request: bool = False  # a name in `also` is from the provider's id of the request
     is_of_sdk: bool = False  # written by the provider's own SDK
     is_of_provider: bool = False  # written by the provider's API or its own SDK
     # relations to other spans of the payload
     inner: list[SpanCall] | None = None  # nearest calls of the same class below
-    twin_caller: Caller = NO_CALLER  # of dropped duplicate spans, nearest first
+    twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first
     repeats: str | None = None  # why the call was dropped, only if the request wants reasons
     # reports of client and gateway are also matched by the call's position in the trace
     is_linked: bool = False
-    sdk: SpanCall | None = None  # dropped span around this call
+    sdk: SpanCall | None = None  # the dropped span around this call
     # one of two nested spans, the SDK's and the one around it, was dropped as a duplicate
     is_nested: bool = False
     # the scope writes its span as a sibling of the one of the SDK that made the call
@@ -112,7 +112,7 @@ class SpanCall(Struct, gc=False):
 
     @property
     def says_nothing(self) -> bool:
-        """Spans that say nothing are events inside a call."""
+        """Return whether the span has no facts about a call. Such spans are events inside a call."""
         record = self.record
         names_it = record.request_model or record.response_model or record.provider or record.request_id
         if record.charges:

@@ -65,7 +65,8 @@ _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": INPUT,
     "completion": OUTPUT,
-    # from Envoy AI Gateway and other senders; parts of the input or the output, so they are never added to it
+    # names of Envoy AI Gateway and other senders; these tokens are parts of the input or the output, so they
+    # are never added to it
     "cached_input": CACHE_READ,
     "cached": CACHE_READ,
     "cache_read_input": CACHE_READ,
@@ -90,8 +91,8 @@ def _mark_as_sdk_call(span: Span, call: SpanCall) -> None:
 
 def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
     """
-    Anthropic's SDKs and its API state the tokens of compactions apart from the usage of the message, and they
-    are billed as well.
+    Add the tokens of compactions. Anthropic's SDKs and its API state them apart from the usage of the
+    message, and they are billed as well.
     """
     attributes = span.attributes
     if _COMPACTION_IN in attributes or _COMPACTION_OUT in attributes:
@@ -108,14 +109,14 @@ def _add_compaction_tokens(span: Span, call: SpanCall) -> None:
 
 
 def _add_span_id_key(span: Span, call: SpanCall) -> None:
-    """Events of the call carry the span ids and may omit the response id."""
+    """Add a dedup key of the span ids, because events of the call carry them and may omit the response id."""
     if call.response_id is not None and span.trace_id is not None and span.span_id is not None:
         call.also += (span_call_id(span.trace_id, span.span_id),)
 
 
 _COMPACTION_IN, _COMPACTION_OUT = (f"anthropic.usage.compaction.{end}_tokens" for end in ("input", "output"))
 
-# by prefix of the scope, with a word in the names of their models
+# by prefix of the scope: a word in the names of the models of this SDK
 SDKS: dict[str, str] = {"com.anthropic.sdk.": "claude"}
 
 
@@ -148,7 +149,7 @@ OTEL = Product(
     source="otel",
     containers={_ONE_HOUR: _one_hour_cache_write},
     texts={
-        # from tools that copy a provider's usage object or response
+        # names of tools that copy a provider's usage object or response
         **dict.fromkeys(("gen_ai.usage.raw", "gen_ai.usage", "llm.usage", "usage"), usage_in),
         **dict.fromkeys(("output.value", "gen_ai.completion", "gen_ai.output.messages"), answer_in),
     },
@@ -170,7 +171,7 @@ OTEL = Product(
             f"{USAGE}{name}": MetricFamily(token_type=type, one_of=USAGE)
             for name, type in _USAGE_TYPES.items()
         },
-        # the same tokens by call, which count only if a meter sends no counters
+        # the same tokens by call; they count only if a meter sends no counters
         f"{OPERATION}input_tokens": MetricFamily(token_type=INPUT, one_of=OPERATION, is_last=True),
         f"{OPERATION}output_tokens": MetricFamily(token_type=OUTPUT, one_of=OPERATION, is_last=True),
         f"{DRAFT}tokens": MetricFamily(type_keys=("gen_ai.token.type",), types=_TYPES, one_of=DRAFT),

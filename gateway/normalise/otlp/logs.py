@@ -72,7 +72,10 @@ def is_understood(name: str, attributes: Attributes) -> bool:
 
 
 def repeats_counters(attributes: Attributes) -> bool:
-    """Rust's tracing library sends counter increments as metrics and also logs them."""
+    """
+    Return whether a log repeats counters. Rust's tracing library sends counter increments as metrics and also
+    logs them.
+    """
     counted = [name for name in attributes if is_usage_name(name)]
     return bool(counted) and all(_is_step(name) for name in counted)
 
@@ -94,7 +97,10 @@ def _is_positive(value: object) -> bool:
 
 
 def event_name(record: LogRecord, sender: Product) -> str:
-    """The attribute takes precedence over the record's own field, and that over the body."""
+    """
+    Return the event's name. The attribute takes precedence over the record's own field, and that over the
+    body.
+    """
     name = values.text(record.attributes.get("event.name")) or record.event_name or record.body
     for whole_name in _NAMING:
         name = whole_name(record, name, sender.source)
@@ -115,7 +121,7 @@ class LogReader:
         }
 
     def take(self, place: int, record: LogRecord) -> None:
-        """Account for the record exactly once, here or in `finish`."""
+        """Read a record, which is accounted for exactly once, here or in `finish`."""
         sender = sender_of(record.resource, record.scope)
         name = event_name(record, sender)
         event_of_product = find_event(name, sender)

@@ -18,7 +18,7 @@ CACHE_READ = "cache_read"
 CACHE_WRITE = "cache_write"
 REASONING = "reasoning"
 TOOL_INPUT = "tool_input"
-TOTAL = "total"  # of other types; such a point is dropped
+TOTAL = "total"  # a total of other types; such a point is dropped
 
 _MEASURES = frozenset(
     {
@@ -38,7 +38,7 @@ _SUBSETS = frozenset({"audio", "text", "image", "video"})
 KNOWN = _MEASURES | _SUBSETS
 
 
-MAX_TOKENS = 10**15  # larger values are timestamps
+MAX_TOKENS = 10**15  # larger values are taken for timestamps
 
 
 def tokens_of(value: object) -> int:
@@ -49,7 +49,7 @@ def tokens_of(value: object) -> int:
 
 
 def money_of(value: object) -> Decimal:
-    """Avoid binary rounding: 0.1 stays 0.1. Raises BadValue."""
+    """Return an amount without binary rounding: 0.1 stays 0.1. Raises BadValue."""
     amount = semconv.money(value, "the cost")
     if amount is None:
         raise BadValue(IMPLAUSIBLE, "the cost is not a number")
@@ -61,8 +61,8 @@ _MODEL = ("model_name", "model_id")
 
 def server_families(prefix: str, token_types: Mapping[str, str]) -> dict[str, MetricFamily]:
     """
-    Each counter is listed under all its spellings. Prometheus adds `_total`, and some scrapers replace the
-    colon by `_`.
+    Return families of counters. Each is listed under all its spellings. Prometheus adds `_total`, and some
+    scrapers replace the colon by `_`.
     """
     families: dict[str, MetricFamily] = {}
     for name, token_type in token_types.items():

@@ -33,7 +33,7 @@ from spool.record import UsageMetric, decimal_text
 
 LONGEST_TYPE = 64
 
-_ANY_PART = "*"  # of a name, between two dots
+_ANY_PART = "*"  # stands for any part of a name between two dots
 _NAMED = [(name, (product, family)) for product in PRODUCTS for name, family in product.metrics.items()]
 _FAMILIES = {name: family for name, family in _NAMED if _ANY_PART not in name}
 _PATTERNS = [
@@ -54,16 +54,16 @@ _NAMING = {
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
 
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
-# without the braces of a unit
+# units without their braces
 _USAGE_UNITS = frozenset({"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"})
 _CURRENCY = re.compile(r"[A-Z]{3}")  # ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
-# neither tokens nor money
+# ends of names of metrics that are neither tokens nor money
 _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
-UNCHANGED = "unchanged"  # the counter did not increase
-# of a token type that is safe to show
+UNCHANGED = "unchanged"  # reason: the counter did not increase
+# form of a token type that is safe to show
 _PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)
 SMALLEST_COST = Decimal("1e-12")  # smaller amounts are rounding errors of floating-point sums
 
@@ -85,19 +85,19 @@ def find_family(name: str) -> tuple[Product, MetricFamily] | None:
 
 
 def declared_name(point: Point) -> str:
-    """The sent name may have a prefix that the user chose."""
+    """Return the declared name of a point. The sent name may have a prefix that the user chose."""
     naming = _NAMING.get(point.scope.name)
     return point.name if naming is None else naming(point.name)
 
 
 def foreign_currency(point: Point) -> str | None:
-    """Return None for dollars, or if no currency is stated."""
+    """Return the unit. The currency of the point takes precedence over the family's unit."""
     stated = (values.text(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
 def unit_of(point: Point, family: MetricFamily) -> str:
-    """The currency of the point takes precedence over the family's unit."""
+    """Return whether a metric may be usage, so that an operator should see it if no family declares it."""
     return (foreign_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
@@ -117,7 +117,7 @@ def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bo
 
 CANNOT_COUNT = NOT_AI
 DELTA, CUMULATIVE = 1, 2
-TOLLHOUSE = "tollhouse"  # scope name in its telemetry
+TOLLHOUSE = "tollhouse"  # scope name of Tollhouse's own telemetry
 _NO_RECORDED_VALUE = 1
 _HISTOGRAMS = frozenset({"histogram", "exponential_histogram"})
 
@@ -173,7 +173,7 @@ class Countable:
         outside: Mapping[str, object],
     ) -> Point | None:
         """
-        Return None without a value, which histogram buckets do not replace.
+        Return a point. None without a value, which histogram buckets do not replace.
 
         `outside` are attributes that are not in `attributes`.
         """
@@ -214,7 +214,7 @@ class SeriesKeys:
         self._prefix = blake2b(digest_size=KEY_BYTES)
 
     def hash_series(self, point: Point) -> bytes:
-        """JSON and protobuf give the same key."""
+        """Return the key of a point's series. JSON and protobuf give the same key."""
         metric = (point.scope.name, point.scope.version, point.name, point.unit)
         if point.resource is not self._resource or metric != self._metric:
             self._enter_metric(point.resource, metric)
@@ -231,12 +231,15 @@ class SeriesKeys:
 
 
 def hash_undecoded(outside: Mapping[str, object]) -> bytes:
-    """The hash distinguishes two series without revealing the attributes."""
+    """Return a hash that distinguishes two series without revealing the attributes."""
     return blake2b(encode_canonically(outside), digest_size=KEY_BYTES).digest() if outside else b""
 
 
 def encode_canonically(value: object) -> bytes:
-    """Different values never give the same bytes, because the bytes have type and length. Keys are sorted."""
+    """
+    Encode a value. Different values never give the same bytes, because the bytes have type and length. Keys
+    are sorted.
+    """
     if isinstance(value, str):
         return _encode_tagged(b"s", value.encode("utf-8", "surrogatepass"))
     if isinstance(value, Mapping):
@@ -272,7 +275,7 @@ class PointReader:
         self._held: list[tuple[int, Point, Product, MetricFamily]] = []
 
     def take(self, place: int, point: Point) -> None:
-        """Account for the point exactly once."""
+        """Read a point, which is accounted for exactly once."""
         for product in shape_of(point.attributes).taken_by:
             take = product.take_point
             if take is not None and take(place, point, self._outcome, tags={}, device=None, version=""):
@@ -351,7 +354,7 @@ class PointReader:
             self._add_record(point, product, family, token_type)
 
     def _is_repeated(self, point: Point, family: MetricFamily, token_type: str | None) -> bool:
-        """Only the first family that arrives counts."""
+        """Return whether another family has reported the same. Only the first family that arrives counts."""
         if token_type is None or family.one_of is None:
             return False
         meter = _meter_of(point)
@@ -417,7 +420,7 @@ def _token_type(family: MetricFamily, point: Point) -> str | None:
 
 
 def _meter(point: Point, token_type: str | None) -> str | None:
-    """Some series count only one modality or only tool responses."""
+    """Return the meter of a point. Some series count only one modality or only tool responses."""
     if token_type == metric_rules.TOOL_INPUT:
         return "input_tool_tokens"
     modality = point.attributes.get(MODALITY)
@@ -431,6 +434,6 @@ def _declared_word(point: Point, family: MetricFamily) -> str | None:
 
 
 def _identity(series: bytes, point: Point) -> Identity:
-    if not point.time:  # all points of the series would have the same dedup key
+    if not point.time:  # without a time, all points of the series would have the same dedup key
         return no_identity()
     return Identity(point_id(series, point.start_time, point.time))

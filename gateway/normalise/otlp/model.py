@@ -18,7 +18,7 @@ END_OF_TIME = 1 << 63
 
 
 def usable_time(nanoseconds: int) -> int:
-    """OTLP sends 0 for an unknown time, and impossible times become 0."""
+    """Return a time. OTLP sends 0 for an unknown time, and impossible times become 0."""
     return nanoseconds if nanoseconds < END_OF_TIME else 0
 
 
@@ -32,13 +32,13 @@ class Scope(msgspec.Struct, gc=False):
 
 
 EXCEPTION = "exception"
-DETAILS = "gen_ai.client.inference.operation.details"  # of a call in the semantic conventions
-OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # with attributes of the call
+DETAILS = "gen_ai.client.inference.operation.details"  # event of a call in the semantic conventions
+OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # events with attributes of the call
 READ_EVENTS = OF_CALL | {EXCEPTION}
 
 
 class SpanEvent(msgspec.Struct, gc=False):
-    """Spans keep only exceptions."""
+    """An event of a span. Spans keep only exceptions."""
 
     name: str
     attributes: Attributes
@@ -76,7 +76,7 @@ class LogRecord(msgspec.Struct, gc=False):
     resource: Resource
     scope: Scope
     event_name: str  # LogRecord.eventName
-    body: str  # only a possible event name: up to 256 characters without spaces
+    body: str  # a possible event name: up to 256 characters without spaces
     time: int | None  # timeUnixNano, or observedTimeUnixNano if it is missing
     trace_id: str | None
     span_id: str | None
@@ -98,5 +98,5 @@ class Point(msgspec.Struct, gc=False):
     value: int | float
     attributes: Attributes
     apart: bytes = b""  # hash of the attributes that were not decoded, which also distinguish series
-    may_fall: bool = False  # the sum is not monotonic
-    cannot_count: str = ""  # such as "a gauge"
+    may_fall: bool = False  # whether the value may fall, because the sum is not monotonic
+    cannot_count: str = ""  # why the point cannot count, such as "a gauge"

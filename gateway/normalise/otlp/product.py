@@ -32,7 +32,7 @@ MONEY_UNIT = "USD"
 
 
 class AttributeShape(Struct, frozen=True, kw_only=True):
-    """All facts that the attribute names of an item show before any value is read. `shapes` builds it."""
+    """The facts that the attribute names of an item show before any value is read. `shapes` builds it."""
 
     # Names in the item, by field. The name that takes precedence is first.
     input: Names = ()

@@ -76,8 +76,8 @@ def _tables() -> Iterator[tuple[str, list[Entry]]]:
 
 class NameFacts:
     """
-    All facts about an attribute name. A declared name has its own facts. All other names with equal facts share
-    one object, which is compared by identity.
+    The facts about an attribute name. A declared name has its own facts. All other names with equal facts
+    share one object, which is compared by identity.
     """
 
     __slots__ = ("entries", "is_ai", "is_metadata", "product")
@@ -119,7 +119,7 @@ def _build_declared_facts() -> dict[str, NameFacts]:
 
 DECLARED: Final = _build_declared_facts()
 BEGINNINGS: Final = (*_MARK_BEGINNINGS, *METADATA_BEGINNINGS)
-_PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)  # of most names that nobody declares
+_PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)  # facts of most names that nobody declares
 _others: dict[tuple[int | None, bool, bool], NameFacts] = {(None, False, False): _PLAIN}
 
 
@@ -146,8 +146,8 @@ _keys = 0  # number of names for all cached shapes, including those deleted sinc
 
 # The shapes of items with few names, by these names, because one look-up takes a third of the time of one for each name
 _by_names: dict[Names, AttributeShape] = {}
-_seen_keys = SeenKeys()  # of names that are not in `_by_names`
-_seen_shapes = SeenKeys()  # of facts that are not in `_shapes`
+_seen_keys = SeenKeys()  # keys of names that are not in `_by_names`
+_seen_shapes = SeenKeys()  # keys of facts that are not in `_shapes`
 _FEW = 64
 _SHORT = 4096  # limit in characters for the names of an item in `_by_names`
 

@@ -23,19 +23,22 @@ _REQUEST_TYPES = {
     "embedding": operations.EMBEDDINGS,
     "rerank": operations.RERANK,
 }
-# for methods that it cannot name, such as some asynchronous calls
+# request type of methods that the library cannot name, such as some asynchronous calls
 _NO_REQUEST_TYPE = "unknown"
 # A span of theirs without an operation may be a count of tokens.
 _NAMES_CALLS = "com.anthropic."
 
 
 def no_operation(span: Span, shape: AttributeShape) -> str | None:
-    """Logs of the same product report its calls in full."""
+    """Return no operation, because logs of the same product report its calls in full."""
     return None
 
 
 def is_preparation(span: Span, shape: AttributeShape) -> bool:
-    """Tracers of LlamaIndex models report the preparation of a request as a call."""
+    """
+    Return whether a span is the preparation of a request, which tracers of LlamaIndex models report as a
+    call.
+    """
     return span.name.rpartition(".")[2].startswith("_prepare_") and not has_usage(span, shape)
 
 
@@ -58,7 +61,10 @@ _AGENTS = frozenset({"agent", "invoke_agent"})
 
 
 def is_tool_or_agent(span: Span, shape: AttributeShape) -> bool:
-    """Calls below such a span are separate calls, even if the span is inside another call."""
+    """
+    Return whether a span is a tool or an agent. Calls below it are separate calls, even if the span is inside
+    another call.
+    """
     # `gen_ai.tool.name` does not mark a tool span, because the span of a call may name the tool that
     # the model requested.
     return shape.names_tool or _says_tool_or_agent(span, shape)
@@ -80,7 +86,10 @@ def names_its_calls(span: Span) -> bool:
 
 
 def operation_by_name(span: Span, shape: AttributeShape) -> str | None:
-    """A span that names none, but has a model or provider, and usage or an error, is a chat."""
+    """
+    Return the operation by the span's name. A span that names none, but has a model or provider, and usage or
+    an error, is a chat.
+    """
     attributes = span.attributes
     if (operation_name := values.text(attributes.get(semconv.OPERATION_NAME))) is not None:
         return operations.BY_NAME.get(operation_name)
@@ -112,7 +121,7 @@ def default_provider(provider: str) -> Callable[[str | None, str | None], str | 
 
 
 def leaves_cache_out(span: Span, provider: str | None, model: str | None) -> bool:
-    """The sender copies the provider's counts."""
+    """Return whether the input excludes the cache, because the sender copies the provider's counts."""
     return provider in COUNT_CACHE_APART
 
 
@@ -126,14 +135,14 @@ _AI_SDK_DETAILS = frozenset(
 
 def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     """
-    Up to version 5, the SDK reports the provider's own input count. From version 6 on, the count includes the
-    cache.
+    Return whether the input excludes the cache. Up to version 5, the SDK reports the provider's own input
+    count. From version 6 on, the count includes the cache.
     """
     attributes = span.attributes
     if AI_SDK_OPERATION not in attributes or any(name in attributes for name in _AI_SDK_DETAILS):
         return False
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
-    # `in` also matches `vertex.anthropic.messages`
+    # `in` matches `vertex.anthropic.messages` as well
     return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated
 
 

@@ -74,7 +74,7 @@ class LangChainParts(CacheWrites):
 
 
 class UsageObject(Usage):
-    """Gemini's names appear in both spellings."""
+    """A usage object. Gemini's names appear in both spellings."""
 
     input_token_details: LangChainParts | Other = None  # type: ignore[assignment]
     output_token_details: LangChainParts | Other = None  # type: ignore[assignment]
@@ -114,7 +114,7 @@ def usage_in(written: str) -> dict[str, Any]:
 
 
 def usage_fields(value: Any) -> Fields:
-    """`usage` holds the counts as one set."""
+    """Return the fields of a usage object. `usage` holds the counts as one set."""
     if not isinstance(value, dict):
         return {}
     return {**value, "usage": _tokens_from_fields(value)}
@@ -155,7 +155,8 @@ def _counts_by_field(usage: UsageObject) -> dict[str, Any]:
 
 def _tier_field(*stated: Any) -> dict[str, Any]:
     """
-    OpenAI states the tier next to the usage, and Anthropic inside it. Values such as "auto" are not a tier.
+    Return the tier as a field. OpenAI states it next to the usage, and Anthropic inside it. Values such as
+    "auto" are not a tier.
     """
     tier = next(
         (candidate for candidate in stated if isinstance(candidate, str) and candidate in MODES), None
@@ -279,7 +280,7 @@ class LangChainGeneration(Struct):
 
 
 class ProviderAnswer(Struct):
-    """Content is not decoded."""
+    """A provider's response. Its content is not decoded."""
 
     id: Any = None
     responseId: Any = None
@@ -320,9 +321,9 @@ def answer_id(*stated: Any) -> str | None:
 
 def _read_messages(messages: list[ProviderAnswer]) -> dict[str, Any]:
     """
-    A list of one complete response is read as that response, because OpenAI's agents for JavaScript write it
-    in this form. Other lists may hold ids of single messages, so only ids that a provider gave to a whole
-    response count.
+    Read a list of messages. A list of one complete response is read as that response, because OpenAI's agents
+    for JavaScript write it in this form. Other lists may hold ids of single messages, so only ids that a
+    provider gave to a whole response count.
     """
     if len(messages) == 1:
         fields = _read_answer(messages[0])
@@ -355,7 +356,7 @@ def _is_whole(answer: ProviderAnswer, stated_fields: dict[str, Any]) -> bool:
 
 
 def _read_generations(answer: ProviderAnswer) -> dict[str, Any]:
-    """The counts of several prompts do not belong to one message."""
+    """Read the generations of a response. The counts of several prompts do not belong to one message."""
     counts: dict[str, Any] = {}
     whole = nested(answer.llm_output, AnswerMetadata)
     ids: list[Any] = []
@@ -391,7 +392,7 @@ _PAIR = re.compile(r"""['"](\w{1,64})['"]\s*:\s*(-?[0-9]{1,20}(?:\.[0-9]{1,20})?
 
 
 def counts_by_field(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> Fields:
-    """The first name of a field that has a number counts."""
+    """Return counts by field. The first name of a field that has a number counts."""
     stated_counts: dict[str, Any] = {}
     for field, keys in names.items():
         for key in keys:
@@ -402,7 +403,10 @@ def counts_by_field(tree: Mapping[str, Any], names: Mapping[str, tuple[str, ...]
 
 
 def python_numbers(value: Any) -> dict[str, int | str]:
-    """The first number of a repeated name counts. Nested dicts are included."""
+    """
+    Return the numbers in a text of Python. The first number of a repeated name counts. Nested dicts are
+    included.
+    """
     numbers: dict[str, int | str] = {}
     if isinstance(value, str) and len(value) <= _LONGEST:
         for name, digits in _PAIR.findall(value):

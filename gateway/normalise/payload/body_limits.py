@@ -19,7 +19,7 @@ ITEM_BYTES: Final = 256
 # An attribute, an event or a protobuf field counts as at least this many bytes.
 PART_BYTES: Final = 64
 MAX_ITEMS: Final = 250_000  # default of server.max_items; 64 MiB of real calls are about 100,000 items
-LARGEST_VALUE: Final = 8 * 1024 * 1024  # of a value that is read
+LARGEST_VALUE: Final = 8 * 1024 * 1024  # bytes of a value that is read
 TURN: Final = b""  # readers yield it so that the event loop gets a turn
 
 # reserves bytes of memory beyond the body, and raises Refusal if there are none
@@ -30,7 +30,7 @@ def hold_nothing(_: int) -> None: ...
 
 
 class SliceClock:
-    """Measures work that has no bytes."""
+    """A clock for work that has no bytes."""
 
     def __init__(self) -> None:
         self.begin_slice()
@@ -55,10 +55,10 @@ class Allowance:
         self._items = 0
         self._beyond = 0
         self._worked = 0
-        self._began: float | None = None  # of the current slice
+        self._began: float | None = None  # start of the current slice
 
     def next_pass(self) -> Allowance:
-        """The memory of the items is not reserved again."""
+        """Return the allowance for another pass. The memory of the items is not reserved again."""
         return Allowance(self.max_items)
 
     def counting_pass(self) -> Allowance:
@@ -69,7 +69,8 @@ class Allowance:
 
     def count_items(self, items: int, size: int) -> None:
         """
-        `size` is that of all items. Raises Refusal 413 if there are too many, and 503 if there is no memory.
+        Count items. `size` is the size of all of them. Raises Refusal 413 if there are too many, and 503 if
+        there is no memory.
         """
         self._items += items
         if self._items > self.max_items:
@@ -100,8 +101,8 @@ class Allowance:
         return True
 
 
-_WINDOW: Final = 4 * 1024 * 1024  # to search before the event loop gets a turn
-# before each value of a body except the first
+_WINDOW: Final = 4 * 1024 * 1024  # bytes to search before the event loop gets a turn
+# signs of which one precedes each value of a body except the first
 _SIGNS: Final = (b",", b"\n", b"{")
 
 
@@ -133,7 +134,7 @@ def check_count(
 
 
 def has_any(body: bytes, signs: Sequence[bytes]) -> Generator[None, None, bool]:
-    """Yield after each step."""
+    """Return whether a body has any of the signs. Yield after each step."""
     looked_through = 0
     for start in range(0, len(body), _WINDOW):
         for sign in signs:

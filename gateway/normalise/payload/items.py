@@ -97,7 +97,7 @@ def array_elements(raw: Raw) -> Iterator[Raw]:
 
 
 def array_in(raw: Raw, name: str) -> Iterator[Raw]:
-    """A large object is split without copying the array."""
+    """Yield the elements of an array. A large object is split without copying the array."""
     if len(raw) < _AT_ONCE:
         return array_elements(peek(raw)[name])
     text = object_text(raw)
@@ -254,7 +254,7 @@ def _split_lines(body: bytes) -> Iterator[Raw]:
     offset = number = 0
     while offset < len(body):
         number += 1
-        if number % PASSED_OVER == 0:  # all lines may be blank
+        if number % PASSED_OVER == 0:  # counted here, because all lines may be blank
             yield TURN
         end = body.find(b"\n", offset)
         line = body[offset:end].strip() if end >= 0 else body[offset:].strip()
@@ -306,7 +306,7 @@ def _first_line(body: bytes) -> bytes:
     return text[: max(0, text.find(b"\n"))]
 
 
-MAX_PIECE: Final = 64 * 1024 * 1024  # for one unpacked piece
+MAX_PIECE: Final = 64 * 1024 * 1024  # bytes of one unpacked piece
 # Limit in bytes for all unpacked pieces of a body. Log lines repeat, so they compress to a twentieth.
 MAX_WHOLE: Final = 256 * 1024 * 1024
 

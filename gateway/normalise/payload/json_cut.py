@@ -25,7 +25,7 @@ Reader = Callable[[int], Read[Any]]
 
 # Larger copies do not fit into the processor cache.
 WINDOW = 256 * 1024
-LONGEST_NAME = 64 * 1024  # in characters, including whitespace before the colon
+LONGEST_NAME = 64 * 1024  # characters of a name, including whitespace before the colon
 _DEPTH = 32  # nested containers that are larger than a window
 # largest number of bytes that are valid only together, such as a surrogate pair or a keyword
 _LONGEST_TOKEN = 16
@@ -204,7 +204,7 @@ class JsonCut:
         return self._skip_matching(_BLANK, at + 1), False
 
     def _window_end(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
-        """The number of elements is 0 if none ends in the window."""
+        """Return the end of a window and the number of its elements, which is 0 if none ends in it."""
         end = begin + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, begin, end)

@@ -22,7 +22,7 @@ class SearchAction(msgspec.Struct):
 
 
 class OutputItem(msgspec.Struct):
-    """Of a search, only its kind is read."""
+    """An item of an output. Of a search, only its kind is read."""
 
     type: Any = None
     action: SearchAction | Other = None
@@ -41,7 +41,7 @@ class PagesRead(msgspec.Struct):
     pages_processed_annotation: Any = None
 
     def tokens(self) -> Tokens:
-        """Some deployments count only annotated pages, but these were also read."""
+        """Return the tokens. Some deployments count only annotated pages, but these were also read."""
         found_meters = meters.valid_meters(
             {
                 "input_document_pages": self.pages_processed,
@@ -79,13 +79,13 @@ class ProviderBody(msgspec.Struct):
     output: Other = None
     candidates: Other = None
     meta: CohereMeta | Other = None
-    data: Other = None  # only the length of a list of images is read
+    data: Other = None  # only the length of a list of images is used
     size: Any = None
     quality: Any = None
 
     @property
     def tier(self) -> str | None:
-        """OpenAI states the tier next to the usage, Anthropic and Vertex inside it."""
+        """Return the tier. OpenAI states it next to the usage, Anthropic and Vertex inside it."""
         of_vertex = tier_of_traffic(nested(self.usageMetadata, Gemini).trafficType)
         return first_text(nested(self.usage, Usage).service_tier, self.service_tier, of_vertex)
 
@@ -96,12 +96,13 @@ class ProviderBody(msgspec.Struct):
 
     @property
     def answered_by(self) -> str | None:
-        """Gemini's responses name the model in a field of their own."""
+        """Return the model that answered. Gemini's responses name it in a field of their own."""
         return first_text(self.modelVersion, self.model)
 
     def tokens(self, request: ProviderBody | None = None) -> Tokens:
         """
-        `request` is the request body. It is needed because DALL-E's responses do not state the image size.
+        Return the tokens. `request` is the request body, which is needed because DALL-E's responses do not
+        state the image size.
         """
         counted = self._count_usage()
         if request is None:
@@ -120,7 +121,7 @@ class ProviderBody(msgspec.Struct):
         return self.usage_info.tokens() if isinstance(self.usage_info, PagesRead) else Tokens()
 
     def _add_searches(self, tokens: Tokens, found_meters: meters.Meters) -> Tokens:
-        """The number that the usage states takes precedence."""
+        """Add searches. The number that the usage states takes precedence."""
         return (
             tokens
             if found_meters is None
@@ -129,7 +130,8 @@ class ProviderBody(msgspec.Struct):
 
     def _search_meters(self) -> meters.Meters:
         """
-        Models before the third generation charge once per prompt that searched, later ones once per query.
+        Return the meters of searches. Models before the third generation charge once per prompt that
+        searched, later ones once per query.
         """
         run = sum(map(_count_queries, self.candidates)) if isinstance(self.candidates, list) else 0
         if not run:
@@ -200,7 +202,7 @@ def searches_in_output(output: Any) -> meters.Meters:
 
 
 def _is_image(raw: msgspec.Raw) -> bool:
-    """Embeddings are listed under the same name."""
+    """Return whether an object is an image. Embeddings are listed under the same name."""
     item = object_or_none(raw, MadeImage) or MadeImage()
     return bool(item.url or item.b64_json)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.core.errors import BadPayload
 
-LENGTH_DELIMITED = 2  # of texts, bytes and messages
+LENGTH_DELIMITED = 2  # wire type of texts, bytes and messages
 _FIXED = {1: 8, 5: 4}
 _LARGEST_NUMBER = (1 << 29) - 1  # that protobuf allows
 

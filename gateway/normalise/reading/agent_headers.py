@@ -47,7 +47,7 @@ class AgentHeaders(RequestIdHeaders):
 
     @property
     def session(self) -> str | None:
-        """Other programs may use the shorter names for other ids."""
+        """Return the session. Other programs may use the shorter names for other ids."""
         if self.of_claude_code is not None:
             return text(self.of_claude_code)
         turn = CodexTurn() if self.codex_turn is None else nested(self.codex_turn, CodexTurn)
@@ -76,7 +76,7 @@ _CODEX_THREAD = re.compile(rf"""['"]{CODEX_TURN}['"]: ?['"]{{.{{,1024}}?\\*"thre
 
 
 def parse_written_headers(headers: Any) -> AgentHeaders:
-    """The gateway wrote the headers into one text, as JSON or as a literal of Python."""
+    """Parse headers that the gateway wrote into one text, as JSON or as a literal of Python."""
     if not isinstance(headers, str):
         return NO_HEADERS
     found = {_NAMES[name]: value for name, value in _WRITTEN.findall(headers)}

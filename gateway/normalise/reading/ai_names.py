@@ -81,7 +81,7 @@ def _names_in(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 
 
 def _is_ai_count(name: str, value: msgspec.Raw) -> bool:
-    if name.isupper():  # of a database column
+    if name.isupper():  # the name is that of a database column
         name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
 

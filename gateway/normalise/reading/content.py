@@ -65,7 +65,8 @@ _CONTENT_WORDS = frozenset({
     "snippet", "snippets", "stacktrace", "summary", "text", "texts", "thinking", "thought", "thoughts", "traceback",
     "transcript", "transcripts", "transcription", "translation", "utterance", "utterances",
 })  # fmt: skip
-# which are often joined to another word, as in `userprompt`, `chatmessages` and `systeminstruction`
+# roots of names that are often joined to another word, as in `userprompt`, `chatmessages` and
+# `systeminstruction`
 _CONTENT_ROOTS = ("prompt", "message", "completion", "instruction", "transcript")
 # A name that ends with one of them states a fact about content.
 _FACT_WORDS = frozenset({
@@ -117,7 +118,7 @@ def names_content(name: str) -> bool:
     return lower in _CONTENT or name in _CONTENT
 
 
-is_content = cache_by_text(8192)(names_content)  # for names that recur
+is_content = cache_by_text(8192)(names_content)  # cached for names that recur
 
 
 @cache_by_text(8192)

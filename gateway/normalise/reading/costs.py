@@ -7,7 +7,7 @@ from spool.record import Inference
 
 # Sources often report no usage for them, so counts of 0 do not show that nothing was used.
 _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
-_FREE_MODEL = ":free"  # of OpenRouter's free models
+_FREE_MODEL = ":free"  # ending of OpenRouter's free models
 
 
 def known_cost(record: Inference, cost: str | None, operation: str | None = None) -> str | None:

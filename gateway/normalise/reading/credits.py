@@ -15,7 +15,7 @@ from spool.record import Inference, decimal_text
 
 CREDIT_DOLLARS: Final = Decimal("0.01")
 CREDITS_TAG: Final = "credits"
-UNSCALED_CREDITS: Final = "AIU"  # until the scale is known; never stored
+UNSCALED_CREDITS: Final = "AIU"  # unit while the scale of credits is unknown; never stored
 # A price level changes a list price by at most this factor.
 _MAX_FACTOR: Final = 2
 

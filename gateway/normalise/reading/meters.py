@@ -19,7 +19,7 @@ from spool.record import decimal_text
 
 Meters = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
 
-_MOST_LISTED: Final = 16  # modalities read from one list
+_MOST_LISTED: Final = 16  # modalities that are read from one list
 _KINDS: Final = 2  # of cache writes: kept for 5 minutes or for an hour
 
 
@@ -75,7 +75,7 @@ class SpokenSides(msgspec.Struct):
 
 
 class SonicDetails(msgspec.Struct):
-    """`delta`, the counts of the last event, is not read."""
+    """The counts of the session so far. `delta`, the counts of the last event, is not read."""
 
     total: SpokenSides | Other = None
 
@@ -111,8 +111,8 @@ def meters_of_details(
     whole_cache: Any = None,
 ) -> Meters:
     """
-    `searches` is an object of tools that the provider ran. `queries` is the number of searches, `heard` the
-    seconds of audio, and `whole_cache` the number of cached tokens.
+    Return the meters of details. `searches` is an object of tools that the provider ran. `queries` is the
+    number of searches, `heard` the seconds of audio, and `whole_cache` the number of cached tokens.
     """
     stated: dict[str, Any] = {}
     has_media = inputs.audio_tokens or inputs.image_tokens or inputs.video_tokens
@@ -148,7 +148,7 @@ def one_hour_cache_tokens(details: CacheDetail | Other) -> int | None:
 
 
 def speech_meters(details: SonicDetails) -> Meters:
-    """If one side has audio, a 0 on the other side means that it is text."""
+    """Return the meters of speech. If one side has audio, a 0 on the other side means that it is text."""
     sides = nested(details.total, SpokenSides)
     input_parts, spoken = nested(sides.input, SpokenParts), nested(sides.output, SpokenParts)
     stated = {"input_audio_tokens": input_parts.speechTokens, "output_audio_tokens": spoken.speechTokens}
@@ -165,7 +165,7 @@ def media_details(details: Mapping[str, Any]) -> MediaDetails:
 
 
 def first_search_count(*stated: Any) -> Any:
-    """Some reports state the same searches in two places."""
+    """Return the first stated number of searches. Some reports state the same searches in two places."""
     for reported in stated:
         number = (
             nested(reported, ServerTools).web_search_requests
@@ -187,7 +187,7 @@ def valid_meters(stated: dict[str, Any]) -> Meters:
 def meters_of_modality_lists(
     prompt: Any, tools: Any = None, candidates: Any = None, cache: Any = None
 ) -> Meters:
-    """Tool results are part of the input."""
+    """Return the meters of lists by modality. Tool results are part of the input."""
     stated: dict[str, Quantity] = {}
     for pattern, listed in (("input_{}_tokens", prompt), ("input_{}_tokens", tools)):
         _add_listed(stated, pattern, listed)
@@ -207,7 +207,7 @@ def add_tool_tokens(stated: Meters, tokens: int | None) -> Meters:
 
 
 def merge_meters(*several: Meters) -> Meters:
-    """The first value of a meter counts."""
+    """Return several meters as one set. The first value of a meter counts."""
     combined: dict[str, Quantity] = {}
     for stated in several:
         for name, number in (stated or {}).items():
@@ -221,7 +221,7 @@ def _modality_numbers(pattern: str, details: MediaDetails | CachedParts) -> dict
 
 
 def _cached_modalities(details: CachedParts, stated: dict[str, Any], whole: Any) -> dict[str, Any]:
-    """If the parts add up to the whole, a missing modality is 0."""
+    """Return the cached tokens by modality. If the parts add up to the whole, a missing modality is 0."""
     cached_parts = _modality_numbers("cache_{}_read_tokens", details)
     parts = [*cached_parts.values(), details.text_tokens]
     if whole is not None and sum(part for part in parts if type(part) is int) == whole:
@@ -270,7 +270,7 @@ def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
     return valid_meters(numbers) if numbers else None
 
 
-# used by Langfuse's users and pydantic-ai
+# names that Langfuse's users and pydantic-ai use
 _ALIASES: Final = {
     **{f"input_{kind}": f"input_{kind}_tokens" for kind in MODALITIES},
     **{f"output_{kind}": f"output_{kind}_tokens" for kind in MODALITIES},

@@ -10,7 +10,7 @@ from gateway.normalise.reading.values import text
 from spool import providers
 from spool.caches import cache_by_text
 
-# with the provider that makes these models
+# prefixes of model names, with the provider that makes these models
 _MAKERS = (
     (("claude",), "anthropic"),
     (("gemini", "text-embedding-00"), "gcp.gen_ai"),
@@ -67,7 +67,7 @@ def provider_of_model(model: str) -> str | None:
 
 
 def model_maker(model: str) -> str | None:
-    """The name is in lower case."""
+    """Return the maker of a model, whose name is in lower case."""
     return next((provider for beginnings, provider in _MAKERS if model.startswith(beginnings)), None)
 
 

@@ -27,7 +27,7 @@ BY_NAME = {
 
 BILLED_BY_TOKENS = frozenset({CHAT, COMPLETION, GENERATE, EMBEDDINGS, REALTIME})
 
-# by a part of their names, as in `aimage_generation` and `agenerate_content_stream`
+# operations by a part of their names, as in `aimage_generation` and `agenerate_content_stream`
 _BY_PART = (
     ("text_completion", COMPLETION),
     ("embedding", EMBEDDINGS),

@@ -23,7 +23,7 @@ OWNER: Final = "vcs.owner.name"
 _REMOTE = re.compile(r"(?:[a-z][a-z0-9+.-]*://[^/]*/+|[^/@:]+@[^/:]+:/*)", re.IGNORECASE)
 # Folders on the machine may name a person.
 _LOCAL = re.compile(r"file:|[/\\~.]|[a-z]:[/\\]", re.IGNORECASE)
-# at GitHub, GitLab, Bitbucket and Azure DevOps
+# form of addresses at GitHub, GitLab, Bitbucket and Azure DevOps
 _PAGE = re.compile(
     r"https?://[^/]+/(?P<path>[^?#@:]+?)/(?:-/)?(?:pull|merge_requests|pull-requests|pullrequest)/(?P<number>\d+)(?:[/?#].*)?"
 )
@@ -31,7 +31,7 @@ _OF_GITLAB = re.compile(r"([^\s#!]+)!(\d+)")
 _NUMBER = re.compile(r"(?:refs/(?:pull|merge-requests)/)?[#!]?(?P<number>\d+)(?:/\w+)?")
 _REPOSITORY, _PULL_REQUEST, _BRANCH = "repository", "pull_request", "branch"
 _HEADS = "refs/heads/"
-NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # which `unify_work_tags` may change
+NAMED: Final = frozenset((_REPOSITORY, _PULL_REQUEST, _BRANCH))  # tags that `unify_work_tags` may change
 
 
 def repository_of(attributes: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,7 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 MAX_NAME = 64
 MAX_VALUE = 256
 MAX_FREE_WORDS = 5  # under a name that is neither known nor configured
-# of several words; a single one may be longer, such as an id or a path
+# characters of a value of several words; a single word may be longer, such as an id or a path
 MAX_FREE_VALUE = 64
 MAX_FREE_WORD = 128
 # Their meaning is the same for every sender.
@@ -49,7 +49,7 @@ _SECRET = re.compile(
 )
 _NO_WORDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false")
 _LETTERED = re.compile(r"\S*\w\S*")
-# without spaces between words: Thai to Myanmar, Khmer, Chinese, Japanese
+# letters of scripts without spaces between words: Thai to Myanmar, Khmer, Chinese, Japanese
 _UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
@@ -66,7 +66,7 @@ def names_secret(name: str) -> bool:
 
 
 def is_secret(value: Any) -> bool:
-    """Also recognize a credential that is partly masked."""
+    """Return whether a value is a credential, even one that is partly masked."""
     if not isinstance(value, str):
         return False
     if (value[:2].casefold()[:2] in SECRET_STARTS or "..." in value) and _SECRET.fullmatch(value):
@@ -101,7 +101,7 @@ def put_tag(tags: dict[str, str], name: str, value: Any) -> bool:
 
 
 def put_tag_on(record: Inference | UsageMetric, name: str, value: Any) -> bool:
-    """Change a copy of the tags, because several records may share one dict."""
+    """Add a tag in a copy of the tags, because several records may share one dict."""
     tags = dict(record.tags)
     is_kept = put_tag(tags, name, value)
     record.tags = tags
@@ -123,7 +123,10 @@ def may_be_free(name: str, text: str, keep: frozenset[str]) -> bool:
 
 
 def drop_free_texts(tags: dict[str, str], keep: frozenset[str]) -> int:
-    """Called by readers without access to the settings. Return the number of removed tags."""
+    """
+    Remove free texts from tags, for readers without access to the settings. Return the number of removed
+    tags.
+    """
     gone = [name for name, text in tags.items() if not may_be_free(name, text, keep)]
     for name in gone:
         del tags[name]
@@ -142,7 +145,7 @@ def is_brief(text: str) -> bool:
     words = text.split()
     if len(text) > (MAX_FREE_VALUE if len(words) > 1 else MAX_FREE_WORD) or not text.isprintable():
         return False
-    # about two letters per word
+    # such scripts have about two letters per word
     unspaced = 0 if text.isascii() else len(_UNSPACED.findall(text))
     return sum(_LETTERED.fullmatch(word) is not None for word in words) + unspaced // 2 <= MAX_FREE_WORDS
 

@@ -33,7 +33,7 @@ _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "
 
 
 def parse_instant(value: Any) -> int | None:
-    """A time without an offset is UTC. Return None if it is absent, 0 or malformed."""
+    """Parse a time. One without an offset is UTC. Return None if it is absent, 0 or malformed."""
     if isinstance(value, str):
         match = _TEXT.fullmatch(value.strip())
         if match:
@@ -90,7 +90,7 @@ def _instant_of_match(match: re.Match[str]) -> int | None:
     return _time_within_limits(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
 
 
-@lru_cache(maxsize=256)  # because the events of one batch share a few minutes
+@lru_cache(maxsize=256)  # cached, because the events of one batch share a few minutes
 def _minute_to_epoch(day: str, minute: str) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{day}T{minute}").replace(tzinfo=UTC).timestamp())

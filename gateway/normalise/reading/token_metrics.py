@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 TOKEN_USAGE = "gen_ai.client.token.usage"
-# of the counters in the 2026 conventions, which replace the histogram
+# prefix of the counters in the 2026 conventions, which replace the histogram
 USAGE = "gen_ai.client.inference.usage."
-# of the histograms by call, beside these counters
+# prefix of the histograms by call that are sent next to these counters
 OPERATION = "gen_ai.client.inference.operation."
-# of the counters in the draft of these conventions: tokens in total, input by cache, output by phase
+# prefix of the counters in the draft of these conventions: tokens in total, input by cache, output by phase
 DRAFT = "gen_ai.client.inference."

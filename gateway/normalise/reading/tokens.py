@@ -37,16 +37,16 @@ class Tokens(NamedTuple):
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
-    cache_write_1h: int | None = None  # kept for an hour
+    cache_write_1h: int | None = None  # tokens that are cached for an hour
     # other than plain text (see spool.meters), or None if not stated
     meters: dict[str, int | str] | None = None
 
     def __bool__(self) -> bool:
-        """A call without a model counts as a call only if this is True."""
+        """Return whether any count is known. A call without a model counts as a call only then."""
         return bool(self.input or self.output)
 
     def count_known(self) -> int:
-        """Of two reports of a call, the one with more known counts is used."""
+        """Return the number of known counts. Of two reports of a call, the one with more of them is used."""
         return sum(number is not None for number in self)
 
 
@@ -109,7 +109,7 @@ class Usage(msgspec.Struct):
     input_token_details: Details | Other = None  # of OpenAI's realtime responses and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
-    num_search_queries: Any = None  # Perplexity's, as the next two
+    num_search_queries: Any = None  # a field of Perplexity, like the next two
     citation_tokens: Any = None
     reasoning_tokens: Any = None
     prompt_audio_seconds: Any = None  # Mistral's seconds of audio
@@ -140,7 +140,7 @@ class Gemini(msgspec.Struct):
     promptTokensDetails: Other = None  # lists by modality, as the following
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
-    responseTokensDetails: Other = None  # only from the Live API
+    responseTokensDetails: Other = None  # sent only by the Live API
     cacheTokensDetails: Other = None
 
 
@@ -222,7 +222,7 @@ def whole_if_agreeing(whole: Tokens, stated: Tokens) -> Tokens | None:
 
 
 def add_missing_thoughts(tokens: Tokens, total: int | None) -> Tokens:
-    """Some reports include reasoning only in the total."""
+    """Return tokens with reasoning that a report includes only in the total."""
     if total is None or tokens.input is None or tokens.output is None or tokens.reasoning:
         return tokens
     thoughts = total - tokens.input - tokens.output
@@ -230,7 +230,10 @@ def add_missing_thoughts(tokens: Tokens, total: int | None) -> Tokens:
 
 
 def tokens_of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
-    """`without_cache`: the object has OpenAI's names, but the provider's input count excludes the cache."""
+    """
+    Return the tokens of a usage object. `without_cache`: the object has OpenAI's names, but the provider's
+    input count excludes the cache.
+    """
     if usage.prompt_tokens is not None or usage.completion_tokens is not None or _is_openai(usage):
         return _openai_tokens(usage, without_cache=without_cache)
     if usage.inputTokens is not None or usage.outputTokens is not None:
@@ -242,7 +245,8 @@ def tokens_of_usage(usage: Usage, *, without_cache: bool = False) -> Tokens:
 
 def tokens_of_gemini(usage: Gemini) -> Tokens:
     """
-    The prompt count excludes tool results, and the candidates count excludes reasoning.
+    Return the tokens of Gemini. The prompt count excludes tool results, and the candidates count excludes
+    reasoning.
 
     Other providers of this form may include reasoning; the total shows whether they do.
     """
@@ -270,7 +274,9 @@ def tokens_of_gemini(usage: Gemini) -> Tokens:
 
 
 def cache_write(usage: Usage) -> int | None:
-    """Some libraries write a total of 0 next to the sums by lifetime, which then count."""
+    """
+    Return the cache writes. Some libraries write a total of 0 next to the sums by lifetime, which then count.
+    """
     total = count(usage.cache_creation_input_tokens, "usage.cache_creation_input_tokens")
     if total or usage.cache_creation is None:
         return total
@@ -329,7 +335,10 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
 
 
 def _add_citations(reported: Tokens, usage: Usage) -> Tokens:
-    """Perplexity's completion count and total exclude reasoning and citation tokens."""
+    """
+    Return tokens with Perplexity's reasoning and citation tokens, which its completion count and total
+    exclude.
+    """
     cited = count(usage.citation_tokens, "usage.citation_tokens")
     thoughts = _value_or_fallback(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
     found_meters = meters.merge_meters(
@@ -364,7 +373,7 @@ def _converse_tokens(usage: Usage) -> Tokens:
 
 
 def _sonic_tokens(usage: Usage) -> Tokens:
-    """The counts are the sums of the session so far."""
+    """Return the tokens of a usage, whose counts are the sums of the session so far."""
     input_tokens = count(usage.totalInputTokens, "usage.totalInputTokens")
     spoken = count(usage.totalOutputTokens, "usage.totalOutputTokens")
     return Tokens(input_tokens, spoken, meters=meters.speech_meters(nested(usage.details, SonicDetails)))
@@ -392,7 +401,7 @@ def _other_meters(usage: Usage) -> meters.Meters:
 
 
 def _is_openai(usage: Usage) -> bool:
-    """Anthropic's object has details only for the output."""
+    """Return whether the object is OpenAI's. Anthropic's object has details only for the output."""
     details = (
         usage.prompt_tokens_details,
         usage.input_tokens_details,
@@ -414,12 +423,12 @@ _ONE_HOUR = re.compile("_1h(?:_|$)")
 
 
 def is_bucket(name: str) -> bool:
-    """Other buckets may count seconds or images."""
+    """Return whether a bucket counts tokens. Other buckets may count seconds or images."""
     return _is_input(name) or "output" in name or name in _TOTAL
 
 
 def sum_buckets(buckets: Mapping[str, int]) -> Tokens:
-    """A sum to which no bucket belongs is None."""
+    """Return the sums of buckets. A sum to which no bucket belongs is None."""
     inputs = {name: number for name, number in buckets.items() if _is_input(name)}
     outputs = {name: number for name, number in buckets.items() if "output" in name}
     cache_writes = {name: number for name, number in inputs.items() if _WRITTEN.search(name)}

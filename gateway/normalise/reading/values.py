@@ -21,7 +21,7 @@ from gateway.normalise.payload.large_items import LARGE, reduce_large
 from gateway.normalise.reading.tags import tag_text
 from spool.record import decimal_text
 
-MAX_TEXT: Final = 2048  # of an id, a name or a model
+MAX_TEXT: Final = 2048  # characters of an id, a name or a model
 # Larger values are in a wrong unit or are timestamps.
 MAX_TOKENS: Final = 10**9
 MAX_COST: Final = Decimal(10**12)
@@ -49,7 +49,7 @@ class BadValue(Exception):
 
 
 def exact_number(written: str) -> Decimal | str:
-    """Keep all digits. A text whose exponent is too large for a Decimal stays a text."""
+    """Return a number with all its digits. If its exponent is too large for a Decimal, it stays a text."""
     try:
         return Decimal(written)
     except InvalidOperation:
@@ -78,7 +78,7 @@ def nested(value: Any, type: type[Struct]) -> Struct:
 
 
 def object_or_none(text: str | Raw, type: type[Struct]) -> Struct | None:
-    """Return None for another form or a truncated object, as in many bodies."""
+    """Return a decoded object, or None for another form or a truncated object, as in many bodies."""
     packed = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
         return decode_object(packed, type)
@@ -134,7 +134,7 @@ def is_true(value: Any) -> bool:
 
 
 def is_false(value: Any) -> bool:
-    """Some rows write flags as 0.0."""
+    """Return whether a flag is false. Some rows write flags as 0.0."""
     return value == 0 or (isinstance(value, str) and value.lower() == "false")
 
 
@@ -208,7 +208,7 @@ def _parse_number(written: str, field: str) -> Decimal | None:
         raise BadValue(MALFORMED, f"{field} is not a number")
     try:
         return Decimal(written)
-    except InvalidOperation as error:  # an exponent of twenty digits
+    except InvalidOperation as error:  # the exponent has twenty digits or more
         raise BadValue(IMPLAUSIBLE, f"{field} is not a plausible number") from error
 
 
@@ -220,7 +220,7 @@ _MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number)
 
 
 OTHER = "_OTHER"
-# for example `com.shop.Client$Timeout` or `Shop.Client+Timeout`
+# form of names such as `com.shop.Client$Timeout` or `Shop.Client+Timeout`
 _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")
 
 

@@ -47,7 +47,7 @@ class ListedDevices:
             NOBODY,
         )  # what the states of all devices depend on
         self._latest = inf  # the latest time for which a state was computed
-        # by device id: the time after which the device's state must be computed again
+        # by device id: the time after which its state must be computed again
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 

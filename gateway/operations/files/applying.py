@@ -53,8 +53,8 @@ class FileDifference:
 @dataclass(kw_only=True)
 class ApplyOutcome:
     """
-    What applying a set changes. `conflicts` are objects that the set may not change, and `new_secrets` the files in
-    which a new secret is expected.
+    The result of applying a set. `conflicts` are objects that the set may not change, and `new_secrets` the
+    files in which a new secret is expected.
     """
 
     set: str
@@ -74,7 +74,10 @@ class ApplyOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class How:
-    """How a set is applied. `secrets` are the contents of files with secrets, by the path that the files name."""
+    """
+    The options of applying a set. `secrets` are the contents of files with secrets, by the path that the
+    files name.
+    """
 
     dry_run: bool = False
     adopt: bool = False

@@ -150,7 +150,7 @@ class FileKind(ABC):
 
     @cached_property
     def in_file(self) -> type[msgspec.Struct]:
-        """The fields of an object in a file. Fields that name another object are texts."""
+        """Return the class of an object in a file. Fields that name another object are texts."""
         return self._without_ids(())
 
     def _without_ids(self, named: Collection[str]) -> type[msgspec.Struct]:
@@ -163,7 +163,7 @@ class FileKind(ABC):
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """The defaults of the fields that have one, in the form of JSON."""
+        """Return the defaults of the fields that have one, in the form of JSON."""
         return {name: value for name, value in defaults_of(self.new).items() if name in self.fields}
 
     @cached_property
@@ -207,7 +207,7 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _named(self) -> Sequence[str]:
-        """The fields that name an object by its id in storage."""
+        """Return the fields that name an object by its id in storage."""
         return [
             name for name in self.files.refers if not file_kinds()[self.files.refers[name]].is_found_by_name
         ]
@@ -241,7 +241,7 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _of_ids(self) -> Collection[str]:
-        """The fields whose value is an object with an id."""
+        """Return the fields whose value is an object with an id."""
         kinds = {field.name: field.type for field in struct_of(self.new).fields}
         bare = {name: kind.type if isinstance(kind, Metadata) else kind for name, kind in kinds.items()}
         return [name for name in self._named if isinstance(bare[name], StructType)]
@@ -261,7 +261,7 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _plain_defaults(self) -> Mapping[str, Any]:
-        """The defaults that are no new object each time."""
+        """Return the defaults that are no new object each time."""
         fields = msgspec.structs.fields(self.new)
         return {field.name: field.default for field in fields if field.default is not NODEFAULT}
 

@@ -32,7 +32,7 @@ DEFAULT_SET = "tollhouse"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What is wrong at a place. Line and column count from 1."""
+    """A problem at a place of a file. Line and column count from 1."""
 
     file: str
     line: int

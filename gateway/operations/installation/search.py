@@ -99,7 +99,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
         try:
             found[kind] = await _in_list(request, rows[listed.path], listed)
         except Refusal as refusal:
-            if refusal.status != 503:  # such things are not managed here
+            if refusal.status != 503:  # the objects of this kind are not managed here
                 raise
     best = [
         (rank, kind, named) for kind, candidates in found.items() for rank, named in _best(text, candidates)

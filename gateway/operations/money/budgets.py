@@ -226,7 +226,7 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     problem = problem_of(budget, view, money.ledger, money.clock.now())
     current = money.require_budgets().figures.get(budget.id)
     if current is not None and rules_digest(current.budget, current.view) != rules_digest(budget, view):
-        current = None  # evaluated with other rules
+        current = None  # the stored figures were evaluated with other rules
     if problem is None and current is not None:
         problem = current.problem  # the totals could not answer it
     return ShownBudget(

@@ -140,7 +140,7 @@ class _Unit:
     own: CostRow
     aggregated: CostRow | None  # only for TREES
     without_run: CostRow
-    others: CostRow  # of the unit's runs beyond MOST_RUNS
+    others: CostRow  # costs of the unit's runs beyond MOST_RUNS
     started_by: Sequence[Mapping[str, str | None]]
     started_sessions: Sequence[tuple[CostRow, CostRow]]  # own and aggregated
     runs: Sequence[RunNode]

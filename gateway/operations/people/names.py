@@ -118,7 +118,7 @@ def _stated(request: OperatorRequest[PeopleServices, StatedPeople], entry: State
 
 @call("POST", "/people/split", ORGANIZATION_ADMINISTRATION, "Take a name out of its person")
 async def split_person(request: OperatorRequest[PeopleServices, SplitName]) -> Result:
-    """Reports show the name as a person of its own again. No sum changes."""
+    """Let reports show the name as a person of its own again. No sum changes."""
     await request.registry.persons.split_name(request.body.user.strip(), actor=request.actor)
     return {"people": {"split": 1}}
 

@@ -47,7 +47,7 @@ from spool.storage import Storage
 
 NDJSON = "application/x-ndjson"
 DONE, PENDING, ASK = "done", "pending", "ask"
-YEARS = 10  # of sums in an export
+YEARS = 10  # years of sums that an export has
 MAX_LISTED = 100  # maximum number of backups and other names in a receipt
 STEP = 1024  # records per read of an export
 
@@ -148,7 +148,7 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
 
 @call("GET", "/erasures", ANSWER_PRIVACY_REQUESTS, "Show all erasures as the file for a restore")
 async def list_erasures(request: OperatorRequest[PeopleServices, None]) -> Result:
-    """The file has digests of names and pseudonyms, and no name. A restored backup needs it."""
+    """Return digests of names and pseudonyms, and no name. A restored backup needs this file."""
     return erasures_to_json(request.registry.persons.erasures)
 
 
@@ -185,7 +185,10 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     gives={NDJSON: TEXT},
 )
 async def download_person(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
-    """The first line has what `person.json` of an export has, and each further line is a stored call or usage event."""
+    """
+    Stream a person's data. The first line has what `person.json` of an export has, and each further line is a
+    stored call or usage event.
+    """
     person = await known_person(request)
     contents = await _contents(request, person)
     await save_seen()

@@ -121,7 +121,7 @@ def _query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
 def _pairs(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames]:
     calls = Counter[tuple[str, str]]()
     addresses = defaultdict[str, set[str]](set)  # by account
-    accounts = defaultdict[tuple[str, str], set[str]](set)  # by address and source
+    accounts = defaultdict[tuple[str, str], set[str]](set)  # accounts by address and source
     for row in rows:
         account, address, source = (value or "" for value in row.group)
         calls[account, address] += row.calls

@@ -76,7 +76,9 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     await registry.persons.join_forms(names, most=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
-    return {"accepted": len(body.addresses)}  # not the number of new links, because that shows which exist
+    return {
+        "accepted": len(body.addresses)
+    }  # not the number of new links, because that would show which links exist
 
 
 @Address(
@@ -98,10 +100,10 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     refusals=WRITE,
 )
 async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures]) -> Result:
-    """The answer has digests of names and pseudonyms, and no name."""
+    """Return the erasures to carry out: digests of names and pseudonyms, and no name."""
     name = _below(request.bearer)
     if request.bearer.device is None:
-        name += f" {request.body.installation}"  # gateways may share a key
+        name += f" {request.body.installation}"  # the installation is added, because gateways may share a key
     persons = _registry(request.services).persons
     await persons.note_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key

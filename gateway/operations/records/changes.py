@@ -68,7 +68,7 @@ NEEDS = {
 @call("GET", "/changes", SIGNED_IN, "Stream which lists change", gives={EVENT_STREAM: TEXT}, shows=NOTHING)
 async def changes(request: OperatorRequest[OperatorServices, None]) -> web.StreamResponse:
     """
-    Stream only the names of changed lists. The client then requests the data that it shows.
+    Stream only the names of lists that have changed. The client then requests the data that it shows.
 
     The stream names only lists that the person may open. For people with restricted access, an event is sent
     only every OWN_EVERY_S.

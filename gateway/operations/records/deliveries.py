@@ -305,7 +305,8 @@ async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result
 
 async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:
     """
-    People who may see only some calls get no text of a receiver, because it may repeat values of a record.
+    Return the routes. People who may see only some calls get no text of a receiver, because it may repeat
+    values of a record.
     """
     services = request.services
     routes = [*await routes_with_refusals(services.deliveries, request.now()), *services.syncs()]

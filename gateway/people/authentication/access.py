@@ -50,7 +50,7 @@ FLUSH_EVERY_S = 5.0
 GUESSES = 30  # unknown keys of one address at once; after that, one more every two seconds
 GUESSES_PER_S = 0.5
 MOST_BEARERS = 10_000  # cached between requests
-TEST_LOG_S = 10.0  # between two log lines on test spans under one key
+TEST_LOG_S = 10.0  # seconds between two log lines about test spans under one key
 _DEFAULTS = ServerSettings()
 # requests with them store nothing after their key has ended
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
@@ -113,14 +113,17 @@ class Bearer:
 
     @property
     def party(self) -> str:
-        """A person has one share for the console and assistants together."""
+        """
+        Return the name under which use is counted. A person has one share for the console and assistants
+        together.
+        """
         return f"key {self.name}" if self.person is None else self.person.principal
 
     @property
     def sender(self) -> str | None:
         """
-        Device keys share one name, because records name the device. Those that `server.chain_keys` lists have
-        another one.
+        Return the sender's name. Device keys share one name, because records name the device. Those that
+        `server.chain_keys` lists have another one.
         """
         if self.device is None:
             return self.name or None
@@ -146,7 +149,7 @@ AnyKey = TypeVar("AnyKey", bound=Key)
 
 
 class KnownKey(NamedTuple):
-    """`ends_at` is when the next of the key's secrets ends."""
+    """A key that was found. `ends_at` is when the next of its secrets ends."""
 
     checked: tuple[Key, Bearer]
     ends_at: float
@@ -154,9 +157,9 @@ class KnownKey(NamedTuple):
 
 class Access:
     """
-    `devices` resolves device keys (`thd_...`) and returns None for unknown keys. If the registry file is
-    damaged, there is no registry. Then only the deployment's key and device keys are accepted; all other keys
-    get 503 and may retry.
+    The check of keys. `devices` resolves device keys (`thd_...`) and returns None for unknown keys. If the
+    registry file is damaged, there is no registry. Then only the deployment's key and device keys are
+    accepted; all other keys get 503 and may retry.
 
     `local` is the bearer of requests without a key on an agent's own machine, and has only its scopes.
     """
@@ -270,8 +273,8 @@ class Access:
 
     def admit(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
-        `secret` is the whole value of the Authorization header. Wrong keys from the same address never delay
-        a valid key.
+        Admit a key. `secret` is the whole value of the Authorization header. Wrong keys from the same address
+        never delay a valid key.
 
         Raises Refusal 401, 403 or 429, or 503 if the key table cannot be read.
         """
@@ -302,13 +305,13 @@ class Access:
         return bearer
 
     def _hides_figures(self, name: str) -> bool:
-        """`privacy.min_group` closes all figures to some keys."""
+        """Return whether `privacy.min_group` closes all figures to a key."""
         if self._registry is None or not self._registry.people.min_group:
             return False
         return not any(fnmatchcase(name, pattern) for pattern in self._figure_keys)
 
     def charge(self, bearer: Bearer, *, requests: int, bytes: int) -> None:
-        """Raises Refusal 429 until earlier charges are paid off."""
+        """Charge a request. Raises Refusal 429 until earlier charges are paid off."""
         if not self._limits:
             return
         amounts = {"requests": requests, "bytes": bytes}
@@ -327,7 +330,7 @@ class Access:
                 buckets.charge(bearer.name, amounts[word])
 
     def count(self, bearer: Bearer, *, bytes: int) -> None:
-        """The request itself is refused for another reason."""
+        """Count a request that is refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
 
@@ -385,7 +388,7 @@ class Access:
         self._unwritten_tests.add(bearer.number)
 
     def unknown_names(self) -> list[str]:
-        """Names that match no key restrict nothing. Names of devices are left out."""
+        """Return names that match no key, and so restrict nothing. Names of devices are left out."""
         names = [key.name for key in self.keys()]
         return [
             pattern
@@ -407,7 +410,7 @@ class Access:
         return _named(await self.listed_keys(), name)
 
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
-        """Neither key may exist."""
+        """Return whether both have the same deployment's key, or none."""
         return (self._legacy and self._legacy.digest) == (other and other.digest)
 
     @property
@@ -442,7 +445,7 @@ class Access:
             except NotAllowed as error:
                 raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
-                await self.follow_file()  # logs a problem and retries
+                await self.follow_file()  # this logs a problem and retries
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
 
     async def stop(self) -> None:
@@ -512,7 +515,9 @@ class Access:
         return outcome
 
     async def follow_file(self) -> None:
-        """The key is accepted without the registry until the registry has it."""
+        """
+        Follow the deployment's key file. The key is accepted without the registry until the registry has it.
+        """
         try:
             await self.adopt()
         except SpoolError as error:
@@ -531,7 +536,7 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
-        """Another gateway may just have changed a key that this process would refuse."""
+        """Return whether another gateway may just have changed a key that this process would refuse."""
         secret = _without_prefix(credential or "").strip()
         # the text of a device key shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
@@ -568,7 +573,7 @@ class Access:
             if expired := self._find_expired(secret):
                 raise self._refused_expired(expired)
             if self._registry.keys.was_deleted(secret):
-                raise self._unknown()  # no guess, because the installation had this key before
+                raise self._unknown()  # this does not count as a guess, because the installation had this key before
             raise self._guessed(address)
         if key.status == DISABLED:
             raise self._disabled()
@@ -581,8 +586,9 @@ class Access:
 
     def _bearer_of_token(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
         """
-        A token that is used up stays valid for devices that it enrolled, because an answer with the key of a
-        device may have been lost. Raises Refusal 401 if the token has ended.
+        Return the bearer of an enrolment token. A token that is used up stays valid for devices that it
+        enrolled, because an answer with the key of a device may have been lost. Raises Refusal 401 if the
+        token has ended.
         """
         if token.ended_at <= self._clock.now():
             self.failed_attempts += 1
@@ -708,14 +714,14 @@ def _without_prefix(credential: str) -> str:
 
 
 def lacking(scope: str) -> Refusal:
-    """Say how to give the scope to a key."""
+    """Return a refusal that says how to give the scope to a key."""
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"
     return Refusal(403, "missing_scope", f"this API key lacks the scope {scope}; give it that scope {grant}")
 
 
 def hidden_figures() -> Refusal:
-    """`privacy.min_group` hides the figures from a key."""
+    """Return a refusal, because `privacy.min_group` hides the figures from a key."""
     message = (
         "privacy.min_group hides figures of small groups of people, so keys read no figures; an operator may name "
         "this key in server.figure_keys"
@@ -729,5 +735,5 @@ def ended_token() -> Refusal:
 
 
 def key_ended() -> Refusal:
-    """Another gateway ended the key just after the request was admitted."""
+    """Return a refusal, because another gateway ended the key just after the request was admitted."""
     return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

@@ -18,8 +18,8 @@ WELL_KNOWN = "/.well-known/oauth-protected-resource"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssistantPerson:
     """
-    `client` is the id of the person's program. `may_write`: the token also allows writing. `claims` are the
-    token's claims; the token itself is not stored.
+    A person with an assistant. `client` is the id of the person's program. `may_write`: the token also allows
+    writing. `claims` are the token's claims; the token itself is not stored.
     """
 
     holder: Holder
@@ -33,18 +33,22 @@ class AssistantPerson:
 
     @property
     def principal(self) -> str:
-        """The person has one share for the console and all tokens."""
+        """
+        Return the name under which use is counted. The person has one share for the console and all tokens.
+        """
         return f"person {self.email}"
 
 
 def metadata_address(oauth: McpOAuthSettings) -> str:
-    """The well-known part comes first, then the path of the resource."""
+    """Return the address of the metadata: the well-known part first, then the path of the resource."""
     parts = urlsplit(oauth.resource)
     return f"{parts.scheme}://{parts.netloc}{WELL_KNOWN}{parts.path}"
 
 
 def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
-    """A proxy may add a prefix to the path of the configured resource."""
+    """
+    Return whether a path accepts tokens. A proxy may add a prefix to the path of the configured resource.
+    """
     if not oauth.resource:
         return False
     return oauth.resource.endswith(FOR_PEOPLE) == path.endswith(FOR_PEOPLE)

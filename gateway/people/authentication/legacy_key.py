@@ -15,7 +15,7 @@ from gateway.configuration.secret_file import SecretFile
 from spool.registry.keys import ENABLED, LEGACY_NAME, Key
 from spool.registry.scopes import SEND_AI_TELEMETRY
 
-LEGACY_ID = 0  # no row of the key table has this number
+LEGACY_ID = 0  # number that no row of the key table has
 DEPLOYMENT = "deployment"
 
 
@@ -29,7 +29,7 @@ class LegacyKey:
 
     @property
     def key(self) -> Key:
-        """The key always has the scopes of Send AI Telemetry."""
+        """Return the key, which always has the scopes of Send AI Telemetry."""
         return Key(
             id=LEGACY_ID,
             name=LEGACY_NAME,

@@ -13,7 +13,7 @@ from spool.registry.operators import Actor
 
 DAY_S = 86_400
 MINUTE_S = 60
-# such as lists and pings, for each allowed tool call
+# messages such as lists and pings for each allowed tool call
 MESSAGES_A_CALL = 10
 
 
@@ -33,7 +33,7 @@ class ToolCalls:
         self._messages: Buckets | None = None
 
     async def charge(self, name: str, actor: Actor) -> None:
-        """Raises Refusal 429, which names the setting of the limit."""
+        """Charge a tool call. Raises Refusal 429, which names the setting of the limit."""
         settings = self._settings()
         self._configure(settings.calls_per_minute)
         minute = self._minute
@@ -49,7 +49,7 @@ class ToolCalls:
                 raise _too_many(f"{settings.daily_calls} calls a day (mcp.daily_calls)", wait_s)
 
     def count(self, name: str) -> None:
-        """Raises Refusal 429 above MESSAGES_A_CALL times the allowed number of calls."""
+        """Count a message. Raises Refusal 429 above MESSAGES_A_CALL times the allowed number of calls."""
         self._configure(self._settings().calls_per_minute)
         if self._messages is None:
             return
@@ -62,7 +62,7 @@ class ToolCalls:
         self._messages.charge(name)
 
     def _configure(self, per_minute: int) -> None:
-        """New buckets start full."""
+        """Set the limit. New buckets start full."""
         if per_minute != self._per_minute:
             self._minute = self._of(per_minute)
             self._messages = self._of(MESSAGES_A_CALL * per_minute)

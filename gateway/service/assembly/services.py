@@ -248,7 +248,7 @@ def _all_source_names() -> set[str]:
 
 
 class Observers:
-    """Notifies several observers, in order."""
+    """A list of observers, which are notified in order."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers

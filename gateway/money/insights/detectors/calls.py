@@ -14,7 +14,7 @@ from spool.identity import nested_times, possible_inputs
 from spool.record import NS, Inference, further_names
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
 
-# Thresholds of the detector no_owner.
+# minimum share of the week's cost without an owner
 LEAST_OWNERLESS_SHARE = Decimal("0.05")  # minimum share of the week's spend that has no owner
 LEAST_OWNERLESS = Decimal(1)  # minimum spend without an owner, in dollars
 # Thresholds of the detector doubled_source.

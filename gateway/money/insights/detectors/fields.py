@@ -12,11 +12,11 @@ from spool.registry.insights import LOW, Finding
 from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
 
 LEAST_CALLS = 50  # calls below which a version is not judged
-LOST_SHARE = 0.1  # at most this share of the calls of the version states the field
-STATED_SHARE = 0.9  # at least this share of the calls of the version before stated it
+LOST_SHARE = 0.1  # at most this share of the calls of the new version states the field
+STATED_SHARE = 0.9  # at least this share of the calls of the version before stated the field
 UNCOUNTED_SHARE = 0.5
 MOVED_SHARE = 0.2  # change of a share that may explain a lost field
-ENDS_S = 7 * DAY_S  # after the last call of a version
+ENDS_S = 7 * DAY_S  # seconds after the last call of a version
 
 # what a finding calls a field
 _FIELDS = {

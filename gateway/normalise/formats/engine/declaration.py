@@ -50,7 +50,7 @@ class Call(NamedTuple):
 
 
 class Count(NamedTuple):
-    """Tokens without a call."""
+    """Tokens that belong to no call."""
 
     record: UsageMetric
     identity: Identity
@@ -108,7 +108,7 @@ class Format:
 
     name: str
     has_sign: Callable[[Members], bool]
-    example: Callable[[ExampleCall], Any]  # one call in the form that the gateway reports today
+    example: Callable[[ExampleCall], Any]  # returns one call in the form that the gateway reports today
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # header in which a sender that cannot set Authorization sends its key
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None
@@ -188,7 +188,7 @@ def has_object_with(members: Members, name: str, *inner: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleCall:
-    """All its ids are new."""
+    """A call for examples. All its ids are new."""
 
     end_ns: int = field(default_factory=time_ns)
     uuid: str = field(default_factory=lambda: str(uuid4()))
@@ -256,7 +256,7 @@ def counts_cache_apart(path: Any, *models: Any) -> bool:
 
 
 def tag_tier(metadata: Metadata, *stated: Any) -> None:
-    """Tag only tiers with prices of their own."""
+    """Add the tier as a tag, but only tiers with prices of their own."""
     for value in stated:
         if value is not None and value in _TIERS:
             metadata.add_tag("service_tier", value)

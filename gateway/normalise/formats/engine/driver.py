@@ -39,13 +39,13 @@ from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decode_object
 from spool.identity import AS_GATEWAY, Identity, build_relay
 
-MAX_SHAPES: Final = 1000  # which the operator can see
+MAX_SHAPES: Final = 1000  # names of items that an operator can see
 
 
 def read_body(
     format: ItemFormat, body: bytes, *, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
-    """Yield after each slice."""
+    """Read the items of a body. Yield after each slice."""
     outcome = Outcome(why=[] if options.explain else None, keep_tags=options.keep_tags)
     unfolding = Unfolding(allowance)
     counted = partial(_body_items, format, body, unfolding)
@@ -185,7 +185,7 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
 def refusal_to(
     headers: Mapping[str, str], body: bytes, refusal: Refusal, *, now: float, format: str | None = None
 ) -> FormatAnswer:
-    """`format` is None if it is not known yet."""
+    """Return the response to a refused body. `format` is None if it is not known yet."""
     for known_format in FORMATS:
         own = (
             known_format.refuse(headers, body, refusal, now)

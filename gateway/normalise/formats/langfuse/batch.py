@@ -61,7 +61,7 @@ _OPENAI = ("prompt_tokens", "completion_tokens", "input_tokens_details", "output
 
 
 class NamedUsage(Usage):
-    """The names are Langfuse's and OpenAI's."""
+    """Usage under the names of Langfuse and of OpenAI."""
 
     input: Any = None
     output: Any = None
@@ -171,7 +171,7 @@ class _TraceBody(msgspec.Struct):
 
 
 class LangfuseEvent(msgspec.Struct):
-    """Only members that decide how the body is read, because a large event should not be copied for them."""
+    """The members that decide how the body is read. A large event should not be copied for others."""
 
     id: Any = None
     type: Any = None
@@ -223,7 +223,7 @@ class _BatchReader:
         return None
 
     def finish(self) -> Generator[None, None, Normalised]:
-        """Incomplete generations and the traces become partial reports."""
+        """Finish the batch. Incomplete generations and the traces become partial reports."""
         reports = []
         for number, generation in enumerate(self._generations.values(), start=1):
             if number % TURN == 0:

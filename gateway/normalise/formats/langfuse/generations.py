@@ -54,7 +54,7 @@ class Generation(msgspec.Struct, omit_defaults=True):
     """
 
     id: str
-    at: int | None = None  # of the last event
+    at: int | None = None  # time of the last event
     trace_id: str | None = None
     start_time: int | None = None
     end_time: int | None = None
@@ -62,16 +62,16 @@ class Generation(msgspec.Struct, omit_defaults=True):
     # The record's model may no longer have the prefix that names it.
     provider: str | None = None
     details: Tokens | None = None  # counts from `usageDetails`
-    usage: Tokens | None = None  # counts from the older `usage`
+    usage: Tokens | None = None  # counts from the older field `usage`
     details_cost: str | None = None
     usage_cost: str | None = None
     level: str | None = None
     cached: bool | None = None
-    created: bool = False  # no earlier event is missing
+    created: bool = False  # whether no earlier event is missing
 
     @property
     def tokens(self) -> Tokens:
-        """A 0 in `details` takes precedence over the older `usage`."""
+        """Return the tokens. A 0 in `details` takes precedence over the older `usage`."""
         if self.details is not None:
             return self.details
         return Tokens() if self.usage is None else self.usage
@@ -189,7 +189,7 @@ def fill_caller_from_trace(record: Inference, trace: Trace) -> None:
 
 
 def _identity(record: Inference) -> Identity:
-    """LiteLLM's ids contain the provider's response id, which is used instead."""
+    """Return the identity. LiteLLM's ids contain the provider's response id, which is used instead."""
     written = _BY_LITELLM.fullmatch(record.request_id or "")
     if written is None:
         return call_identity(record, own_id=record.request_id)

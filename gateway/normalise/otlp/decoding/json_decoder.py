@@ -63,7 +63,7 @@ _KINDS = {
 
 
 class _Place(msgspec.Struct, gc=False):
-    """Its text form is a path, built only for errors."""
+    """The place of a value. Its text form is a path, built only for errors."""
 
     names: Names
     entry: int
@@ -101,7 +101,7 @@ class _Filling(Generic[T]):
         return part
 
 
-# Yields after each step.
+# function that yields after each step
 _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
 
 
@@ -122,7 +122,7 @@ def logs(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[LogR
 
 
 def metrics(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Point]]:
-    """Points that cannot count are in `ignored`."""
+    """Yield the points of metrics. Points that cannot count are in `ignored`."""
     names = ("resourceMetrics", "scopeMetrics", "metrics")
     return _decode_pieces(
         body, schema.METRICS, names, _read_metric, allowance or Allowance(), count=_count_points
@@ -219,7 +219,7 @@ def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
 
 
 def _trace_id_of_large(span: JsonItem) -> list[str]:
-    """One pass of the parser could not read such a span."""
+    """Return the trace id of a span that one pass of the parser could not read."""
     cut = JsonCut(bytes(span), Allowance())
     with suppress(BadPayload, ValueError):
         members = run_to_end(cut.read_document(partial(cut.read_members, read={})))
@@ -228,7 +228,7 @@ def _trace_id_of_large(span: JsonItem) -> list[str]:
 
 
 def _decode_resource(resource: JsonResource | None, where: str) -> Resource:
-    """A bad resource refuses the whole payload."""
+    """Decode a resource. A bad resource refuses the whole payload."""
     try:
         return Resource(attributes_of(resource.attributes if resource else None))
     except Malformed as error:
@@ -253,7 +253,7 @@ def _hex_id(value: str | None, size: int, field: str) -> str | None:
 
 
 def _usable_id(value: Any, size: int) -> str | None:
-    """A record with a bad id counts without the id."""
+    """Return an id, or None if it is bad. The record then counts without the id."""
     try:
         return _hex_id(value, size, "") if isinstance(value, str) else None
     except Malformed:
@@ -350,7 +350,7 @@ def _read_metric(
     where: _Place,
     allowance: Allowance,
 ) -> Iterator[None]:
-    """A metric that cannot be read counts as one rejected item."""
+    """Read a metric. One that cannot be read counts as one rejected item."""
     try:
         metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload) as error:
@@ -376,7 +376,7 @@ def _read_metric(
 
 
 def _count_points(raw: JsonItem, allowance: Allowance) -> Generator[None, None, int]:
-    """An unreadable metric counts 0 here, and the reader rejects it."""
+    """Count the points of a metric. An unreadable one counts 0 here, and the reader rejects it."""
     try:
         metric = yield from _decode_metric(raw, allowance)
     except (Malformed, BadPayload):
@@ -386,7 +386,7 @@ def _count_points(raw: JsonItem, allowance: Allowance) -> Generator[None, None, 
 
 
 def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
-    """The points of a large metric are located first and decoded one by one."""
+    """Decode a metric. The points of a large metric are located first and decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decode_item(raw, schema.METRIC)
     cut = JsonCut(bytes(raw), allowance.next_pass())
@@ -422,7 +422,7 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
         filling.reject(f"{where}{error}")
 
 
-_NUMBERS = frozenset({"sum", "gauge"})  # with one number per point
+_NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics with one number per point
 
 
 def _build_point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:

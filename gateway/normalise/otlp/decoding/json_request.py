@@ -23,18 +23,18 @@ from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
 
-Names = tuple[str, str, str]  # of the members on the path to the items
+Names = tuple[str, str, str]  # names of the members on the path to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
 T = TypeVar("T")
 
 WHOLE = 1024 * 1024  # parsed at once
 _MANY = 1024  # attributes to read before the event loop gets a turn
-_LARGEST_EVENT = 128 * 1024  # longer than any stack trace
+_LARGEST_EVENT = 128 * 1024  # bytes of an event, more than any stack trace
 _WRONG_TYPE = "has the wrong type for OTLP"
 
 
 class LargeItem(NamedTuple):
-    text: bytes  # with only the small members
+    text: bytes  # the text with only its small members
     attributes: Attributes
     events: list[schema.JsonEvent]
 
@@ -83,7 +83,7 @@ def collect_entries(
 
 
 def large_item(raw: JsonItem, allowance: Allowance) -> Generator[None, None, LargeItem]:
-    """Raises Malformed or BadPayload if a large member is invalid."""
+    """Decode a large item. Raises Malformed or BadPayload if a large member is invalid."""
     cut = JsonCut(bytes(raw), allowance.next_pass())
     read = {
         name: partial(cut.locate_elements, where=f".{name.decode()}") for name in (b"attributes", b"events")
@@ -190,7 +190,7 @@ def _cut_entries(
 def _decode_resource_or_scope(
     value: memoryview | None, decoder: msgspec.json.Decoder[T], where: str
 ) -> T | None:
-    """Raises Refusal 413 if a resource or a scope is too large."""
+    """Decode a resource or a scope. Raises Refusal 413 if it is too large."""
     if value is None:
         return None
     if len(value) > MAX_PIECE:
@@ -304,7 +304,7 @@ def replace_lone_surrogates(body: bytes) -> bytes | None:
 
 
 def _is_escaped(body: bytes, offset: int) -> bool:
-    """An odd number of backslashes before it escapes the backslash."""
+    """Return whether a character is escaped: an odd number of backslashes precedes it."""
     begin = offset
     while begin and body[begin - 1] == 0x5C:
         begin -= 1

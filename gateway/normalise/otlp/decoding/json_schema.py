@@ -23,7 +23,7 @@ from gateway.normalise.otlp.model import Attributes
 Whole = int | str | float | None  # a 64-bit integer, as text or number
 Double = float | str | None
 
-LARGE = 256 * 1024  # of a field's value
+LARGE = 256 * 1024  # bytes of a field's value that count as large
 _LONGEST_NAME = 64  # in a message
 _SHORT = 18  # digits that always fit into 64 bits
 
@@ -185,7 +185,9 @@ NAMED = Decoder(NamedAttribute)
 
 
 def attributes_of(pairs: Iterable[KeyValue | None] | Attributes | None) -> Attributes:
-    """The last value of a repeated key counts. A dict is returned unchanged."""
+    """
+    Return attributes as a mapping. The last value of a repeated key counts. A dict is returned unchanged.
+    """
     if isinstance(pairs, dict):
         return pairs
     attributes: Attributes = {}
@@ -216,7 +218,7 @@ def undecoded_attributes(
     outside: dict[str, object] = {}
     for pair in pairs or ():
         if pair is not None and pair.key and pair.value is not None and pair.key not in attributes:
-            with suppress(Malformed):  # these values are not read
+            with suppress(Malformed):  # the values that fail are not needed
                 if (plain := _plain_value(pair.value, pair.key)) is not None:
                     outside[pair.key] = plain
     return outside
@@ -233,7 +235,7 @@ def _number_or_bool(value: Value, name: str) -> int | float | bool | None:
     try:
         whole, double_value = value.intValue, value.doubleValue
         if type(whole) is str and len(whole) <= _SHORT and whole.isdecimal() and whole.isascii():
-            return int(whole)  # without a function call for most values
+            return int(whole)  # most values need no function call here
         if whole is not None:
             return whole_number(whole, "intValue", -(1 << 63), 1 << 63)
         return value.boolValue if double_value is None else parse_double(double_value, "doubleValue")
@@ -263,7 +265,7 @@ def _array_texts(encoded: Raw, name: str) -> list[str] | None:
 
 
 def whole_number(value: int | str | float, field: str, low: int, high: int) -> int:
-    """Refuse a float so large that the sender may have rounded it."""
+    """Return a whole number. A float is refused if it is so large that the sender may have rounded it."""
     if type(value) is str:
         digits = value.removeprefix("-")
         if len(digits) > 20 or not (digits.isdecimal() and digits.isascii()):

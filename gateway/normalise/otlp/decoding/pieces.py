@@ -23,11 +23,11 @@ class Malformed(ValueError):
 
 
 class Piece(msgspec.Struct, Generic[T], kw_only=True):
-    """`received` is the sum of `items`, `rejects` and `ignored`."""
+    """A piece of a payload. `received` is the sum of `items`, `rejects` and `ignored`."""
 
     received: int = 0
-    items: list[tuple[int, T]] = []  # with the position in the payload, from 0
-    rejects: list[Reject] = []  # which do not affect other items
+    items: list[tuple[int, T]] = []  # items with their position in the payload, from 0
+    rejects: list[Reject] = []  # rejected items, which do not affect the other items
     ignored: dict[str, int] = {}  # points that cannot be counted, by reason
     ended: frozenset[str] = frozenset()  # traces without spans in later pieces (only for large payloads)
 

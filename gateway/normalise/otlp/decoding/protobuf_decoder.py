@@ -66,7 +66,7 @@ class _Known(dict[bytes, Pair]):
 
     def __missing__(self, raw: bytes) -> Pair:
         size = len(raw)
-        at = raw[1] + 3 if size > 5 else size  # of the value's length
+        at = raw[1] + 3 if size > 5 else size  # position after the length of the value
         if size < at + 3:
             return _decode_any_layout(raw)
         encoded = raw[:at]
@@ -97,11 +97,11 @@ class _Known(dict[bytes, Pair]):
         return pair
 
 
-_DROPPED: _Head = ("", True, False, False)  # of every dropped name
+_DROPPED: _Head = ("", True, False, False)  # head of every dropped name
 _known = _Known()
 _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
-_seen_keys = SeenKeys()  # of heads that are not in `_heads`
+_seen_keys = SeenKeys()  # keys of heads that are not in `_heads`
 _MOST_KNOWN = 8192
 _LONGEST_KNOWN = 160
 # Attributes whose values differ on nearly every span, so caching them saves nothing. Values of sessions, users and
@@ -133,11 +133,14 @@ def attributes_of(encoded: Sequence[bytes]) -> Attributes:
 # the middle decide.
 _CONVERSATION = 32
 _SAMPLE = 4
-_LONGEST_OPENING = 4096  # of values whose openings are stored
+_LONGEST_OPENING = 4096  # bytes of values whose openings are stored
 
 
 class _Openings(dict[int, bytes]):
-    """By size of a value in bytes: its beginning if it is one text, <length> 0a <length>. The text itself follows."""
+    """
+    By the size of a value in bytes: its beginning if it is one text, <length> 0a <length>. The text itself
+    follows.
+    """
 
     def __missing__(self, size: int) -> bytes:
         opening = b"\xff\xff\xff"  # too long to store, or no text has this size
@@ -173,7 +176,7 @@ def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
         if heads(raw[:at]) is dropped:
             opening = openings[len(raw) - at]
             if raw.startswith(opening, at):
-                if not raw.isascii():  # it never is if the text is longer than 127 bytes
+                if not raw.isascii():  # false if the text is longer than 127 bytes
                     raw[at + len(opening) :].decode()
                 continue
         kept.append(raw)
@@ -239,7 +242,7 @@ def _behind_length(raw: bytes, at: int) -> int | None:
 
 
 def _decode_any_layout(raw: bytes) -> Pair:
-    """Remember the name for `_Known`."""
+    """Decode a pair of any layout. Its name is remembered for `_Known`."""
     message = _parse_pair(raw)
     name = message.key
     rule = RULES[name]
@@ -251,7 +254,7 @@ def _decode_any_layout(raw: bytes) -> Pair:
 
 
 def _parse_pair(raw: bytes) -> Any:
-    """Of a large attribute that is no text, parse only the key."""
+    """Parse a pair. Of a large attribute that is no text, only the key is parsed."""
     if len(raw) > LARGE:
         encoded = wire.EncodedKeyValue.FromString(raw)
         # a text needs no more memory than its bytes
@@ -261,7 +264,7 @@ def _parse_pair(raw: bytes) -> Any:
 
 
 def _decode_head(encoded: bytes) -> _Head | None:
-    """Remember a head that recurs. Return None for no head, or that of a list."""
+    """Decode a head. One that recurs is remembered. Return None for no head, or that of a list."""
     if encoded[0] != _STRING or encoded[1] >= 0x80 or encoded[-1] != 0x12:
         return None
     name = encoded[2:-1].decode()
@@ -311,18 +314,18 @@ T = TypeVar("T")
 
 # The path has the same numbers for every signal.
 _PATH = (1, 2, 2)
-# from a metric over its kind of data
+# path from a metric over its kind of data
 _POINTS = (*_PATH, (5, 7, 9, 10, 11), 1)
 
 _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
-_PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # of a span without attributes
+_PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # parts of a span, at most, without attributes
 _UNCHECKED_PARTS = 64  # parts to read between two checks of the time, which take as long as a part
 MANY = 1024  # attributes or events of one item to read before the event loop gets a turn
-_LARGEST_EVENT = 128 * 1024  # longer than any stack trace
-_LARGEST_TEXT = 1024  # of a log record's body that may be an event name
+_LARGEST_EVENT = 128 * 1024  # bytes of an event, more than any stack trace
+_LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event name
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
@@ -359,7 +362,7 @@ def _decode_pieces(
     path: Path,
     allowance: Allowance,
 ) -> Iterator[Piece[T]]:
-    # in protobuf, the byte would start a group, which OTLP never had
+    # in protobuf, this byte would start a group, which OTLP never had
     if body[:1] == b"{":
         raise BadPayload(
             "body: JSON, although the Content-Type announces protobuf; send Content-Type: application/json"
@@ -371,7 +374,7 @@ def _decode_pieces(
             request = message.FromString(encoded)
             # the memory of a large part is released while its items are read
             encoded = TURN
-            if allowance.is_due(size):  # parsing itself cannot pause
+            if allowance.is_due(size):  # before parsing, which itself cannot pause
                 yield Piece()
             for part in read(request, received, size, allowance):
                 received += part.received
@@ -522,7 +525,7 @@ def _decode_data_points(
 
 
 def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
-    """Resources and scopes count as items as well."""
+    """Return the number of items. Resources and scopes count as well."""
     return len(groups) + sum(map(len, groups))
 
 
@@ -641,18 +644,18 @@ def _build_point(
 
 
 def decode_resource(encoded: bytes) -> Resource:
-    """Raises DecodeError or UnicodeDecodeError."""
+    """Decode a resource. Raises DecodeError or UnicodeDecodeError."""
     return Resource(attributes_of(wire.Resource.FromString(encoded).attributes))
 
 
 def decode_scope(encoded: bytes) -> Scope:
-    """Raises DecodeError or UnicodeDecodeError."""
+    """Decode a scope. Raises DecodeError or UnicodeDecodeError."""
     scope = wire.InstrumentationScope.FromString(encoded)
     return Scope(scope.name, scope.version)
 
 
 def decode_span(resource: Resource, scope: Scope, encoded: bytes) -> Span:
-    """Raises DecodeError, UnicodeDecodeError or Malformed."""
+    """Decode a span. Raises DecodeError, UnicodeDecodeError or Malformed."""
     span = wire.Span.FromString(encoded)
     attributes = attributes_of(span.attributes)
     exceptions: list[SpanEvent] = []

@@ -96,7 +96,7 @@ Span = _message_class("trace.v1.Span")
 Path = tuple[int | tuple[int, ...], ...]  # of field numbers, or of alternatives
 
 _TURN = 1024  # fields to read before the event loop gets a turn
-# of each item, including the fields around the items, for the counting pass
+# fields of each item, including those around the items, for the counting pass
 _FIELDS_AN_ITEM = 8
 # A message whose shared fields are too large to repeat stays whole, up to this number of pieces.
 _MOST_UNCUT = 8
@@ -200,7 +200,7 @@ def _split_fields(
 
 
 def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generator[bytes, None, bytes]:
-    """Each remaining field counts as an item."""
+    """Return a message without its largest fields. Each remaining field counts as an item."""
     pieces: list[memoryview] = []
     at = begin = walked = 0
     while at < len(message):
@@ -217,7 +217,7 @@ def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generat
 
 
 def _count_fields(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
-    """Raises Refusal 413 above the limit."""
+    """Yield the fields at a path. Raises Refusal 413 above the limit."""
     wanted_tags = _field_tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):

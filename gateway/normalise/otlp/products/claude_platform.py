@@ -11,9 +11,7 @@ from gateway.normalise.otlp.product import AttributeShape, Product, SpanDialect,
 from gateway.normalise.otlp.span_rules import operation_by_name
 
 _REQUEST = "anthropic.messages.create"  # name of the span of a Messages API request
-_TURN = (
-    "anthropic.session.turn.stop_reason"  # only the turn of a session has it; its model runs are spans below
-)
+_TURN = "anthropic.session.turn.stop_reason"  # the turn of a session has this attribute; its model runs are spans below
 
 
 def _operation(span: Span, shape: AttributeShape) -> str | None:

@@ -67,7 +67,7 @@ _POINT_TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
-_COUNTED = (TOKEN_UNIT, CALL_UNIT)  # units of whole numbers
+_COUNTED = (TOKEN_UNIT, CALL_UNIT)  # units of which the numbers are whole
 _CHARGE = "tollhouse.charge."  # prefix of the attributes for charges; a currency code follows
 _VALUE = "tollhouse.value"  # the value is decimal text, because a double would round large sums of money
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}

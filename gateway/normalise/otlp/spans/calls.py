@@ -94,7 +94,7 @@ def _fill_from_container(stated: Tokens, contained: Fields) -> Tokens:
 
 
 def read_meters(attributes: Attributes, shape: AttributeShape) -> dict[str, int | str] | None:
-    """Return None if all are 0."""
+    """Return the meters, or None if all are 0."""
     numbers = valid_meters({meter: attributes[name] for meter, name in reversed(shape.meters)})
     return numbers if numbers and any(numbers.values()) else None
 
@@ -125,7 +125,7 @@ def merge_counts(kept: Tokens, twin: Tokens) -> Tokens:
 
 
 def total_of_parts(parts: Sequence[Tokens]) -> Tokens:
-    """No part states meters."""
+    """Return the sum of parts, none of which states meters."""
     sums = {field: sum_known(*(getattr(tokens, field) for tokens in parts)) for field in NUMBERS}
     return Tokens(meters=None, **sums)
 
@@ -137,7 +137,7 @@ def _is_fuller(tokens: Tokens, other: Tokens) -> bool:
 
 
 def _fullness(tokens: Tokens) -> tuple[int, int]:
-    """A 0 may mean that the sender does not know the count."""
+    """Return how complete counts are. A 0 may mean that the sender does not know the count."""
     return sum(map(bool, tokens)), tokens.count_known()
 
 
@@ -160,7 +160,10 @@ _NOTHING: Fields = {}
 def read_call(
     place: int, span: Span, reading: SpanReading, operation: str, named: CallNames | None
 ) -> SpanCall:
-    """`named` has remembered models and provider. Raises BadValue if figures of the span are impossible."""
+    """
+    Read a call. `named` has remembered models and provider. Raises BadValue if figures of the span are
+    impossible.
+    """
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
     contained = _read_containers(attributes, shape, dialect) if reading.contains else _NOTHING
     template, model, kind = named or read_call_names(reading, attributes, operation, contained)
@@ -212,7 +215,10 @@ def read_call(
 
 
 def _is_raised(span: Span, shape: AttributeShape, tokens: Tokens) -> bool:
-    """The status does not show this, because LangSmith reports "ok"."""
+    """
+    Return whether the call failed with an exception. The status does not show this, because LangSmith reports
+    "ok".
+    """
     return (
         tokens == NO_TOKENS
         and semconv.first_value(span.attributes, shape.response_model + shape.request_id) is None

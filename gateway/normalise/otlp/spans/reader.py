@@ -93,7 +93,7 @@ from spool.identity import (
 from spool.log.pending_spans import BESIDE, run_fields
 from spool.record import Inference
 
-RUN = "run"  # of a product's own names
+RUN = "run"  # marks a product's own names of runs
 _TURN = 16  # calls to add to the outcome between two checks of the clock
 _NO_ROLE = SpanRole()
 _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
@@ -107,7 +107,7 @@ class SpanReader:
         self._senders = Senders(outcome, options)
         self._tree = TraceTree()
         self._nodes = self._tree.nodes
-        self._calls: list[tuple[SpanCall, Key | None]] = []  # with the key of the parent span
+        self._calls: list[tuple[SpanCall, Key | None]] = []  # calls, each with the key of its parent span
         self._usage_spans: list[UsageSpan] = []
         self._ended: set[str] = set()  # traces without further spans in this payload
         self._enough = PART  # calls from which it pays to add finished traces early
@@ -125,7 +125,7 @@ class SpanReader:
         self._origin = _NO_ORIGIN
 
     def take(self, place: int, span: Span) -> None:
-        """Account for the span exactly once, here or in `finish`."""
+        """Read a span, which is accounted for exactly once, here or in `finish`."""
         if span.scope is not self._scope or span.resource is not self._resource:
             self.enter(span.resource, span.scope)
         attributes = span.attributes
@@ -364,7 +364,7 @@ class SpanReader:
         self._outcome.show_shape(names)
 
     def _hold_usage(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
-        """`finish` looks for the sibling call whose usage the span repeats."""
+        """Keep usage until `finish` looks for the sibling call whose usage the span repeats."""
         try:
             output = semconv.first_count(span.attributes, shape.output)
         except values.BadValue:
@@ -464,7 +464,7 @@ class ReadSpan(Struct, gc=False):
 
     key: Key | None
     parent: Key | None
-    is_call: bool = False  # another span with the same ids is then a duplicate
+    is_call: bool = False  # whether it is a call; another span with the same ids is then a duplicate
     ignored: str | None = None
     shown: tuple[str, ...] | None = None
     left_out: int = 0
@@ -474,8 +474,8 @@ class ReadSpan(Struct, gc=False):
 
 def read_alone(span: Span, options: Options) -> ReadSpan | None:
     """
-    Returns None if the span is rejected, is read as a whole by a product, belongs to a stream or a run, or
-    repeats the usage of another span.
+    Read a span by itself. Return None if the span is rejected, is read as a whole by a product, belongs to a
+    stream or a run, or repeats the usage of another span.
     """
     outcome = Outcome(keep_tags=options.keep_tags)
     reader = SpanReader(outcome, options)
@@ -523,7 +523,7 @@ def _report_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
 
 
 def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """The call in another request is below the span that started the stream."""
+    """Return links of a stream. The call in another request is below the span that started it."""
     if not call.has_usage:
         return ()
     if call.reports_stream:
@@ -536,7 +536,7 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
 
 
 def _call_relay(call: SpanCall, *, names_request: bool) -> Relay | None:
-    """An assistant or the gateway that it calls may report the call as well."""
+    """Return the relay of a call that an assistant, or the gateway that it calls, may report as well."""
     assert call.relay_side is not None
     return build_relay(
         call.record,
@@ -548,7 +548,7 @@ def _call_relay(call: SpanCall, *, names_request: bool) -> Relay | None:
 
 
 def _call_nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
-    """An SDK reports the call, or may report it as well if the call has no id."""
+    """Return the nesting of a call that an SDK reports, or may report as well if the call has no id."""
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
     if sdk is None:

@@ -29,9 +29,9 @@ from spool.record import Inference
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
 _STATES_REGION = ("global.", "arn:")  # of model names
-_LONGEST_SCOPE: Final = 64  # no scope that a rule names is longer
+_LONGEST_SCOPE: Final = 64  # characters of a scope; no scope that a rule names is longer
 _MOST_NAMED: Final = 4096
-_LONGEST_NAMED: Final = 512  # for all texts of one cached combination
+_LONGEST_NAMED: Final = 512  # characters of all texts of one cached combination
 
 
 class SpanOrigin:
@@ -40,9 +40,9 @@ class SpanOrigin:
     __slots__ = ("is_own_scope", "product", "refine")
 
     def __init__(self, product: Product, refine: tuple[RefineCall, ...], *, is_own_scope: bool) -> None:
-        self.product = product  # by sender; OTEL if it is unknown
-        self.refine = refine  # for all calls from this sender and scope
-        self.is_own_scope = is_own_scope  # one of the product's own scopes
+        self.product = product  # product by sender; OTEL if it is unknown
+        self.refine = refine  # refinement for all calls from this sender and scope
+        self.is_own_scope = is_own_scope  # whether this is one of the product's own scopes
 
 
 _origins: dict[tuple[Product, tuple[RefineCall, ...], bool], SpanOrigin] = {}
@@ -66,7 +66,7 @@ def _find_or_add_origin(sender: Product, scope: str) -> SpanOrigin:
 
 @lru_cache(maxsize=_MOST_NAMED)
 def _names_key(*facts: Any) -> object:
-    """The object for equal facts is hashed faster than the facts."""
+    """Return one object for equal facts, which is hashed faster than the facts."""
     return object()
 
 
@@ -93,7 +93,7 @@ class SpanReading:
     ) -> None:
         dialect, kind = product.spans, shape.deciding_kind
         self.product = product
-        # of calls; the product's own names replace the shared names
+        # shape of calls; the product's own names replace the shared names
         shape = self.shape = own_shape(shape, product, attributes) if product.own_names else shape
         self.operation: Callable[[Span, AttributeShape], str | None]
         if kind is not None and kind.operation is not None:
@@ -103,7 +103,7 @@ class SpanReading:
         # the span names neither an operation nor a kind
         self.guesses = not shape.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
-        # attributes hold several fields
+        # whether attributes hold several fields
         self.contains = bool(shape.containers) or dialect.more is not None
         self.names_key: object = None  # decides `CallNames`, apart from the values that `deciding` returns
         self.deciding = self._deciding_values(attributes)
@@ -168,9 +168,9 @@ def _reading_product(span: Span, shape: AttributeShape, origin: SpanOrigin) -> P
 
 
 class CallNames(NamedTuple):
-    record: Inference  # with source, operation, models, provider and region
+    record: Inference  # record with source, operation, models, provider and region
     model: str | None
-    kind: int  # class of the operation
+    kind: int  # number of the class of the operation
 
 
 _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
@@ -179,7 +179,7 @@ _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}
 def read_call_names(
     reading: SpanReading, attributes: Attributes, operation: str, contained: Fields
 ) -> CallNames:
-    """Remember the names if they can be found again."""
+    """Read the names of a call. They are remembered if they can be found again."""
     shape = reading.shape
     request_model = semconv.first_text(attributes, shape.request_model) or contained.get("model")
     response_model = semconv.first_text(attributes, shape.response_model) if shape.response_model else None

@@ -39,12 +39,12 @@ class Above(NamedTuple):
     agent: str | None = None
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
     work: Mapping[str, str] = NO_WORK
-    runs: tuple[str, ...] = ()  # of agents that enclose the span, from the nearest on
+    runs: tuple[str, ...] = ()  # runs of agents that enclose the span, from the nearest on
     missing: str | None = None  # first span above that is in another payload
 
     @property
     def link(self) -> str | None:
-        """The nearest run, or the first missing span, links a span to its runs."""
+        """Return the nearest run, or the first missing span, which links a span to its runs."""
         return self.runs[0] if self.runs else self.missing
 
 
@@ -59,11 +59,11 @@ class Node(Struct, gc=False):
     call: SpanCall | None
     began: int | None = None  # start time of a span that started a stream
     stream: SpanCall | None = None  # reports the result of the stream
-    ended: int = 0  # only for spans that are not calls
-    work: Mapping[str, str] = NO_WORK  # only for spans that are not calls
+    ended: int = 0  # set only for spans that are not calls
+    work: Mapping[str, str] = NO_WORK  # set only for spans that are not calls
     is_run: bool = False  # an agent's span, which is the run of the calls below it
     is_ai: bool = False  # a span that is not a call has a sign of AI
-    below: Above | None = None  # cached for the spans below
+    below: Above | None = None  # values for the spans below, cached
 
 
 # One object stands for all such spans, from which nothing is inherited.
@@ -76,7 +76,7 @@ class TraceTree:
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
         self._outside: dict[Key, Key | None] = {}  # cached for each span on the path
-        # by position of a call
+        # by position of a call: end and key of the last span below
         self._last_below: dict[int, tuple[int, Key]] = {}
 
     def inherited_values(self, parent: Key | None) -> Above:
@@ -103,7 +103,7 @@ class TraceTree:
         return above
 
     def steps(self, dropped: Set[int]) -> Iterator[SpanStep]:
-        """Calls that are counted are not among the steps."""
+        """Yield the spans that are no counted calls."""
         nodes = self.nodes.items()
         with_ai = {trace for (trace, _), node in nodes if node.is_ai or node.is_run or node.call is not None}
         for (trace, span), node in nodes:
@@ -148,8 +148,8 @@ class TraceTree:
 
     def find_last_below(self) -> Iterator[None]:
         """
-        The last attempt of a request is the innermost span close below its call that ends last and is not a
-        call.
+        Find the last attempt of each request: the innermost span close below its call that ends last and is
+        not a call.
         """
         parents = {node.parent for node in self.nodes.values()}
         for number, (key, node) in enumerate(self.nodes.items(), start=1):
@@ -224,7 +224,7 @@ def _values_below(node: Node, above: Above, span_id: str) -> Above:
 
 
 def _given_values(source: Node | Above) -> GivenValues | None:
-    """Return None for nothing, or too much."""
+    """Return what a span gives to calls below it, None for nothing or too much."""
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
         return None
@@ -238,7 +238,7 @@ def _given_values(source: Node | Above) -> GivenValues | None:
 
 @cache_by_text(1024)
 def _agent_tag(agent: str) -> tuple[tuple[str, str], ...]:
-    """The name may not be a tag."""
+    """Return the tag with an agent's name, unless the name may not be a tag."""
     given_tags: dict[str, str] = {}
     tags.put_tag(given_tags, "agent", agent)
     return tuple(given_tags.items())
@@ -264,7 +264,7 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
     dropped as its duplicates. It also takes their token counts if these are fuller. If an outer span encloses
     several kept calls, its values belong to no single call, so no call takes them.
     """
-    below: dict[int, KeptCalls] = {}  # by position of the outer call
+    below: dict[int, KeptCalls] = {}  # kept calls by position of the outer call
     for call in _inside_out(outermost):
         calls, counted = _join_branches(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
@@ -313,7 +313,7 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
 def _absorb_parts(
     call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped: set[int]
 ) -> None:
-    """A call without usage gets the sum of its parts."""
+    """Give a call without usage the sum of its parts."""
     if counted and not call.has_usage:
         call.replace_counts(total_of_parts([part.tokens for part in counted]))
         _add_twin_reasons(call, counted[0], "tokens")
@@ -357,7 +357,7 @@ def _inside_out(outermost: SpanCall) -> list[SpanCall]:
 def _join_branches(branches: Iterable[KeptCalls]) -> KeptCalls:
     kept_calls: list[SpanCall] = []
     counted: list[SpanCall] = []
-    for branch in branches:  # so that long chains of spans cost little
+    for branch in branches:  # this way, long chains of spans cost little
         kept_calls = _extend_longer(kept_calls, branch.kept)
         counted = _extend_longer(counted, branch.counted)
     return KeptCalls(kept_calls, counted)
@@ -402,7 +402,9 @@ def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
 
 
 def _take_id(kept_call: SpanCall, twin: SpanCall) -> None:
-    """If only one of the two spans failed, the ids may belong to another call."""
+    """
+    Take the id of a duplicate span. If only one of the two spans failed, the ids may belong to another call.
+    """
     if kept_call.record.status != twin.record.status:
         return
     if kept_call.provider_request_id is None:
@@ -426,7 +428,7 @@ def _add_twin_reasons(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
 
 MODEL_CALL = "model_call"  # usage of a call to a model, which a span repeats
 
-Place = tuple[str | None, Key | None]  # trace id and parent
+Place = tuple[str | None, Key | None]  # trace id and key of the parent span
 _PlaceAndOutput = tuple[Place, int | None]  # place and output tokens
 
 
@@ -441,11 +443,14 @@ class UsageSpan(NamedTuple):
     names: tuple[str, ...]  # of its attributes
     place: Place
     output: int | None
-    is_of_call: bool  # its usage is that of a call to a model
+    is_of_call: bool  # whether its usage is that of a call to a model
 
 
 def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
-    """A guessed call names neither an operation nor a kind, its sibling at least one of them."""
+    """
+    Return repeated calls. A guessed call names neither an operation nor a kind, its sibling at least one of
+    them.
+    """
     siblings = _calls_by_place(calls)
     repeated_by_place: dict[int, SpanCall] = {}
     for call, parent in calls:
@@ -479,7 +484,7 @@ def _is_same(guess: SpanCall, call: SpanCall) -> bool:
 
 
 def _model_names(call: SpanCall) -> set[str]:
-    """Leave out provider prefixes."""
+    """Return the model names without provider prefixes."""
     models = (call.record.request_model, call.record.response_model)
     return {model.rpartition("/")[2].lower() for model in models if model is not None}
 

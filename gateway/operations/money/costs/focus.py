@@ -31,7 +31,7 @@ from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of, unknown_dimension
 from spool.seen import save_seen
 
-_WARNINGS_BYTES = 2000  # of the header, because proxies reject long headers
+_WARNINGS_BYTES = 2000  # bytes of the header, because proxies reject long headers
 
 
 @call(

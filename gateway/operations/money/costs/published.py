@@ -86,18 +86,18 @@ class Item:
 
     @property
     def usage_date(self) -> str:
-        """The first day or hour of the row's period, even if the query begins after it."""
+        """Return the first day or hour of the row's period, even if the query begins after it."""
         return _usage_date(self.question.per, self.row.start)
 
     @property
     def place(self) -> str:
-        """A sort key that is unique among the rows of a query."""
+        """Return a sort key that is unique among the rows of a query."""
         of_meter = (self.meter,) if self.meter else ()
         return orjson.dumps([self.usage_date, *self.row.group, *of_meter]).decode()
 
     @property
     def amount(self) -> float:
-        """The amount for sorting; the response has the exact value."""
+        """Return the amount for sorting; the response has the exact value."""
         return float(self._amount)
 
     @property

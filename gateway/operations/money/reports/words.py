@@ -18,7 +18,7 @@ from spool.registry.notices import BAR
 
 WIDTH = 20  # characters of the longest bar
 TOP = 5
-_LITTLE = money.UNIT  # a percentage of less misleads
+_LITTLE = money.UNIT  # amount below which a percentage would mislead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -242,7 +242,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
 
     @property
     def unit_links(self) -> UnitLinks:
-        """The links as the totals use them."""
+        """Return the links as the totals use them."""
         return self._unit_links
 
     def _set_rows(self, rows: dict[str, WorkLink]) -> None:

@@ -69,7 +69,7 @@ async def _linked(asking: Asker[Any], item: int, event: UsageEvent, event_id: st
             await table.note_event(created[WORK_LINK.root]["id"], event_id)
     except (msgspec.ValidationError, Invalid) as error:
         return Reject(item, MALFORMED, f"data: {error}")
-    except AlreadyThere:  # to what it is linked is nothing that the key may read
+    except AlreadyThere:  # the target of the existing link is nothing that the key may read
         return Reject(item, NOT_LINKED, "the unit is already linked elsewhere: see `tollhouse work links`")
     except NotAllowed as error:
         return Reject(item, NOT_LINKED, str(error))

@@ -49,7 +49,8 @@ ADMITTED, INVALID, NO_SCOPE, NOT_LET, DOWN = "admitted", "invalid", "no_scope", 
 
 class AssistantSignIns:
     """
-    `settings` returns the current settings of [mcp.oauth]. `told` is called with the outcome of each check.
+    Sign-ins by token. `settings` returns the current settings of [mcp.oauth]. `told` is called with the
+    outcome of each check.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class AssistantSignIns:
 
     async def admit(self, text: str, *, address: str) -> AssistantPerson:
         """
-        Raises Refusal 401 for an invalid token, 403 for a person without access, and 503 while the provider's
-        keys cannot be fetched.
+        Admit a token. Raises Refusal 401 for an invalid token, 403 for a person without access, and 503 while
+        the provider's keys cannot be fetched.
         """
         oauth = self._settings()
         try:
@@ -107,7 +108,7 @@ class AssistantSignIns:
 
     async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
         """
-        A refused token counts as a guess from its address.
+        Return the claims of a token. A refused token counts as a guess from its address.
 
         The address is charged before the check, unless the token was valid recently.
         """
@@ -156,7 +157,7 @@ class AssistantSignIns:
         )
 
     async def _first_holder(self, claims: Claims, address: str) -> Holder:
-        """A first sign-in to the console would add the person as well."""
+        """Add a person at the first use, as a first sign-in to the console would."""
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
             raise self._not_let(_CONSOLE_FIRST)

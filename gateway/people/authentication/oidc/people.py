@@ -20,7 +20,7 @@ _PLAIN_SUBJECT = re.compile(r"[a-z0-9._-]{1,64}")
 
 
 def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Person:
-    """`claims` are checked. Raises SignInProblem if the person may not sign in."""
+    """Return the person of checked claims. Raises SignInProblem if the person may not sign in."""
     groups = _groups(claims, settings.groups_claim) or ()
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
@@ -40,7 +40,9 @@ def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Per
 
 
 def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
-    """The settings then map groups to roles, but no group of this person."""
+    """
+    Return whether the default role applies: the settings map groups to roles, but no group of this person.
+    """
     return bool(settings.roles) and not _mapped(groups, settings)
 
 
@@ -71,8 +73,8 @@ def _name(claims: Claims, settings: OidcSettings) -> str:
 
 def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
     """
-    Without verification, anybody could write another person's address into a profile and sign in as that
-    person.
+    Return the address if it is verified. Otherwise, anybody could write another person's address into a
+    profile and sign in as that person.
     """
     verified = claims.get("email_verified", settings.assume_verified_email)
     email = claims.get("email")
@@ -85,7 +87,7 @@ def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
 
 
 def says_groups(claims: Claims, settings: OidcSettings) -> bool:
-    """An empty list is a statement as well."""
+    """Return whether the claims state groups. An empty list is a statement as well."""
     return _groups(claims, settings.groups_claim) is not None
 
 

@@ -44,10 +44,10 @@ _BASIC, _IN_FORM = "client_secret_basic", "client_secret_post"
 MAX_ANSWER_BYTES = 256 * 1024
 
 KEEP_S = 3600.0  # a key that the provider has withdrawn is trusted no longer
-# between two fetches that tokens cause, so that invented tokens cause few requests
+# seconds between two fetches that tokens cause, so that invented tokens cause few requests
 AGAIN_S = 30.0
 MAX_KEYS = 100
-# for a token without a key id; providers with several keys usually state the id
+# keys that are tried for a token without a key id; providers with several keys usually state the id
 MAX_TRIES = 4
 MAX_VERIFIED = 1000
 _TYPE_OF = {"RS256": "RSA", "ES256": "EC"}
@@ -64,7 +64,7 @@ class _Description:
 
 @dataclass(frozen=True, kw_only=True)
 class GrantedTokens:
-    """`claims` are checked, or None if a refresh returned no ID token."""
+    """Tokens that the provider granted. `claims` are checked, or None if a refresh returned no ID token."""
 
     claims: Claims | None
     refresh: str | None
@@ -108,28 +108,32 @@ class IdentityProvider:
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
 
     async def redeem(self, code: str, *, verifier: str, nonce: str) -> GrantedTokens:
-        """Raises GrantRefused for a used or unknown code, and TokenRefused for an invalid token."""
+        """
+        Exchange a code for tokens. Raises GrantRefused for a used or unknown code, and TokenRefused for an
+        invalid token.
+        """
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
         answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
         claims = await self._id_claims(answer.get("id_token"), nonce=nonce)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")))
 
     async def refresh(self, token: str) -> GrantedTokens:
-        """Raises GrantRefused if the person may no longer be signed in."""
+        """Refresh tokens. Raises GrantRefused if the person may no longer be signed in."""
         answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": token})
         id_token = answer.get("id_token")
         claims = None if id_token is None else await self._id_claims(id_token, nonce=None)
         return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
 
     async def logout_claims(self, text: str) -> Claims:
-        """Raises TokenRefused if this provider did not issue the token."""
+        """Return the claims of a logout. Raises TokenRefused if this provider did not issue the token."""
         token = read_token(text)
         check_logout_token(token.claims, self._expected())
         return await self._signed(token)
 
     async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
         """
-        Raises TokenRefused if the token is not for this server or not valid now.
+        Return the claims of an access token. Raises TokenRefused if it is not for this server or not valid
+        now.
 
         The check of the signature is the most expensive, so it is last.
         """
@@ -149,7 +153,7 @@ class IdentityProvider:
         return await self._signed(token)
 
     async def _signed(self, token: SignedToken) -> Claims:
-        """Raises TokenRefused if the provider has not signed the token."""
+        """Return the claims of a token. Raises TokenRefused if the provider has not signed it."""
         if not await self._keys.have_signed(token):
             raise TokenRefused("no key of the provider has signed it")
         return token.claims
@@ -254,7 +258,7 @@ async def provider_problem(settings: OidcSettings, *, clock: Clock) -> str:
 
 async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequence[str]:
     """
-    Write one sentence each.
+    Return a sentence for each thing that clients need and the provider lacks.
 
     Return nothing if the provider does not respond, because `provider_problem` reports that.
     """
@@ -340,7 +344,7 @@ class ProviderClient:
         return self._session
 
     def _tls_of(self, url: str) -> ssl.SSLContext | bool:
-        """Reading the certificates takes 25 ms, so plain http skips it."""
+        """Return the TLS context. Reading the certificates takes 25 ms, so plain http skips it."""
         if url.startswith("http://") and not self._settings.proxy:
             return True
         if self._context is None:
@@ -383,13 +387,13 @@ class SigningKeys:
         self._one_at_a_time = asyncio.Lock()
 
     def know(self, text: str) -> bool:
-        """Only keys that are trusted now count."""
+        """Return whether a text is a known key. Only keys that are trusted now count."""
         return not self._are_old and _hash_of(text) in self._verified
 
     async def have_signed(self, token: SignedToken) -> bool:
         """
-        If no key signed the token, fetch the keys again, because the provider may have a new key without an
-        id.
+        Return whether the provider's keys signed a token. If none did, they are fetched again, because the
+        provider may have a new key without an id.
         """
         tried = None
         # A token with a known key must not wait for an unknown one.

@@ -31,17 +31,19 @@ _log = logging.getLogger(__name__)
 
 # the provider returns the browser to this path below the console's address
 CALLBACK = "api/oidc-callback"
-BEGUN_LIFE_S = 600.0  # for a person to type a password at the provider
+BEGUN_LIFE_S = 600.0  # seconds in which a person may type a password at the provider
 MAX_BEGUN = 1000
 MAX_LOGOUT_IDS = 10_000
 LOOK_EVERY_S = 15.0
-# other gateways end the session if its own gateway has not done a due check by then
+# seconds after which other gateways end the session if its own gateway has not done a due check
 GRACE_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Begun:
-    """`browser` is the secret in the cookie, and `place` the address where the sign-in started."""
+    """
+    A sign-in that has begun. `browser` is the secret in the cookie, and `place` the address where it started.
+    """
 
     place: str
     browser: str
@@ -196,7 +198,7 @@ class ProviderSignIns:
                 await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """Another task may end the same session."""
+        """End a session, which another task may end as well."""
         await self._operators.end_sessions_where(
             lambda other: other.digest == session.digest, actor=self._actor
         )

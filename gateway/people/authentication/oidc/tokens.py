@@ -26,7 +26,7 @@ _LIBRARY = jwt.PyJWS()
 MAX_CHARACTERS = 16 * 1024
 _TYPES = ("at+jwt", "application/at+jwt", "jwt")
 _OF_ID_TOKENS = ("at_hash", "c_hash")
-# of tokens, by provider
+# claims with the kind of token, by provider
 _KIND_CLAIMS = ("typ", "token_type", "token_use")
 _ACCESS_KINDS = (*_TYPES, "bearer", "access", "access_token", "urn:ietf:params:oauth:token-type:access_token")
 _MOST_CLIENT = 200
@@ -43,7 +43,10 @@ def parts_of(text: str) -> tuple[Mapping[str, Any], bytes]:
 
 
 def is_signed(text: str, algorithm: str, key: Mapping[str, Any]) -> bool:
-    """The algorithm must fit the key's type, so a public key is never used as a shared secret."""
+    """
+    Return whether a key signed a text. The algorithm must fit the key's type, so a public key is never used
+    as a shared secret.
+    """
     if algorithm == "ES256" and key.get("crv") != "P-256":
         return False
     public = {name: key[name] for name in _PUBLIC if name in key}
@@ -92,7 +95,7 @@ class Expected:
 
 
 def read_token(text: object) -> SignedToken:
-    """Raises TokenRefused unless it is a signed token with an accepted algorithm."""
+    """Read a token. Raises TokenRefused unless it is a signed token with an accepted algorithm."""
     if not isinstance(text, str) or len(text) > MAX_TOKEN_CHARACTERS:
         raise TokenRefused("it is not a token, or longer than 64 KiB")
     try:
@@ -115,7 +118,7 @@ def read_token(text: object) -> SignedToken:
 
 def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> None:
     """
-    A new token need not repeat the nonce after a refresh, so it is None then.
+    Check an ID token. `nonce` is None after a refresh, because a new token need not repeat it.
 
     Raises TokenRefused.
     """
@@ -182,7 +185,7 @@ def check_not_from_later(claims: Claims, latest: float) -> None:
 
 
 def time_of(claims: Claims, name: str) -> float:
-    """Raises TokenRefused if the claim has no time."""
+    """Return a time. Raises TokenRefused if the claim has none."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         raise TokenRefused(f"it has no time {name}")
@@ -202,7 +205,7 @@ def _claims(payload: bytes) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedAccess:
-    """Without `clients`, every client is accepted."""
+    """The required access. Without `clients`, every client is accepted."""
 
     issuer: str
     audiences: Collection[str]
@@ -213,7 +216,7 @@ class ExpectedAccess:
 
 
 def read_access_token(text: str) -> SignedToken:
-    """Raises TokenRefused if it cannot be a signed access token."""
+    """Read an access token. Raises TokenRefused if it cannot be a signed access token."""
     if len(text) > MAX_CHARACTERS:
         raise TokenRefused("it is longer than 16 KiB")
     token = read_token(text)
@@ -257,7 +260,7 @@ def client_of(claims: Claims) -> str:
 
 
 def lets(claims: Claims, scope: str) -> bool:
-    """Providers may put a prefix that ends with `/` before the scope."""
+    """Return whether claims have a scope. Providers may put a prefix that ends with `/` before it."""
     scope_claim = claims.get("scope", claims.get("scp"))
     granted = (
         scope_claim.split()
@@ -270,6 +273,8 @@ def lets(claims: Claims, scope: str) -> bool:
 
 
 def leaves_groups_out(claims: Claims, claim: str) -> bool:
-    """The person may be in too many groups for a token."""
+    """
+    Return whether the claims leave groups out, because the person may be in too many groups for a token.
+    """
     elsewhere = claims.get("_claim_names")
     return claims.get("hasgroups") in (True, "true") or (isinstance(elsewhere, dict) and claim in elsewhere)
