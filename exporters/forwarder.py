@@ -163,9 +163,6 @@ class Forwarder:
             running.sender.poke()
 
     async def _stored_state(self, route: str) -> str:
-        """
-        Return the stored state of a route, RUNNING if it cannot be read: sending will show the real state.
-        """
         try:
             return next(
                 (

@@ -208,7 +208,6 @@ class _RecordFile:
             os.close(rotated)
 
     def _open_marked_file(self, mark: Mark) -> int | None:
-        """Open the file that a mark names, at its path or under another name in the same directory."""
         resolved = self.path.resolve()
         neighbours = list(resolved.parent.iterdir()) if resolved.parent.is_dir() else []
         for candidate in (resolved, *neighbours):
@@ -224,7 +223,6 @@ class _RecordFile:
         return None
 
     def _open_current(self) -> int:
-        """If a rotation moved the previous file, open the path again."""
         if self._descriptor is not None and _is_at(self._descriptor, self.path):
             return self._descriptor
         self.close()

@@ -186,7 +186,6 @@ class RouteLoop:
         return True
 
     async def _forward(self, delivery: Delivery) -> bool:
-        """Return False if the destination did not take the delivery, which waits now."""
         began = self._throttle.round
         try:
             settlement = await self._send(delivery)

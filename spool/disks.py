@@ -113,7 +113,6 @@ def nearest_existing_path(path: Path) -> Path:
 
 
 def _parse_mount(line: str) -> Mount | None:
-    """Parse a line such as `36 35 98:0 /root /mnt/point rw,noatime master:1 - ext3 /dev/root rw`."""
     before, _, after = line.partition(" - ")
     fields = before.split()
     kinds = after.split()
@@ -223,7 +222,6 @@ def _flush(path: Path, flags: int) -> None:
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
-    """Flush their entries."""
     missing = [ancestor for ancestor in (directory, *directory.parents) if not ancestor.exists()]
     directory.mkdir(mode=mode, parents=True, exist_ok=True)
     for created in missing:

@@ -81,7 +81,6 @@ async def _finish_erasure(
     *,
     overwrites: bool = True,
 ) -> ErasureResult:
-    """Can be repeated."""
     renaming = _renaming(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)

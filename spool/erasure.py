@@ -93,7 +93,6 @@ def rename_person(record: Record, renaming: Renaming, *, unknown: int) -> bool:
 
 
 def rename_fields(fields: dict[str, Any], renaming: Renaming, at: int) -> bool:
-    """Rename in fields of a later report."""
     changed = _rename_fields(fields, lambda name: renaming(name, at))
     fields.update(changed)
     return bool(changed)

@@ -127,7 +127,6 @@ class RequestNames(NamedTuple):
 
 
 def hash_parts(rule: int, *parts: object) -> bytes:
-    """Join the parts by NUL."""
     text = (
         "\0".join(["" if part is None else str(part) for part in parts]) if len(parts) > 1 else str(parts[0])
     )

@@ -39,7 +39,6 @@ class LinkedNames:
     def __init__(
         self, identity: Callable[[str], str], people: Iterable[Sequence[str]] = (), *, size: int = 0
     ) -> None:
-        """Store people with about `size` names."""
         self._identity = identity
         self._people = bytearray()  # for each person, the number of names, and the packed names
         self._tables = [_table_for(size // _PARTS) for _ in range(_PARTS)]
@@ -99,7 +98,6 @@ class LinkedNames:
             _insert(self._tables[number % _PARTS], number, place)
 
     def _grow(self, part: int, more: int) -> None:
-        """Replace a table by one with room for more names, without slots of removed names."""
         marks, places = self._tables[part]
         people = {place for mark, place in zip(marks, places, strict=True) if mark > _LEFT}
         numbers = [

@@ -309,7 +309,6 @@ def names_of_erased(erased: Collection[tuple[str, ...]]) -> Mapping[str, tuple[s
 
 
 def hash_under(key: bytes, address: str) -> str:
-    """Return the hash of an address that a Tollhouse with this key computes."""
     return _hash_address(fold_address(address), key)
 
 

@@ -240,7 +240,6 @@ _decoder = msgspec.msgpack.Decoder(list[Record])
 
 
 def pack(records: Iterable[Record]) -> bytes:
-    """Do not compress."""
     return _encoder.encode(list(records))
 
 

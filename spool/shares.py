@@ -175,7 +175,6 @@ class Shared(Generic[K]):
         self._names_of: dict[str, OrderedDict[K, None]] = {}
 
     def __len__(self) -> int:
-        """Places, not names."""
         return self._places
 
     def add(self, name: K, owner: str, places: int) -> None:

@@ -182,7 +182,6 @@ _rows = msgspec.json.Decoder(list[StatementRow])
 
 
 def add_amounts(amounts: Iterable[Decimal]) -> Decimal:
-    """Add without rounding."""
     result = Decimal(0)
     for amount in amounts:
         result = EXACT.add(result, amount)

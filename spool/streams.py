@@ -120,9 +120,7 @@ class StreamReader(Protocol):
 
     async def page(self, stream: str, query: ListQuery, part: TotalsPart = ALL_TOTALS) -> ListPage[Total]: ...
 
-    async def stream_sizes(self) -> Sequence[StreamSize]:
-        """Return the sizes with the creating keys."""
-        ...
+    async def stream_sizes(self) -> Sequence[StreamSize]: ...
 
     async def set_owner(self, stream: str, key: str) -> None:
         """Store the key that created a stream, unless one is stored."""

@@ -68,7 +68,6 @@ def watch_task(
 
 
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    """Nothing is inserted."""
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.errors import SendError
     from exporters.probe import OK, REFUSED, Probe, probe_of_error

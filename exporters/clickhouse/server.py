@@ -100,7 +100,6 @@ class ClickHouseServer:
     async def fetch_sums(
         self, first: int, last: int, *, step: int, since: str, until: str
     ) -> list[TableSums]:
-        """Return the sums by edition and by `step` numbers."""
         query = self._format_query("sums", first=first, last=last, step=step, since=since, until=until)
         return _decode_lines(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
 

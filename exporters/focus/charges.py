@@ -238,7 +238,6 @@ class ChargeSums:
         self._charges: dict[tuple[object, ...], Charge] = {}
 
     def add(self, entry: Entry, places: Sequence[int]) -> None:
-        """Add records by their positions in the entry."""
         for separate_key, group in groupby(
             places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):

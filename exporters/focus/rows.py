@@ -423,7 +423,6 @@ def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]
 
 
 def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
-    """Return the columns of a meter, if the calls of a charge used exactly one meter other than tokens."""
     if key.charge != _OTHER or len(used) != 1:
         return {}
     [(meter, units)] = used.items()

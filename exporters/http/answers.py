@@ -97,7 +97,6 @@ def refuse_page(answer: HttpAnswer) -> None:
 
 
 def server_message(answer: HttpAnswer) -> str:
-    """Return one line."""
     return answer.without_secrets(_decode_message(answer))
 
 

@@ -88,7 +88,6 @@ def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> soc
 
 
 def _effective_ip(address: str) -> IPv4Address | IPv6Address:
-    """Return the address, or the IPv4 address that an IPv6 address stands for."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv4Address):
         return ip

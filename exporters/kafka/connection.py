@@ -222,7 +222,6 @@ def translate_errors(settings: DestinationSettings, secret: SecretSource | None)
 
 
 def _secrets_to_hide(settings: DestinationSettings, secret: SecretSource | None) -> list[str]:
-    """Return the secrets to remove from messages, without the user name in the first line."""
     token = SecretSource(f"destination {settings.name}", file=settings.identity_token_file)
     return [*secret_lines(secret)[1:], *(secret_lines(token) if settings.identity_token_file else ())]
 
@@ -248,7 +247,6 @@ async def open_reader(options: Mapping[str, Any]) -> AsyncIterator[Any]:
 
 
 async def fetch_partitions(reader: Any, topic: str) -> list[int]:
-    """Return the partitions of a topic, [] if it does not exist."""
     # the reader's metadata covers only topics that it reads
     cluster = await reader._client.fetch_all_metadata()
     return sorted(cluster.partitions_for_topic(topic) or ())

@@ -198,7 +198,6 @@ class KafkaExporter:
         await self._brokers.close()
 
     async def _open_connection(self, route: str, editions: Sequence[str]) -> None:
-        """Connect, with the editions before a restore included."""
         await self._brokers.close()
         keys = [progress_key(edition, route) for edition in editions]
         progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)

@@ -101,7 +101,6 @@ class FocusFiles(DeliveryFiles):
 
 
 def _parse_value(type: str, text: str) -> Any:
-    """ "" is null."""
     if not text:
         return None
     if type == MONEY:
@@ -130,7 +129,6 @@ def _sum_charges(charges: Iterable[Charge]) -> FileSums:
 
 
 def _field_remover(left_out: Collection[str]) -> Callable[[Charge], Charge]:
-    """Return a function that removes fields, as `leave_out` removes those of rows."""
     nothing: dict[str, Any] = {
         name: None for name in ("provider", "team", "region", "cost_source") if name in left_out
     }

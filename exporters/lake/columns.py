@@ -218,7 +218,6 @@ AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:
-    """Fill in the fields that a correction repeats."""
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _microseconds(call.end_time)
@@ -270,7 +269,6 @@ def _money_difference(after: str | None, before: str | None) -> int | None:
 
 
 def _fitting_units(text: str | None) -> int | None:
-    """Return an amount in units, or None if it does not fit."""
     if text is None:
         return None
     units = money.units(text)

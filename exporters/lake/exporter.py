@@ -234,7 +234,6 @@ async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> ma
 
 
 def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return the numbers of other installations or routes, without those that an adoption has handled."""
     adopted = {
         adoption[::2]: adoption[1]
         for adoption in map(names.adoption_range_in, listed)
@@ -303,7 +302,6 @@ async def claim_prefix(store: Store, installation: str) -> None:
 
 
 async def probe_store(store: Store, installation: str | None) -> Probe:
-    """The object remains."""
     if installation is None:
         name, owner = _TRY_NAME, await _read_owner(store)
         await store.create(name, _encode_owner(_LakeOwner()))
@@ -327,7 +325,6 @@ async def probe_store(store: Store, installation: str | None) -> Probe:
 
 
 async def _read_owner(store: Store) -> str | None:
-    """Return the installation that is named below the prefix, None if none is named."""
     body = await _read_whole(store, OWNER_NAME)
     if body is None:
         return None

@@ -172,7 +172,6 @@ class ObjectStore:
 
 
 async def _retry(request: Callable[[], Awaitable[T]]) -> T:
-    """Repeat a request that failed quickly with Retryable."""
     for pause in _PAUSES:
         began = monotonic()
         try:

@@ -121,7 +121,6 @@ def _build_array(type: str, values: Sequence[Any]) -> Any:
 
 
 def _decimal_array(values: Sequence[int | None], type: Any) -> Any:
-    """Convert integers to decimals without creating a decimal object for each."""
     data = b"".join([(value or 0).to_bytes(16, "little", signed=True) for value in values])
     not_null = pa.array([value is not None for value in values], pa.bool_())
     validity = not_null.buffers()[1]
@@ -129,7 +128,6 @@ def _decimal_array(values: Sequence[int | None], type: Any) -> Any:
 
 
 def _map_array(values: Sequence[Sequence[tuple[str, Any]] | None], items_of: Any) -> Any:
-    """An empty map becomes null."""
     sizes = [len(value) if value else 0 for value in values]
     ends = list(accumulate(sizes, initial=0))
     offsets = [end if size else None for end, size in zip(ends, sizes, strict=False)] + [ends[-1]]

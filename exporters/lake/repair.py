@@ -138,7 +138,6 @@ class LakeRepair:
     async def _store_repair_manifest(
         self, contents: LakeManifest, body: bytes, new: Mapping[str, LakeFile], directory: Path
     ) -> None:
-        """Store an additional manifest that names the bytes of the restored files."""
         created, repair = False, 0
         while not created:
             repair += 1

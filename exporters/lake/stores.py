@@ -53,9 +53,7 @@ class Store(Protocol):
         """Copy an object into a local file. Raises FileNotFoundError if the object does not exist."""
         ...
 
-    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
-        """Yield objects in order of their names, which sort after `after`."""
-        ...
+    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]: ...
 
 
 class FolderStore:

@@ -351,7 +351,6 @@ def _broken_links(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
 
 
 def _gaps_and_overlaps(links: Sequence[_ManifestLink]) -> Iterator[LakeDifference]:
-    """Yield gaps and overlaps of numbers within an edition."""
     for earlier, later in pairwise(sorted(links)):
         if earlier.edition != later.edition or later.first == earlier.last + 1:
             continue

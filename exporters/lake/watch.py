@@ -172,7 +172,6 @@ async def check_numbers(
 
 
 async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, int]) -> int:
-    """Return the number below which all records are settled, 1 if the route has not delivered anything."""
     if context.routes is None or not terms.get("delivered", 0) + terms.get("damaged", 0):
         return 1
     return next((state.progress for state in await context.routes() if state.name == route), 1)

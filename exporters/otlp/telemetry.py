@@ -180,7 +180,6 @@ class TelemetryExporter:
         return tally.settlement(refused=refused, items=encoded.items, words=message)
 
     async def _encode_batch(self, batch: Batch) -> EncodedBody:
-        """Encode a batch with one kind of records."""
         items = None
         try:
             if isinstance(batch.records[0][0], Inference):

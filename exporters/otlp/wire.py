@@ -58,7 +58,6 @@ def encode_field(number: int, payload: bytes) -> bytes:
 
 
 def encode_head(number: int, length: int) -> bytes:
-    """Encode the header of a field with that length."""
     return encode_varint(number << 3 | 2) + encode_varint(length)
 
 

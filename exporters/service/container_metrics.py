@@ -258,7 +258,6 @@ class ContainerSync:
             raise Misconfigured("the upstream provided an upload address that is not https")
 
     async def _find_damage(self, file: ContainerFile) -> str:
-        """Return how the stored file differs from the received file, or ""."""
         sum = hashlib.sha256()
         try:
             async for piece in self._files.contents.read(file.id):
@@ -341,7 +340,6 @@ class ContainerSync:
         self._lanes[stream] = _StreamLane()
 
     async def _wait_for_change(self, rest_s: float) -> None:
-        """Wait until something new arrives, until `poke` is called, or until the time is over."""
         waits = [asyncio.create_task(self._poked.wait()), asyncio.create_task(self._files.wait_for_changes())]
         try:
             await asyncio.wait(waits, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)

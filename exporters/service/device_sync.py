@@ -330,7 +330,6 @@ class DeviceSync:
         return device.state == ENROLLED or is_reported
 
     def _needs_alive_report(self, device: Device) -> bool:
-        """Return whether a device was seen again since its last heartbeat, and the upstream does not know."""
         if device.last_heartbeat is None:
             return False
         known = max(device.last_heartbeat, self._reported_at.get(device.id, 0.0))
@@ -367,7 +366,6 @@ def _leave_out_unpublished(heartbeat: dict[str, Any]) -> None:
 
 
 def _text_in_answer(answer: HttpAnswer, name: str) -> str | None:
-    """Return a text about the device from the upstream's response, or None."""
     try:
         decoded = msgspec.json.decode(answer.body)
     except msgspec.DecodeError:

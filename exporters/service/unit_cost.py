@@ -187,7 +187,6 @@ class UnitCostExporter:
             await self._send_body(run.shape, _encode_body(part, ids=self._to_tollhouse), idempotency_key)
 
     def _split_by_size(self, records: Sequence[UnitCostOperation]) -> Iterator[Sequence[UnitCostOperation]]:
-        """Divide records into as few requests as the size allows."""
         if not records:
             return
         size = len(_encode_body(records, ids=self._to_tollhouse))

@@ -75,7 +75,6 @@ async def _try_delivery_once(
 
 
 async def _try_gateway(settings: UpstreamSettings, clock: SystemClock) -> Probe:
-    """Send a test call to the gateway with the device's key."""
     try:
         key = Keyring(settings.keys).secret_for(STREAMS[TRACES].scope)
         async with build_client(settings, clock=clock) as client:

@@ -147,7 +147,6 @@ def _status_rows(
 
 
 def _setup_state(name: str, endpoint: str) -> str:
-    """Return whether the user's own settings are those of `agent setup`, or "" if it does not know the assistant."""
     from gateway.devices.agent.assistants import ASSISTANTS as SETTINGS
     from gateway.devices.agent.settings import NotEditable, configured_for
 

@@ -87,7 +87,6 @@ def _exit_code(result: DeliveryResult) -> int:
 
 
 def _show_results(results: Sequence[DeliveryResult]) -> None:
-    """Print a table for people, and below it how to repair each way that does not work."""
     repairs = {result: _find_repair(result) for result in results if not result.arrived}
     rows = [
         {

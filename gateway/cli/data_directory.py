@@ -63,7 +63,6 @@ def need_named_data(config: Path | None, data: Path | None) -> None:
 
 
 def _no_directory_message(directory: Path, config: Path | None) -> str:
-    """`config` is the configuration file that names the directory, or None."""
     if config is not None:
         return (
             f"there is no data directory {directory}, which {config} names; create it with `tollhouse "

@@ -257,7 +257,6 @@ def _diagnose_descriptors() -> Diagnosis:
 
 
 def _diagnose_permissions(config: Config) -> Iterator[Diagnosis]:
-    """Check permissions and owners of the data directory and of files with secrets."""
     open_to_others = [str(path) for path in _private_files(config) if _file_mode(path) & 0o077]
     if open_to_others:
         shown = ", ".join(open_to_others[:5]) + (" and others" if len(open_to_others) > 5 else "")
@@ -501,7 +500,6 @@ def _is_writable(state: State) -> bool:
 
 
 def _diagnose_attention(causes: Sequence[Mapping[str, Any]], *, is_writable: bool) -> Iterator[Diagnosis]:
-    """List what the console's overview lists, without the routes and the full queue that `spool_status` describes."""
     for cause in causes:
         if cause["kind"] == "route" or (cause["kind"] == "space" and not is_writable):
             continue

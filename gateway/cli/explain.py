@@ -227,7 +227,6 @@ def _add_reasons(
 
 
 def _find_repeats(records: Sequence[Record], outcome: Outcome) -> Iterator[Dropped]:
-    """Yield the reports that were dropped as duplicates of a report in the log."""
     remaining = Counter(record.id for record in records)
     known: dict[bytes, AiRecord] = {}
     for record, identity in zip(outcome.records, outcome.identities, strict=True):

@@ -145,7 +145,6 @@ def show_table(
 
 
 def _align_column(head: str, cells: Sequence[str]) -> Sequence[str]:
-    """Pad a column and its heading to one width, numbers to the right."""
     width = max(map(len, (head, *cells)))
     values = [cell for cell in cells if cell != _NO_VALUE]
     if values and all(map(_NUMBER.fullmatch, values)):

@@ -373,7 +373,6 @@ def _give_up(loop: asyncio.AbstractEventLoop, within_s: float) -> None:
 
 
 def _describe_task(task: asyncio.Task[object]) -> str:
-    """Return the task's name and the line of the coroutine at which it waits."""
     frames = task.get_stack(limit=1)
     if not frames:
         return task.get_name()

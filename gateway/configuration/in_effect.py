@@ -93,7 +93,6 @@ def _describe(value: Any) -> object:
 
 
 def _host(match: re.Match[str]) -> str:
-    """Shorten an address to the parts that cannot contain a secret."""
     try:
         parts = urlsplit(match[0])
     except ValueError:

@@ -132,7 +132,6 @@ def warnings(config: Config) -> Iterator[str]:
 
 
 def _weaker_than_works_council(config: Config) -> Iterator[str]:
-    """Yield the settings that show more of people than the defaults of `privacy.works_council`."""
     if config.privacy.emails == "keep":
         yield "privacy.emails"
     if config.privacy.min_group < WORKS_COUNCIL["privacy.min_group"]:

@@ -50,7 +50,6 @@ def load(
 def _overlay_all(
     tree: dict[str, Any], env: Mapping[str, str] | None, flags: Mapping[str, Any] | None, problems: list[str]
 ) -> None:
-    """Set in the tree of the file what the environment and the flags set."""
     for name, names, text in _variables(env):
         _overlay(tree, names, text, name, problems)
     for name, value in (flags or {}).items():

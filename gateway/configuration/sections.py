@@ -1462,7 +1462,6 @@ def types_of(section: type) -> Mapping[str, Any]:
 
 
 def names_some(pattern: str) -> bool:
-    """Return whether a pattern matches some names, but not all."""
     return bool(pattern.strip("*?"))
 
 

@@ -32,7 +32,6 @@ class Buckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_s(self, name: str) -> int:
-        """Return whole seconds."""
         return math.ceil(self._bucket_of(name).wait_s(WHOLE))
 
     def charge(self, name: str, amount: float = 1) -> None:

@@ -55,7 +55,6 @@ def example(value: Any, *, changed: Any = UNSET) -> Example:
 
 
 def example_id(noun: str) -> str:
-    """Return the id in all examples about a resource."""
     return blake2b(noun.encode(), digest_size=16).hexdigest()
 
 
@@ -136,7 +135,6 @@ def default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _with_example(field: msgspec.structs.FieldInfo) -> Any:
-    """Show the default as the example of a field that has none."""
     default = default_of(field)
     notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
     if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):

@@ -24,9 +24,7 @@ class DayCounter(Protocol[T]):
     @property
     def today(self) -> int: ...
 
-    def take(self) -> Mapping[int, T]:
-        """Return and reset the counts."""
-        ...
+    def take(self) -> Mapping[int, T]: ...
 
     def put_back(self, counts_by_day: Mapping[int, T], /) -> None:
         """Add counts back that could not be stored."""

@@ -54,7 +54,6 @@ def brotli_of(name: str, content: bytes) -> Any:
 
 @contextmanager
 def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
-    """Yield the lines of a reader process, which ends with this context."""
     if find_spec("pyarrow") is None:
         raise Invalid(f"{name}: {_MISSING}")
     file.seek(0)

@@ -346,7 +346,6 @@ class DeviceLifecycle:
         return {"replaces": replaced, "same_hardware": same}
 
     def _same_hardware(self, hardware_id: str, id: str) -> list[Device]:
-        """Leave out revoked devices and those that left."""
         devices = self.table.devices_with_hardware(hardware_id)
         here = (device for device in devices if device.state != REVOKED and device.left_at is None)
         return [device for device in here if device.id != id]
@@ -379,7 +378,6 @@ class DeviceLifecycle:
     async def _expect(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
-        """Enrol a pending device that was not in the inventory before."""
         if device is None or device.state != PENDING or device.cause != states.NOT_EXPECTED:
             return device
         if not is_from(device, report, bearer) or not self._expects(report, self._token_of(bearer)):

@@ -303,6 +303,5 @@ def _is_same(one: Evidence, other: Evidence) -> bool:
 
 
 def _says_the_same(one: Device, other: Device) -> bool:
-    """Compare the facts that decide states of assistants."""
     names = ("heartbeat", "newest_calls", "uses")
     return all(getattr(one, name) is getattr(other, name) for name in names)

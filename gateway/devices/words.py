@@ -86,7 +86,6 @@ class DeviceWords:
         return f"{number}.{self._mac(id, number)}"
 
     def _number(self, id: str, word: str) -> int | None:
-        """Return None if the word is empty or was not made here for this device."""
         text, _, mac = word.partition(".")
         if not (word.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
             return None

@@ -123,7 +123,6 @@ def check_single(headers: Iterable[tuple[str, object]]) -> None:
 
 
 def host_name(host: str) -> str:
-    """Empty if malformed."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

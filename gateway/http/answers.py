@@ -265,7 +265,6 @@ def status_details(error: Refusal, code: int) -> bytes:
 
 
 def _message(number: int, text: str) -> bytes:
-    """Encode the integer in field 1 and the text in field 2, as in Status and every Export*PartialSuccess."""
     return b"\x08" + _varint(number) + b"\x12" + _sized(text.encode())
 
 
@@ -321,7 +320,6 @@ def _parts(value: Any) -> Iterator[bytes]:
 
 
 def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
-    """Group values, in order, for one call each."""
     run: list[Any] = []
     total = 0
     for member in values:

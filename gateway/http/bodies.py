@@ -376,7 +376,6 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
 
 
 async def _send_continue(request: web.Request) -> None:
-    """`later` has switched off aiohttp's own interim answer."""
     if request.version == HttpVersion11 and "Expect" in request.headers:
         await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         # aiohttp would count it as the start of the answer

@@ -153,7 +153,6 @@ class _Known(NamedTuple):
 
 
 async def _admit(row: Address, request: web.Request, services: Served) -> Bearer:
-    """Admit a request, after all checks that need no body."""
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if bearer is None:

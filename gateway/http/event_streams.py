@@ -51,7 +51,6 @@ class EventStreams:
         return sum(map(len, self._by_person.values()))
 
     def end(self) -> None:
-        """End present and later streams."""
         self._is_stopping = True
         for ending in chain.from_iterable(self._by_person.values()):
             ending.set()

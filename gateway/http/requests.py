@@ -65,7 +65,6 @@ class AdmittedRequest(Generic[Body]):
 
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:
-    """Return the first type argument."""
     return _named(handler)[0]
 
 

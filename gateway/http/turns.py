@@ -278,7 +278,6 @@ class Questions:
             self._leave()
 
     async def _take(self, limit: int) -> None:
-        """Wait for a turn, first come, first served."""
         if self._working < limit and not self._queue:
             self._working += 1
             return

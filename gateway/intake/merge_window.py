@@ -406,7 +406,6 @@ def _sender_of(bearer: Bearer) -> Sender:
 
 
 def _bearer_of(sender: Sender) -> Bearer:
-    """Return the sender of a stored report with the rights that it had when it sent it."""
     return Bearer(
         sender.name,
         frozenset(),

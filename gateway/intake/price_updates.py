@@ -148,7 +148,6 @@ def _split_model(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
 
 
 def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> tuple[Price, ...] | None:
-    """Return None if nothing changes."""
     what, since = decision
     if what == KEEP:
         return None
@@ -200,7 +199,6 @@ def has_hours(model: Model) -> bool:
 
 
 def _overlay_price(before: Price, row: Price) -> Price:
-    """Return a row in which prices that `row` lacks are those of `before`."""
     amounts = _combine_amounts(before, row, _newer_price)
     if row.tiers:
         tiers = tuple(_overlaid_tier(before, tier) for tier in row.tiers)
@@ -385,7 +383,6 @@ def _size_refusals(before: Card, newer: Card) -> Iterator[str]:
 
 
 def _change_factor(change: Change) -> Decimal | None:
-    """Return None if the price was or becomes unknown."""
     before, after = change.before, change.after
     if before is None or after is None or not before:
         return None

@@ -156,7 +156,6 @@ def _shown_prices(rate: PartRate) -> Iterator[tuple[str, str]]:
 
 
 def _moment_text(time: int) -> str:
-    """Return "" before all and after all times."""
     if not 0 < time < NO_TIME:
         return ""
     moment = datetime.fromtimestamp(time // NS, UTC)

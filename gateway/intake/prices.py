@@ -204,7 +204,6 @@ class PriceBook:
         return self._find_quote((record.provider, record.response_model, record.request_model, mode), time)
 
     def quote_of(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
-        """Return the prices at a time (ns)."""
         return self._find_quote((provider, model, None, mode), time)
 
     def has_own_prices(self, provider: str | None, model: str) -> bool:
@@ -391,10 +390,6 @@ class PriceBook:
         return None, None
 
     def _sellers_in_order(self, provider: str | None, spellings: Iterable[str]) -> Iterator[str]:
-        """
-        Yield sellers: the record's provider first, then the providers whose prices it uses, then the model's
-        maker.
-        """
         if provider and providers.is_self_hosted(provider):
             return
         own_card = providers.card_name(provider) if provider else None
@@ -469,7 +464,6 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
 
 
 def _part_estimate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
-    """Return None if the ledger does not separate the price tiers."""
     rate = _rate_of_sum(parts, total)
     if rate is None:
         return None

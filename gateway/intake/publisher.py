@@ -151,7 +151,6 @@ class Publisher:
 
 
 def _row_value(rule: Publication, row: CostRow) -> str | None:
-    """Return None if the row is empty or the divisor of the ratio is missing."""
     measures = _row_measures(row)
     with localcontext(_EXACT):
         value = measures[rule.measure]

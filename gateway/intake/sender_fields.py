@@ -124,7 +124,6 @@ class KeptSenderFields(KeptCounts[SenderDay]):
         self._table = table
 
     async def recent(self) -> Mapping[int, SenderDay]:
-        """Return the counts of all processes."""
         await self.keep()
         return await self._table.days_since(self.counter.today - DAYS + 1)
 

@@ -137,7 +137,6 @@ def _counted_in(metric: UsageMetric) -> str:
 
 
 def _by_any_model(source: str, service: str) -> Reporter:
-    """Return a reporter for calls that name no model, which any counter of the same source may repeat."""
     return Reporter(source, service, "model", "")
 
 
@@ -161,7 +160,6 @@ def reporters_of(record: AiRecord) -> Reporters:
 
 
 def _runs(source: str, *ids: str | None) -> Reporters:
-    """Match a session and a trace, with any service."""
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 

@@ -128,7 +128,6 @@ class TakeBacks:
         self._open_s = self._not_before = 0.0
 
     async def load(self, stored: Iterable[PartialReport], *, hold_s: float) -> int:
-        """Return the number of unreadable reports."""
         damaged = 0
         self._open_s, self._not_before = hold_s, self._clock.now() + hold_s
         for count, report in enumerate(sorted(stored), start=1):

@@ -312,7 +312,6 @@ class WaitingCounters:
         return released
 
     async def _make_room(self) -> int:
-        """Record the oldest counters above the limit, and no others."""
         released = 0
         async with self._one_commit_at_a_time:
             while self._is_over_full:

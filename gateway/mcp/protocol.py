@@ -271,9 +271,6 @@ def _answer_of(tool_answer: ToolAnswer) -> Mapping[str, object]:
 def _as_modern(
     method: str, fields: Mapping[str, object], asking: Asking[OperatorServices]
 ) -> Mapping[str, object]:
-    """
-    Complete a result for the stateless revision: with the server, and with the time for which lists may be cached.
-    """
     cache_fields = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
     return {**fields, **cache_fields, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
 

@@ -176,7 +176,6 @@ def _firsts(rows: Sequence[CostRow]) -> list[str | None]:
 
 
 def _whole_days(query: CostQuery) -> CostQuery:
-    """Extend the query to whole UTC days."""
     since = query.since.astimezone(UTC)
     until = query.until.astimezone(UTC)
     first = since.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -216,7 +215,6 @@ async def _containing(
 
 
 def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
-    """Map displayed names to the values that have them."""
     values_by_name: dict[str, list[str]] = {}
     for value in values:
         values_by_name.setdefault(clean(value or ""), []).append(value or "")

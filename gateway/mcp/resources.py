@@ -94,7 +94,6 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
 
 
 async def _behind(asking: Asking[OperatorServices], uri: str) -> tuple[Tool[Any], ToolInput] | None:
-    """Return the tool behind a resource and its arguments, or None if the resource does not exist."""
     if uri == CONTEXT_URI:
         return org_context.TOOL, org_context.ContextQuestion()
     view = await _view(asking, uri)
@@ -102,7 +101,6 @@ async def _behind(asking: Asking[OperatorServices], uri: str) -> tuple[Tool[Any]
 
 
 def _question(view: View) -> cost_data.CostDataQuestion:
-    """Make the query of a view, without the parts that tools do not support."""
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostDataQuestion(
         date_range=RANGE_WORDS.get(view.range, view.range),

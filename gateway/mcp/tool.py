@@ -123,7 +123,6 @@ class Tool(Generic[Input]):
     asks_cost_type: bool = False
 
     def answer(self, arguments: Input, asking: Asking[OperatorServices]) -> Awaitable[ToolAnswer]:
-        """Run the tool with the services that it names."""
         held = asking.services.of(named_holder(self.run))
         return self.run(arguments, replace(asking, services=held))
 
@@ -221,7 +220,6 @@ def opened(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: st
 
 
 def _seal(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
-    """Sign the arguments without `cursor` and `limit`, which may change between pages."""
     rest = {
         name: value
         for name, value in msgspec.structs.asdict(arguments).items()

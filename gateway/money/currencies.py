@@ -240,7 +240,6 @@ class RateTable:
         return None
 
     def currencies(self) -> set[str]:
-        """Return all currencies with a rate, without the dollar."""
         return {*self.own, *self.quotations}
 
 

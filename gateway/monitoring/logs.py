@@ -78,7 +78,6 @@ class RepeatedLines(logging.Filter):
 
 
 def _kind(record: logging.LogRecord) -> str | None:
-    """Return the kind of a line that outsiders can cause, or None for any other line."""
     if record.name == "asyncio":
         return record.getMessage()[:MAX_KIND]
     address = getattr(record, "address", None)

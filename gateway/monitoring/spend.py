@@ -128,7 +128,6 @@ class SpendCounts:
         self._counted = counted
 
     def _name(self, rows: Iterable[CostRow]) -> None:
-        """Give names to the most expensive providers, models and teams while there is space."""
         for index, names in enumerate(self._names):
             if len(names) >= self._top:
                 continue

@@ -239,7 +239,6 @@ class Outcome(msgspec.Struct):
         return Outcome(topic=self.topic, received=received, is_last=False, **msgspec.structs.asdict(piece))
 
     def _take_certain(self, max_items: int) -> Iterator[_Part]:
-        """Take nothing if there are at most `max_items` records and points."""
         if max(len(self.records), len(self.points)) <= max_items or self.why is not None:
             return
         certain, stays = self._split_by_certainty()

@@ -233,7 +233,6 @@ class App:
         )
 
     async def _prepare_listeners(self) -> None:
-        """Take over sockets that already listen, and make the previous server stop."""
         predecessor = None
         if self._takes_over:
             predecessor = await asyncio.to_thread(Predecessor.request_sockets, self.config.data_dir)

@@ -329,7 +329,6 @@ class ContainerFiles:
     async def put_status(
         self, identity: ClusterIdentity, name: str, by: ContainerSender, *, request: str, body: bytes
     ) -> None:
-        """Replace the earlier status of that name."""
         now = self._clock.now()
         async with self._kept.lock:
             before = (await self.rows.files_by_reference(STATUS, identity, [name])).get(name)

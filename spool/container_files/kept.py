@@ -146,7 +146,6 @@ class ContainerSums:
         return sum(n - carried for (_, term), (n, carried) in self._books.items() if term in ROW_TERMS)
 
     def sum_term(self, term: str, *kinds: str) -> int:
-        """Return the sum of a term over some kinds."""
         return sum(self._books.get((kind, term), (0, 0))[0] for kind in kinds)
 
     def books(self) -> ContainerBooks:

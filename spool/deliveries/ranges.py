@@ -12,14 +12,12 @@ def count(span: Range) -> int:
 
 
 def clip_ranges(ranges: Iterable[Range], to: Range) -> Iterator[Range]:
-    """Yield the ranges, cut to the range `to`."""
     for first, last in ranges:
         if first <= to[1] and last >= to[0]:
             yield max(first, to[0]), min(last, to[1])
 
 
 def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator[Range]:
-    """Return the ranges without the holes, in order."""
     remaining = sorted(holes)
     for first, last in sorted(ranges):
         for hole_first, hole_last in remaining:

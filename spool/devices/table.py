@@ -218,7 +218,6 @@ class DeviceTable:
         return self._by_token[token]
 
     def devices_with_hardware(self, hardware_id: str) -> list[Device]:
-        """Return the devices by id, or none for an empty id."""
         ids = self._by_hardware.get(hardware_id, ()) if hardware_id else ()
         return [self._devices[id] for id in sorted(ids)]
 
@@ -499,7 +498,6 @@ class DeviceTable:
                 self._unenrolled.pop(name, None)
 
     def _remember_stored(self, id: str, stored: Device | None) -> None:
-        """Put a stored row into memory, and apply the unwritten changes to it."""
         device = stored
         for batch in (self._writing, self._batch):
             if batch is not None:
@@ -511,7 +509,6 @@ class DeviceTable:
         self._put_in_memory(id, device)
 
     def _put_in_memory(self, id: str, device: Device | None) -> None:
-        """Replace the device, or delete it if None."""
         before = self._devices.get(id)
         if before is not None:
             self._by_key[before.enrolled_by] -= 1

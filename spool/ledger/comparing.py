@@ -335,7 +335,6 @@ class _Comparison:
         )
 
     async def _read_stored(self) -> Sequence[int]:
-        """Return the days whose sums are not those of their hours."""
         starts: dict[int, list[int]] = {}
         hours, days = await self._read(
             lambda rows: (rows.period_starts(HOUR_S, 0), rows.period_starts(DAY_S, 0))
@@ -737,7 +736,6 @@ class LedgerMender:
         return is_known and await self.ledger.replace(self.log, compared, period_key)
 
     def _log_differences(self, unrepaired: Sequence[PeriodDifference]) -> None:
-        """Log the remaining differences, once for the same periods."""
         places = frozenset(difference.place for difference in unrepaired)
         if places - self._logged_places:
             message = "; ".join(difference.describe() for difference in unrepaired[:MOST_TOLD])

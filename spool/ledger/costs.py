@@ -551,7 +551,6 @@ def largest_groups(
 def _largest_of_trees(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
-    """Return the same as `LedgerRows.largest_groups`, with the costs of the runs below included."""
     from spool.ledger.run_trees import aggregate_sums, query_by_place
 
     [(_, since, until, _)] = spans
@@ -643,7 +642,6 @@ def _folded_trees(query: CostQuery, kept_groups: frozenset[Group], ask: Ask[T]) 
 
 
 def _fold_by_function(query: CostQuery) -> CostQuery:
-    """Map all values of a single derived dimension to OTHER, except the kept ones."""
     [name, *more_names] = query.group_by or ("",)
     derived = query.derived.get(name)
     if derived is None or more_names:

@@ -175,9 +175,6 @@ class Placement:
         return [numbers[values] for values in dimensions]
 
     def _present_in(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
-        """
-        Return the hashes of a period's sets of dimensions, or None if `count` more stay below the limit.
-        """
         present = self._present.get(span)
         if present is not None:
             self._present.move_to_end(span)

@@ -376,7 +376,6 @@ class Ledger:
     async def _add_up(
         self, log: ReadableLog, sums: HourlySums, first: int, last: int, packed: Native | None
     ) -> tuple[int, list[tuple[int, int]], Entry | None]:
-        """Return the number of added records, the gaps between them, and the first entry."""
         adding = None
         if packed is not None:
             from spool.packed.sums import PackedSums  # imported only for the compiled module
@@ -701,7 +700,6 @@ class Ledger:
     async def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
-        """See `LedgerRows.lineage`."""
         asked = [self.digests.queried_digest(unit, name) for name in names] if unit in TREES else names
         return await self._read(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
 
@@ -746,7 +744,6 @@ class Ledger:
         return self._person[1]
 
     def _group_by_person(self, query: CostQuery) -> CostQuery:
-        """Group by person, and filter people by all their names."""
         query = _filter_by_both_names(query, str if self.people is None else self.people.shown_name)
         person = self.person
         if person is None or query.stated_names or USER not in query.group_by:
@@ -954,7 +951,6 @@ class Ledger:
         return (*DIMENSIONS, *(f"{TAG}{name}" for name in self.tags))
 
     def dimensions(self) -> Sequence[str]:
-        """Return the stored and the derived dimensions."""
         return (*self.own_dimensions(), *self._derived)
 
     async def state(self, *, counts_rows: bool = True) -> LedgerState:
@@ -1042,7 +1038,6 @@ def _wanted_person(name: str, wanted: frozenset[str], shown: Callable[[str], str
 
 
 def _rename_erased(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dimensions:
-    """Do for dimensions what `spool.erasure.rename_person` does for records."""
     tags = json.loads(dimensions.tags) if dimensions.tags else {}
     renamed_tags = rename_tags(tags, renamed)
     team, api_key = (

@@ -96,7 +96,6 @@ async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecor
 
 
 async def first_after(log: Log, topic: str, moment: float, below: int) -> int:
-    """Return the first number committed after a moment, or `below`."""
     low, high = 1, below
     while low < high:
         middle = (low + high) // 2

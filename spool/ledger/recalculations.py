@@ -75,7 +75,6 @@ class RecalculationBooks:
         return Recalculations(rows.state_values().get(RECALCULATED, 0), made)
 
     def store(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
-        """Store a recalculation in the transaction that makes it."""
         state = state_of(rows)
         text, own = book.texts()
         digest = blake2b(text, digest_size=16).hexdigest()

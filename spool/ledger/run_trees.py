@@ -204,7 +204,6 @@ class _SessionsAbove:
                 self._unlinked.discard(session)
 
     def _nearest_present(self, session: int) -> int | None:
-        """Search from `session` upwards."""
         if session not in self._spans:
             return session if session in self._unlinked else None
         while not self._is_there(session):

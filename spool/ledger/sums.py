@@ -433,7 +433,6 @@ class HourlySums:
                 yield hour, Dimensions._make(values), row
 
     def meter_rows(self) -> Iterator[tuple[int, Dimensions, MeterSums]]:
-        """Yield quantities in millionths."""
         for hour, rows in self.meters.items():
             for values, meter_sums in rows.items():
                 yield hour, Dimensions._make(values), meter_sums

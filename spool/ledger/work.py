@@ -195,7 +195,6 @@ def digest_text(unit: str, number: int) -> str:
 
 
 def is_digest(unit: str, text: str) -> bool:
-    """Return True if the text is a digest and not an id."""
     return _DIGESTS[unit].fullmatch(text) is not None
 
 

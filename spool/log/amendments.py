@@ -285,6 +285,5 @@ def _amounts_differ(one_text: str, other_text: str) -> bool:
 
 
 def replace_fields(record: Inference, fields: Mapping[str, Any]) -> Inference:
-    """Ignore unknown fields."""
     known = {name: value for name, value in fields.items() if name in record.__struct_fields__}
     return msgspec.structs.replace(record, **known)

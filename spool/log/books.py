@@ -159,7 +159,6 @@ def check_terms(packed: object, checksum: object) -> list[Terms] | None:
 
 
 def sum_terms(submissions: Iterable[Terms]) -> Counter[tuple[str, str]]:
-    """Sum the counts by topic and term."""
     sums: Counter[tuple[str, str]] = Counter()
     for terms in submissions:
         for name, n in terms.nonzero_counts():
@@ -194,7 +193,6 @@ def check_recount(
     routes: Mapping[str, Mapping[str, int]],
     wrong: Iterable[str] = (),
 ) -> Books:
-    """Return recounted terms, with a sentence for each counter that differs."""
     # Commit rows do not show what retention deleted. The equations check these counters.
     by_keeping = {(topic, term): n for (topic, term), n in counters.items() if term in BY_KEEPING}
     imbalances = [*wrong, *_counter_differences(counters, recounted)]

@@ -28,12 +28,10 @@ SEPARATOR = "\n"
 
 
 def shape_key(names: Iterable[str]) -> str:
-    """Sorted distinct names."""
     return SEPARATOR.join(sorted(set(names)))[:MAX_LENGTH]
 
 
 def shape_row(shape: str, count: int, last_seen: float) -> dict[str, Any]:
-    """Return the row of `Log.unrecognised`."""
     return {"names": shape.split(SEPARATOR), "count": count, "last_seen": last_seen}
 
 

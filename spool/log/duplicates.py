@@ -490,7 +490,6 @@ def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
 
 
 def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return the hours of `filing_hours` for a start time."""
     age = now_ns - start_time
     if age < _TOO_FAR_AHEAD_NS:
         return hours_before(None, now_ns)
@@ -509,7 +508,6 @@ def hours_around(start_time: int, now_ns: int) -> tuple[int, Iterable[int]]:
 
 
 def hours_before(end_time: int | None, now_ns: int) -> tuple[int, Iterable[int]]:
-    """Return the hour of the end or of the arrival, and the hours of the day before."""
     arrival = now_ns // HOUR_NS
     if end_time is None or now_ns - end_time < _TOO_FAR_AHEAD_NS:
         end_time = now_ns

@@ -62,9 +62,7 @@ class PartialReports(Protocol):
 
     is_shared: bool
 
-    async def load(self) -> Sequence[PartialReport]:
-        """Return all reports, oldest first."""
-        ...
+    async def load(self) -> Sequence[PartialReport]: ...
 
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
@@ -76,9 +74,7 @@ class PartialReports(Protocol):
         """Return at most `most` reports that last changed at or before a time, oldest first."""
         ...
 
-    async def count(self, kind: bytes) -> tuple[int, int]:
-        """Return the number of reports and the bytes of their bodies."""
-        ...
+    async def count(self, kind: bytes) -> tuple[int, int]: ...
 
 
 def kind_of_key(key: bytes) -> bytes:

@@ -422,7 +422,6 @@ class PendingSpans:
         return Siblings(besides, others)
 
     def new_rows(self, at: float) -> list[PartialReport]:
-        """Return one row for each key with new spans."""
         items: dict[str, list[bytes]] = {}
         for name, row in self._new:
             items.setdefault(name, []).append(row)
@@ -532,7 +531,6 @@ def _with_given_number(row: bytes, number_of: Callable[[int], int]) -> bytes:
 
 
 def _encode_span(trace: str | None, span: str | None, above: str, place: int) -> bytes | None:
-    """Return the span as it is stored, or None if its ids are not those of OpenTelemetry."""
     if trace is None or span is None or len(trace) != 32 or len(span) != 16 or len(above) != 16:
         return None
     try:
@@ -600,5 +598,4 @@ def values_to_add(known: Inference, given: GivenValues) -> dict[str, Any]:
 
 
 def run_fields(runs: Sequence[str]) -> tuple[str, str | None, str | None]:
-    """Return run, parent run and ancestors."""
     return runs[0], runs[1] if len(runs) > 1 else None, " ".join(runs[2:]) or None

@@ -24,7 +24,6 @@ Reader = Callable[[str], int | None]
 
 
 def lowest_needed(topic: str, limit: int, readers: Iterable[Reader]) -> int:
-    """Return `limit`, or a lower number if a reader needs it."""
     needed = [reader(topic) for reader in readers]
     return min([limit, *(number for number in needed if number is not None)])
 

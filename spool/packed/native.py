@@ -73,9 +73,7 @@ class RowAdder(Protocol):
 
     def add(
         self, packed: bytes, offsets: bytes, begin: int, end: int, number: int, arrival: tuple[int, int]
-    ) -> int:
-        """Return the first position not added."""
-        ...
+    ) -> int: ...
 
     def take(self) -> tuple[Sequence[tuple[int, bytes, list[int]]], Mapping[int, int]]:
         """Return rows (hour's number, packed fields, measures), and each hour's lowest record number."""
@@ -280,7 +278,6 @@ def _field_kinds() -> tuple[Sequence[tuple[int, bool]], int]:
 
 
 def _value_kind(type: Any) -> tuple[int, bool]:
-    """Return the kind of a type, and whether the value may be None."""
     if type in _KINDS:
         return _KINDS[type], False
     *kinds, none = getattr(type, "__args__", (type, type))

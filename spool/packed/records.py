@@ -54,7 +54,6 @@ class PackedRecords(Sequence[Record]):
         return PackedRecords(self.native, self.packed, self.offsets, found.start, end, self.odd)
 
     def decode_record(self, place: int) -> Record:
-        """Decode a record by its position in the list."""
         known = self.odd.get(place)
         return (
             codec.decode_record(self.packed[self._starts[place] : self._starts[place + 1]])
@@ -95,7 +94,6 @@ def packed_records(
 def _amend_records(
     entry: CachedEntry, begin: int, end: int, amendments: Mapping[int, dict[str, Any]]
 ) -> CachedEntry:
-    """Pack records with added reports again, and copy the other records."""
     records: list[Any] = list(entry.raw_records[begin:end])
     for place, fields in amendments.items():
         record = codec.decode_record(entry.raw_records[place])

@@ -76,7 +76,6 @@ def read_secret(settings: StorageSettings) -> bytes:
 
 
 def make_secret_file(settings: StorageSettings) -> bool:
-    """Return False if the file exists."""
     path = settings.secret_file
     if path is None or path.exists():
         return False

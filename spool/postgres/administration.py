@@ -165,7 +165,6 @@ async def _open_database(storage: StorageSettings) -> AsyncIterator[Database]:
 
 
 def _read_server_state(database: Database, connection: Connection) -> tuple[str, str, int | None, int]:
-    """The number of connected standbys is None if the role is not allowed to see them."""
     row = connection.execute(LOOK, (database.name,)).fetchone()
     assert row is not None
     return row[0], row[1], row[2], row[3]

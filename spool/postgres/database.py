@@ -85,7 +85,6 @@ class Database:
 
     @property
     def failed_connections(self) -> int:
-        """since the start"""
         return self._reachability.pause.failures
 
     def fill_in_names(self, text: str) -> bytes:

@@ -279,7 +279,6 @@ class PostgresLeases:
                     await self._asked.wait()
 
     async def _look_in_time(self) -> None:
-        """End the tasks of an expired session, even if the database does not respond."""
         look = asyncio.create_task(self.renew_session(), name="look")
         try:
             while not (await asyncio.wait({look}, timeout=WATCH_S))[0]:
@@ -396,7 +395,6 @@ class PostgresLeases:
 
 
 def _fair_share(wants_by_node: Mapping[UUID, frozenset[str]]) -> int:
-    """Divide the leases evenly among the gateways that want some."""
     names = frozenset[str]().union(*wants_by_node.values())
     return ceil(len(names) / max(1, sum(bool(wants) for wants in wants_by_node.values())))
 

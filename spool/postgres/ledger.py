@@ -326,7 +326,6 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _chosen_dimensions_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        """Return SQL for the dimensions that pass the filters, "" without filters."""
         terms = [*self._filter_conditions(query.without_unit() if query.unit else query, known, parameters)]
         if not terms:
             return ""

@@ -37,7 +37,6 @@ def device_is_good(id: str, generation: int) -> Expectation:
 
 
 def token_is_good(id: str) -> Expectation:
-    """Return the expectation that the token exists and is not revoked."""
     return Expectation(TOKENS + id.encode(), GOOD)
 
 

@@ -105,7 +105,6 @@ class Changes:
         self._must_load = False
 
     async def _run_shielded(self, change: Coroutine[Any, Any, T]) -> T:
-        """Run a change to its end, even if the caller is cancelled."""
         task = asyncio.create_task(change)
         self._running.add(task)
         task.add_done_callback(self._discard_task)

@@ -450,7 +450,6 @@ class PlainDocuments:
 
 class NamedTable(DocumentTable[NamedRow]):
     def find_by_name(self, name: str, sees: Sees[NamedRow] = sees_everything) -> NamedRow | None:
-        """Case is ignored."""
         folded_name = name.strip().casefold()
         return next((row for row in self.all() if row.name.casefold() == folded_name and sees(row)), None)
 

@@ -103,7 +103,6 @@ def check_token_draft(draft: TokenDraft, now: float) -> TokenDraft:
 
 
 def new_token_text() -> str:
-    """Return a text with id and secret."""
     return f"{PREFIX}{secrets.token_hex(8)}_{secrets.token_hex(32)}"
 
 

@@ -373,8 +373,6 @@ class NoticeTable:
         return await self._changes.read(lambda rows: _find(rows, id))
 
     async def channel_counts(self) -> Mapping[str, ChannelCounts]:
-        """Include removed channels."""
-
         def read_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
             return {channel: _read_counts(body) for channel, body in rows.documents(_CHANNEL).items()}
 

@@ -161,7 +161,6 @@ OF_OPERATOR = OF_MEMBER | {
 
 
 def resolve_includes(ids: Iterable[str]) -> frozenset[str]:
-    """Ignore unknown ids."""
     included: set[str] = set()
     waiting = [id for id in ids if id in PERMISSION_SETS]
     while waiting:

@@ -187,7 +187,6 @@ class Registry:
     async def erase(
         self, erasure: Erasure, labels: Collection[str], actor: Actor, *, is_trial: bool = False
     ) -> ErasedRows:
-        """See `spool.registry.erasing`."""
         from spool.registry import erasing
 
         erased = await erasing.erase(self._changes, erasure, labels, actor, is_trial=is_trial)

@@ -34,9 +34,7 @@ Rewriting = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
 class RegistryRows(DocumentRows, Protocol):
     """The rows within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
 
-    def all(self, kind: type[T]) -> Sequence[T]:
-        """Order by id."""
-        ...
+    def all(self, kind: type[T]) -> Sequence[T]: ...
 
     def find(self, kind: type[T], id: str | bytes) -> T | None: ...
 
@@ -81,9 +79,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def access_times(self, since: float) -> Mapping[int, float]: ...
 
-    def touch_session(self, digest: bytes, seen_at: float) -> None:
-        """Ignore deleted sessions."""
-        ...
+    def touch_session(self, digest: bytes, seen_at: float) -> None: ...
 
     def delete_sessions_of(self, account: str) -> None:
         """Delete the account's sessions, those of its console links, and its unused links."""
@@ -111,9 +107,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
 
-    def comments(self, insight: str) -> Sequence[Comment]:
-        """Order by id."""
-        ...
+    def comments(self, insight: str) -> Sequence[Comment]: ...
 
     def add_comment(self, comment: Comment) -> Comment:
         """Add a comment. Return it with its new id, which is never reused."""

@@ -119,7 +119,6 @@ class LedgerSlice:
 
     @property
     def dimensions(self) -> tuple[str, ...]:
-        """Sort them."""
         return tuple(sorted({role_filter.dimension for part in self.parts for role_filter in part}))
 
     def has_call(self, value_of: Callable[[str], str]) -> bool:
@@ -268,7 +267,6 @@ class Rights:
 
     @property
     def cost_types(self) -> tuple[str, ...]:
-        """Return the cost types in which something is visible."""
         return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
 
     @property
@@ -495,7 +493,6 @@ class RoleTable(NamedTable[Role]):
         changes.people.persons.watch(lambda: self._set_rows(self._rows))
 
     def all(self) -> list[Role]:
-        """Include built-in roles."""
         return [*BUILTIN.values(), *self._rows.values()]
 
     def rights(self, holder: Holder) -> Rights:
@@ -503,7 +500,6 @@ class RoleTable(NamedTable[Role]):
         return self._of_groups(self._in_force.holder_rights(holder))
 
     def rights_if_saved(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
-        """Return the rights with the draft in place of the role `replaced`."""
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
         return self._of_groups(

@@ -118,7 +118,6 @@ class View(ViewDraft):
 
     @property
     def unit(self) -> str | None:
-        """Return a unit of work in the filter."""
         return next((name for name in (*self.include, *self.exclude) if name in UNITS), None)
 
     @property

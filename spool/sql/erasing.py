@@ -167,7 +167,6 @@ def _rename_in_entries(
 
 
 def _rename_set_aside(tables: SqlConnection, renaming: Renaming) -> RenamedRecords:
-    """Rename people in rejected records and records sent again, which have no entry any more."""
     renamed = NO_RECORDS
     for select, put in ((_DEAD, _PUT_DEAD), (_KEPT, _PUT_KEPT)):
         for id, packed in tables.all(select):

@@ -85,7 +85,6 @@ def new_edition() -> str:
 
 
 def _begin_edition(connection: SqlConnection, route: str) -> list[str]:
-    """Begin a route's use of the log's newest edition, from the first number on."""
     connection.run(_ADD, route=_LOG, first=0, edition=new_edition())
     edition, _ = connection.first_row(_NEWEST, route=_LOG)
     connection.run(_ADD, route=route, first=0, edition=edition)
@@ -104,5 +103,4 @@ def add(connection: SqlConnection, landing: Landing) -> None:
 
 
 def delete_landings(connection: SqlConnection, route: str) -> None:
-    """Editions stay."""
     connection.run(_FORGET, route=route)

@@ -484,7 +484,6 @@ class SqlLedgerRows(SqlWorkRows):
         )
 
     def _unmark_changed(self, width: int, starts: Collection[int]) -> None:
-        """Renew marks of changed months, and delete those of rollups of changed days."""
         self.set_state(**new_marks(starts))
         if width == DAY_S and starts:
             self.unmark_rollups(starts)
@@ -534,7 +533,6 @@ class SqlLedgerRows(SqlWorkRows):
 
 
 def _group_meters(rows: Iterable[tuple[Any, ...]]) -> dict[Any, MeterSums]:
-    """Group meters by the first value of a row."""
     meters: dict[Any, MeterSums] = {}
     for key, meter, whole, millionths in rows:
         meters.setdefault(key, {})[meter] = int(whole) * SCALE + int(millionths)

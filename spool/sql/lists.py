@@ -98,7 +98,6 @@ def read_page(
 def _distinct_values(
     connection: SqlConnection, table: str, name: str, within: tuple[str, Mapping[str, object]]
 ) -> Sequence[str]:
-    """Return the distinct values of a column, or None if there are too many."""
     condition, values = within
     statement = f'SELECT DISTINCT "{name}" FROM {{schema}}.{table} WHERE {condition} LIMIT {MOST_KNOWN + 1}'
     distinct = [str(value) for (value,) in connection.all(statement, **values) if value is not None]

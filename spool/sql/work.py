@@ -155,7 +155,6 @@ class SqlWorkRows(ABC):
         return {(kind, id): parent for id, parent in rows}
 
     def _note_seen(self, unlisted: Collection[tuple[int, int]], start: int) -> None:
-        """Note that calls of unlisted units were counted until about `start`."""
         where = "unit = :unit AND id = :id AND seen < :start"
         statement = f"UPDATE {self._table(UNLISTED)} SET seen = :start WHERE {where}"
         self._tables.run_each(
@@ -330,7 +329,6 @@ class SqlWorkRows(ABC):
         return dict(self._tables.all(f"{links} AND linked > {REST}"))
 
     def _visible_sets_sql(self, query: CostQuery) -> str:
-        """Return SQL for the sets of units that make a query's trees, "" for all."""
         if query.trees_of is None:
             return ""
         keys = self.listed.format(",".join(map(str, self.numbers_having(query.trees_of))))
@@ -462,7 +460,6 @@ class SqlWorkRows(ABC):
             self._unlist_some(unit, ordered[first : first + _MOST_UNLISTED], seen)
 
     def _unlist_some(self, unit: str, ids: Sequence[int], seen: int) -> None:
-        """Replace units by REST, and merge sets that become equal."""
         changed = self._sets_having(_COLUMNS[unit], ids)
         parents = dict[int, int]()
         if unit == RUN:
@@ -485,14 +482,12 @@ class SqlWorkRows(ABC):
         self._move_sums(changed)
 
     def _sets_having(self, column: str, numbers: Collection[int]) -> dict[int, Units]:
-        """Exclude REST."""
         statement = (
             f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE {column} > {REST} AND {column} IN :numbers"
         )
         return {id: tuple(units) for id, *units in self._tables.all(statement, numbers=sorted(numbers))}
 
     def _move_sums(self, sets: Mapping[int, Units]) -> None:
-        """Move sums to the sets that have REST for unlisted units."""
         unlisted = self._unlisted_parents(sets.values())
         listed = {number: _replace_unlisted(units, unlisted) for number, units in sets.items()}
         numbers = self._numbers_of_sets({*listed.values()})
@@ -514,7 +509,6 @@ class SqlWorkRows(ABC):
             self.set_state(**{FORGOTTEN: max(before, self.state_values().get(FORGOTTEN, 0))})
 
     def _hours_to_days(self, before: int) -> None:
-        """Combine the hours before a midnight."""
         hours = f"FROM {self._table(WORK)} w WHERE w.start < :before AND w.start % {DAY_S} <> 0"
         self._add_selected(
             f"w.start - w.start % {DAY_S}, w.units, w.key, {self._sum_columns('w.')} {hours}", before=before
@@ -606,7 +600,6 @@ class SqlWorkRows(ABC):
         return [units.get(name, str(place)) for place, name in names]
 
     def _shown_unit(self, unit: str, query: CostQuery) -> str:
-        """ "" for none."""
         if query.aggregated and unit == query.unit:
             return _PLACE
         column = f"h.{_COLUMNS[unit]}"

@@ -69,7 +69,6 @@ def delete_some_settled(connection: sqlite3.Connection, *, now: float, settings:
 
 
 def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
-    """Treat totals that start at or before `start_time` as incomplete from now on."""
     rows = SqliteConnection(connection)
     since = max(float(facts.read(rows, SINCE) or 0), start_time / NS + 1)
     facts.store_fact(rows, SINCE, repr(since).encode())

@@ -221,6 +221,5 @@ class ArchiveTables:
 
 @contextmanager
 def _open_archive(archive: Path) -> Iterator[ArchiveTables]:
-    """Call `check_archive` first."""
     with zipfile.ZipFile(archive) as opened:
         yield ArchiveTables(opened)

@@ -112,7 +112,6 @@ class FairTurns:
         self._renewed = asyncio.Event()
 
     def active_party(self, name: str) -> Party:
-        """Return the party, and note that it is active now."""
         now = self._now()
         if now >= self._renew_at:
             self._renew(now)
@@ -271,10 +270,6 @@ class FairTurns:
             asyncio.get_running_loop().call_soon(self._let_waiting_continue)
 
     def _let_waiting_continue(self) -> None:
-        """
-        Let parties continue for about STEP_S, least use first, after a pause if a far lighter party is
-        working.
-        """
         self._timer, self._is_looking = None, False
         self._left_s = STEP_S
         while self._waiting and self._left_s > 0:

@@ -281,7 +281,6 @@ class LakeAdoption:
             )
 
     async def _read_unknown_manifests(self, scratch: Path) -> tuple[list[ReadManifest], set[str]]:
-        """Return the manifests that the copy does not know, and the names of those that were adopted."""
         state = next(
             (
                 route_state

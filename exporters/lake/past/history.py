@@ -146,7 +146,6 @@ def _landing_time(landing: Landing) -> float:
 
 
 def _new_directory(parent: Path) -> Path:
-    """Create an empty directory, and delete those of killed processes."""
     make_directory(parent, 0o700)
     for old in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):

@@ -117,7 +117,6 @@ class LakeImport:
             raise Misconfigured(f"{name}: {error}", answered=False) from error
 
     async def _drop_known(self, rows: Sequence[LakeRow], stem: str, scratch: Path) -> list[LakeRow]:
-        """Keep the rows that the data lake lacks for their date, each id once."""
         rows_by_date: dict[str, dict[str, LakeRow]] = defaultdict(dict)
         for row in rows:
             rows_by_date[names.date_of(row.day)].setdefault(row.id, row)

@@ -102,7 +102,6 @@ def placeholder_values(dialect: Dialect, settings: DestinationSettings) -> Mappi
 
 
 def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
-    """Return the address of the files, quoted for SQL."""
     scheme = dialect.stores[settings.type]
     path = str(settings.path) if settings.type == "file" else settings.url.partition("://")[2]
     start = f"{scheme}://" if scheme else ""
@@ -110,7 +109,6 @@ def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
 
 
 def _rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
-    """Return SQL for the rows, "" for an engine that uses external tables."""
     if dialect.name == "clickhouse":
         return _clickhouse_rows(dialect, settings, address)
     if dialect.name != "duckdb":

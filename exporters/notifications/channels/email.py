@@ -203,7 +203,6 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
 
 
 def _send_error(error: OSError, secrets: Sequence[str]) -> SendError:
-    """Return the error for an OSError, which every SMTPException is."""
     if not isinstance(error, smtplib.SMTPException):
         return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):

@@ -187,7 +187,6 @@ def _filled(
     starts: Sequence[datetime],
     top: int | None,
 ) -> tuple[list[CostRow], int]:
-    """Merge billed and counted rows; also return the counted amount in money units."""
     rows_by_group: dict[_Place, list[CostRow]] = {}
     for row in billed:
         rows_by_group.setdefault((starts.index(row.start), row.group), []).append(row)
@@ -235,9 +234,6 @@ def _money_of(row: CostRow) -> CostRow:
 
 
 def _largest(rows_by_group: Mapping[_Place, Sequence[CostRow]], limit: int | None) -> set[Group] | None:
-    """
-    Return the largest groups over all periods and the group of unknown values, or None if all are shown.
-    """
     if limit is None:
         return None
     sizes: Counter[Group] = Counter()

@@ -141,7 +141,6 @@ class Biller:
         return changed
 
     async def _look_at(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
-        """Recalculate a month if its inputs changed."""
         mark = self._mark(month, infos)
         rates = await asyncio.to_thread(self._rates_of, month)
         if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():

@@ -107,7 +107,6 @@ class DayCalls:
         )
 
     def of_key(self, key: str) -> Mapping[Dimensions, int]:
-        """Return the value of the calls of a key, by dimensions."""
         return _weights(self._by_model.get((key, ""), ()), WHOLE) if key else {}
 
     def beside(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
@@ -190,7 +189,6 @@ def _meters(meter: str) -> Sequence[str]:
 
 
 def quantities_of(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[BilledCell, int]:
-    """Return the day's billed tokens by cell."""
     quantities: dict[BilledCell, int] = defaultdict(int)
     for row in rows:
         if row.meter is not None:

@@ -94,7 +94,6 @@ class LayerRules:
 
 
 def charge_of(row: BilledMoney) -> str:
-    """Return the charge of an amount that is not usage."""
     known = CHARGES.get(row.line) or CHARGES.get(row.meter)
     if known is not None:
         return known
@@ -211,7 +210,6 @@ class _Day:
             self._nobody(row, charge, row.amount, arranged)
 
     def _usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
-        """Divide amounts for tokens among their calls, and note the result as the base of layers."""
         billed_tokens = self._bill.quantities.get(self._day, ())
         quantities = quantities_of(self._calls, billed_tokens)
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
@@ -293,7 +291,6 @@ def later_of(rows: Iterable[BilledMoney]) -> list[BilledLater]:
 
 
 def days_of(row: BilledMoney) -> Sequence[int]:
-    """Return the days of the calls that a row is about."""
     return range(row.corrects // DAY_S * DAY_S, row.corrects_until, DAY_S)
 
 

@@ -72,7 +72,6 @@ def _charge_of(row: StatementRow) -> str:
 
 
 def _sum(rows: Iterable[StatementRow], converter: Converter) -> int | None:
-    """Return the sum of rows, or None if there are none, or if one has no exchange rate."""
     amounts = []
     for row in rows:
         rate = converter.rate(str(row.currency), day_of(row))

@@ -209,7 +209,6 @@ def _price_terms(contract: ContractDraft) -> Iterator[PriceTerm]:
 
 
 def contracts_of(registry: Registry | None) -> list[Contract]:
-    """Return the contracts in the order of their creation."""
     return [] if registry is None else registry.table(ContractTable).in_order()
 
 

@@ -82,7 +82,6 @@ class ContractSums:
     _paid: Counter[int] = field(default_factory=Counter)
 
     def charges(self) -> list[DayCharge]:
-        """Return the amounts by day, of the days that have begun."""
         return list(self._charges())
 
     def _charges(self) -> Iterator[DayCharge]:

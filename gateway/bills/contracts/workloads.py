@@ -108,7 +108,6 @@ def workload_terms(
 
 
 def add_reported(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: Covered) -> None:
-    """Add sums of calls to the uses of the terms that cover them."""
     for day, team, called, total in sums:
         index = covered.index(called, day)
         if index is None:

@@ -266,7 +266,6 @@ class _EnforcerAudit:
         return replace(shown, faults=found, band=last.band, judged_at=last.at)
 
     async def _reason(self, limit: EnforcerLimit) -> str:
-        """Return why a limit cannot be compared, or ""."""
         if limit.unmatched:
             return limit.unmatched
         if limit.currency != CURRENCY:
@@ -280,7 +279,6 @@ class _EnforcerAudit:
         return ""
 
     async def _value(self, limit: EnforcerLimit) -> str | None:
-        """Return the first value of the limit that our calls have, or None."""
         if not limit.dimension:
             return ""
         assert limit.starts_at is not None
@@ -295,7 +293,6 @@ class _EnforcerAudit:
     async def _comparable(
         self, series: Sequence[tuple[float, EnforcerLimit]]
     ) -> Sequence[tuple[float, EnforcerLimit]]:
-        """Return the newest three settled readings, if their limit and window are the same and not over."""
         newest = await self._sums.newest()
         last = series[-1][1]
         settled = [(at, limit) for at, limit in series if self._sums.is_settled(at, newest)][
@@ -376,7 +373,6 @@ class _EnforcerAudit:
     async def _still(
         self, series: Sequence[tuple[float, EnforcerLimit]], last: JudgedReading, value: str
     ) -> str:
-        """Return the cause of a counter that has not changed for at least three readings, or ""."""
         streak = []
         for at, limit in reversed([each for each in series if each[0] <= last.at]):
             if limit.spent is None or Decimal(limit.spent) != last.spent:
@@ -431,7 +427,6 @@ class _EnforcerAudit:
     async def _crossed_at(
         self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> float | None:
-        """Return the first reading since which the same limit is always reached, or None."""
         crossed_at = None
         for at, each in reversed(series):
             if (each.limit, each.starts_at) != (limit.limit, limit.starts_at) or not each.enforcing:
@@ -478,5 +473,4 @@ def _moment(at: float) -> datetime:
 
 
 def all_faults(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:
-    """Return the faults of all limits, with the names of their enforcers."""
     return [fault.of(audit.enforcer) for audit in audits for fault in audit.faults]

@@ -76,6 +76,5 @@ def calendar(window: str, now: float) -> dict[str, Any]:
 
 
 def start_of_window_ending(window: str, end: float) -> float:
-    """Return the start of the calendar window that ends at `end`."""
     last = datetime.fromtimestamp(end, UTC) - timedelta(seconds=1)
     return beginning(last, WINDOWS[window]).timestamp()

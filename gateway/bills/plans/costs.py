@@ -299,7 +299,6 @@ def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) 
 
 
 def _texts(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
-    """Sum amounts by currency."""
     together: Counter[str] = Counter()
     for counts in amounts:
         together.update(counts)
@@ -319,7 +318,6 @@ def _difference(bill_difference: BillDifference) -> PlanDifference:
 
 
 def _seats(count: Fraction | None) -> str | None:
-    """Format a number of seats with at most four decimals."""
     return None if count is None else f"{float(count):.4f}".rstrip("0").rstrip(".")
 
 

@@ -236,7 +236,6 @@ def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
 
 
 def _together(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> list[CostRow]:
-    """Merge the rows of all parts, one row per period and group."""
     starts = [start for start, _ in periods(query)]
     places: dict[_Place, list[CostRow]] = defaultdict(list)
     for row in chain.from_iterable(row_sets):

@@ -161,7 +161,6 @@ def _check_pages(name: str, pages: Sequence[Mapping[str, Any]], users: int) -> N
 
 
 def _cycle_start(value: Any) -> str:
-    """Return the UTC day of Cursor's time in milliseconds, or "" for anything else."""
     if not isinstance(value, int) or not 0 < value < _MOST_MS:
         return ""
     return datetime.fromtimestamp(value // 1000, UTC).date().isoformat()
@@ -342,7 +341,6 @@ def chosen(
 
 
 def _tier(name: str) -> str:
-    """Normalize a tier's name: "Premium seat" becomes "premium"."""
     return plain_name(name).removesuffix("seats").removesuffix("seat")
 
 

@@ -346,7 +346,6 @@ def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, in
 def _add_regions(
     sums: _Worth, billed: BilledSums, ours: CountedSums, meter: str, billed_tokens: int, worth: int
 ) -> None:
-    """Add values by region, once in proportion to our values and once to the bill's tokens."""
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
     # all copies of a repeated row are in the same region
@@ -387,7 +386,6 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
 
 
 def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
-    """Compute rates for the meters that the bill distinguishes."""
     for (cell, meter), amount in split_sides.paid.items():
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():

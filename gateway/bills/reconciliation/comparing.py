@@ -564,7 +564,6 @@ def _unexplained_tokens(split_sides: Split, claimed: Sequence[Claim]) -> Counter
 
 
 def _days_with_keys_apart(split_sides: Split, tolerance: Tolerance) -> set[int]:
-    """Return the days on which the tokens of a key are not within the tolerance."""
     by_key = _lines(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
     return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.holds_tokens(line)}
 

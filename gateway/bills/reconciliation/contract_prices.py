@@ -105,8 +105,6 @@ class BilledPrices:
         ]
 
     def prices(self, of_contracts: Prices, without: Prices) -> Prices:
-        """Return the billed prices per token."""
-
         def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
             factor = self.factor(model, tier, day)
             if factor is None:

@@ -272,7 +272,6 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
 
 
 def tokens_by_kind(total: TokenSum) -> dict[str, int]:
-    """Return the tokens of a sum by METERS."""
     read, written = total.cache_read_tokens, total.cache_write_tokens
     written_1h = total.cache_write_1h_tokens
     output = total.output_tokens or 0

@@ -346,7 +346,6 @@ def is_foreign(row: StatementRow) -> bool:
 
 
 def currencies_of(rows: Sequence[StatementRow]) -> set[str]:
-    """Return the currencies of rows, except dollars."""
     return {str(row.currency) for row in rows if is_foreign(row)}
 
 

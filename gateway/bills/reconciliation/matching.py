@@ -182,10 +182,6 @@ def _is_of_calls(row: StatementRow) -> bool:
 
 
 def _named(row: BilledMoney) -> BilledMoney:
-    """
-    Count negative amounts such as grants, refunds, adjustments and promotions as credits, whatever the
-    bill calls them.
-    """
     is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
     return replace(row, meter=CREDIT) if is_given_back else row
 

@@ -81,7 +81,6 @@ def of_cells(
 
 
 def days_of(meters: Mapping[str, RateSeries]) -> set[int]:
-    """Return the days on which any meter has a value."""
     return {day for series in meters.values() for day in series.worth}
 
 

@@ -149,7 +149,6 @@ class LateRows:
     is_exact: bool = True
 
     def restated(self, counted: Iterable[CountedUse], levels: Levels) -> list[CountedUse]:
-        """Return the uses on the days on which they are billed."""
         if not self.posted:
             return [*counted]
         return [

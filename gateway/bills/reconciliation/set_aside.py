@@ -117,9 +117,6 @@ def _value(use: CountedUse) -> int:
 def _decided(
     tokens: Iterable[BilledTokens], counted: Iterable[CountedUse], levels: Levels, metered: Collection[int]
 ) -> dict[_Failed, bool]:
-    """
-    Return whether failed calls are set aside, where the tokens of a key and model show it, or else those of the model.
-    """
     uses = [use for use in counted if use.day in metered]
     rows = [row for row in tokens if row.meter is not None]
     known: dict[_Failed, bool] = {}

@@ -96,7 +96,6 @@ def beside(unit: str, meter_words: list[str]) -> str | None:
 
 
 def tier(meter_words: list[str]) -> str:
-    """Return the tier that the meter names, or "standard"."""
     return next((_TIERS[word] for word in meter_words if word in _TIERS), "standard")
 
 

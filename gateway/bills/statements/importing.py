@@ -85,7 +85,6 @@ class ReportFile:
 
 
 def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], limit: int) -> int:
-    """Copy at most `limit` bytes in steps; return the number of copied bytes."""
     remaining = limit
     while remaining and (piece := source.read(min(remaining, _PIECE))):
         target.write(piece)

@@ -245,7 +245,6 @@ class StatementPuller:
         progress: dict[str, Any],
         span: tuple[int, int],
     ) -> None:
-        """Fetch and store the reports of a span: page by page, or all pages together."""
         reader = self._reader(pull, span)
         absent = 0
         if request.empty_days_are_unbilled and not request.whole_pages:
@@ -308,7 +307,6 @@ class StatementPuller:
         *,
         posts: bool = False,
     ) -> bytes:
-        """Fetch one page; retry after the wait that the provider names."""
         body: bytes | None = None
         if posts:
             body = json.dumps({name: int(number) for name, number in query}).encode()

@@ -132,7 +132,6 @@ def objects(value: Any, name: str) -> Sequence[Row]:
 
 
 def first_number(row: Row, *names: str) -> Decimal | None:
-    """Return the first of several columns that has a number."""
     return next((parsed for name in names if (parsed := number(row, name)) is not None), None)
 
 

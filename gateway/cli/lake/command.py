@@ -142,7 +142,6 @@ def _verify_lake(
     books: RouteBooks | None,
     share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
-    """Return the fields to print, and the differences."""
     from exporters.lake.tables import LakeDays
     from exporters.lake.verification import ALL_DATES, mark_expired
 
@@ -375,7 +374,6 @@ def _create_statements(settings: DestinationSettings, reader: str | None) -> str
 
 
 def _operator_client_or_none(config: Path | None) -> OperatorClient | None:
-    """Return a client of the operator API, or None if this installation has no data."""
     from spool.settings import LOCK_FILE, SQLITE
 
     settings = load_config_or_exit(config)

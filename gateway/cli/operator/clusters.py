@@ -199,7 +199,6 @@ def _fetch_config_version(client: OperatorClient, id: str, version: str) -> Json
 
 
 def _fetch_config_versions(client: OperatorClient, id: str) -> list[JsonObject]:
-    """Return the configurations in the audit list, newest first."""
     cluster = client.request("GET", f"/clusters/{quote_segment(id)}")["cluster"]
     query = {
         "action": "cluster.update",
@@ -220,7 +219,6 @@ def _fetch_config_versions(client: OperatorClient, id: str) -> list[JsonObject]:
 
 
 def _helm_values(cluster: JsonObject) -> str:
-    """Write Helm values as JSON, which is also YAML, with a comment that names the cluster."""
     lines = [f"# cluster {cluster['name']} ({cluster['id']}), version {cluster['config_version'] or 'none'}"]
     missing = without_value(cluster["config"])
     if missing:

@@ -63,7 +63,6 @@ def _contract_row(contract: JsonObject) -> JsonObject:
 
 
 def _format_term(term: JsonObject) -> str:
-    """Return a term in the notation of the option."""
     stated = {name: value for name, value in term.items() if value and name != "kind"}
     words = (f"{name}={','.join(value) if name in _LISTS else value}" for name, value in stated.items())
     return " ".join((term["kind"], *words))

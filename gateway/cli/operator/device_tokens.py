@@ -85,7 +85,6 @@ def _split_serials(serials: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _read_serials(path: Path) -> Sequence[str]:
-    """Return the serial numbers of a CSV file, each once."""
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

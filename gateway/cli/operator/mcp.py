@@ -101,7 +101,6 @@ async def _reply_to_line(client: OperatorClient, line: bytes) -> bytes | None:
 
 
 def _error_reply(line: bytes, message: str) -> bytes | None:
-    """Return an error response to a request, or None for a notification."""
     try:
         id = decoded(line).id
     except McpError as error:

@@ -113,7 +113,6 @@ def edit(client: OperatorClient, email: str, role: str, as_json: bool) -> None:
 
 
 def _warn_if_wider(client: OperatorClient, account: JsonObject) -> None:
-    """Warn if a role limits what an account sees, but the account's own role shows everything."""
     if account["role"] != NO_ROLE:
         roles = client.request("GET", "/roles", query=[("member", account["email"])])["roles"]
         if any(role["data_access"] == LIMITED or role["cost_types"] for role in roles):

@@ -84,7 +84,6 @@ list_command(
 
 
 def _plan_body(*, seat: Sequence[str], seats: TextIO | None, **given: Any) -> JsonObject:
-    """Return the request body for the given options."""
     body = request_body(NewPlan, given)
     if seat and seats is not None:
         fail("use either --seat or --seats, not both", 2)
@@ -186,7 +185,6 @@ def fill(
 
 
 def _tell_cycle(listed: Sequence[ListedSeat], cycle_day: int) -> None:
-    """Warn if the list's billing cycle begins on another day than the plan's cycle."""
     for start in sorted({seat.cycle_start for seat in listed} - {""}):
         day = date.fromisoformat(start).day
         if day != cycle_day:
@@ -286,7 +284,6 @@ def _name_lacking(total: JsonObject, currency: str) -> None:
 
 
 def _format_cost_row(row: JsonObject, currency: str) -> JsonObject:
-    """Format money and quantities with two decimals."""
     before, behind = ("$", "") if currency == CURRENCY else ("", f" {currency}")
     names = (*_SUMS, "metered")
     sums = {name: f"{before}{Decimal(row[name]):,.2f}{behind}" for name in names if name in row}

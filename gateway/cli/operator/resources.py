@@ -127,7 +127,6 @@ def resource_commands(
 
 
 def _field_option(field: str, kind: Any, is_required: bool) -> Callable[[Command], Command] | None:
-    """Return the option of a field, or None if the field has no option or is written by hand."""
     kind, notes = _type_and_notes(kind)
     declared = next((note for note in notes if isinstance(note, Option)), Option())
     if declared.is_by_hand:
@@ -148,7 +147,6 @@ def _field_option(field: str, kind: Any, is_required: bool) -> Callable[[Command
 
 
 def _type_and_notes(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return the type of a field (without None; text if text or a number is allowed), and its annotations."""
     notes: tuple[Any, ...] = ()
     if get_origin(kind) is Annotated:
         kind, *further_notes = get_args(kind)

@@ -176,7 +176,6 @@ def _new_role(**given: Any) -> JsonObject:
 
 
 def _role_body(*, where: Sequence[str], **given: Any) -> JsonObject:
-    """Make the body of a request from the options that were given."""
     body = request_body(NewRole, given)
     data_access = body.get("data_access")
     if where:
@@ -207,7 +206,6 @@ def _filter_words(filters: Iterable[JsonObject]) -> list[str]:
 
 
 def _warn_about_wider_accounts(client: OperatorClient, role: JsonObject) -> None:
-    """Warn about accounts that show more than a limited role, with the command that changes them."""
     if role["data_access"] == LIMITED or role["cost_types"]:
         wider = client.request(
             "GET", f"/roles/{quote_segment(role['id'])}/wider-operators", query=[("limit", "1000")]
@@ -217,7 +215,6 @@ def _warn_about_wider_accounts(client: OperatorClient, role: JsonObject) -> None
 
 
 def _describe_role(role: JsonObject) -> str:
-    """Describe a role in a line: the calls and costs that it shows, its permission sets, and who has it."""
     calls = {FULL: "all calls", NO_DATA: "no calls"}.get(role["data_access"])
     parts = [f"shows {calls or 'calls with ' + ', '.join(_filter_words(role['filters']))}"]
     for name, title in (

@@ -424,7 +424,6 @@ def _show_unsent_events(client: OperatorClient) -> None:
 
 
 def _sum_reasons(topic: JsonObject) -> JsonObject:
-    """Sum `ignored` and `rejected` over their reasons."""
     summed = dict.fromkeys(TOPIC_COLUMNS, 0) | topic
     for term in ("ignored", "rejected"):
         summed[term] = sum(n for name, n in topic.items() if name.partition(".")[0] == term)

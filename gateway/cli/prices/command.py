@@ -289,7 +289,6 @@ def _show_reload(reloaded: JsonObject | None) -> None:
 
 
 def _show_changes(changes: Sequence[Change], before: str, after: str) -> None:
-    """Print how many prices change, and the first changes of those that are known now."""
     if before == after:
         click.echo(f"{after} is the list in use")
         return

@@ -300,7 +300,6 @@ def _open_source(name: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress_bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
-    """Show a progress bar on a terminal, by the position in the file that is being sent."""
     sizes = {name: looked_up(name).size for name in names if name != "-"}
     shown = sys.stderr.isatty() and sum(sizes.values()) > 0
     if not shown:

@@ -197,7 +197,6 @@ def _read_items(content: IO[bytes]) -> Iterator[_Item]:
 
 
 def _first_line(content: IO[bytes]) -> tuple[int, bytes]:
-    """Return number and content of the first line that is not blank, up to the size of a body."""
     number = 1
     while line := content.readline(MAX_BYTES):
         stripped = payload.remove_byte_order_mark(line).lstrip()
@@ -242,9 +241,6 @@ def _parse_lines(first: int, lines: Iterable[bytes]) -> Iterator[_Item]:
 
 
 def _array_items(line: bytes) -> list[payload.Raw] | None:
-    """
-    Return the elements of an array on one line, or None if the array is broken or continues on the next line.
-    """
     try:
         return list(filter(len, payload.items(line)))
     except BadPayload:
@@ -252,7 +248,6 @@ def _array_items(line: bytes) -> list[payload.Raw] | None:
 
 
 def _split_elements(text: bytes, content: IO[bytes]) -> Iterator[_Item]:
-    """Yield the elements of an array, or of several arrays in sequence, split at their commas."""
     begin = offset = depth = number = 0
     while text:
         for token in _TOKEN.finditer(text, offset):

@@ -220,7 +220,6 @@ def new_http_session() -> aiohttp.ClientSession:
 
 
 def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
-    """Read the counts from the receipt header and the reasons from the body."""
     answer = _parse_json_object(body)
     counts = dict(part.strip().partition("=")[::2] for part in receipt.split(";"))
     # the response for usage events states the result of each event, and how many were rejected
@@ -247,7 +246,6 @@ def _parse_answer(body: bytes, receipt: str) -> UploadAnswer:
 
 
 def _unfolds_arrays(format: str) -> bool:
-    """Return whether the gateway unfolds a JSON array of this format into items."""
     # loaded late, because usage events need no formats
     from gateway.normalise.formats.engine.declaration import ItemFormat
     from gateway.normalise.formats.list import BY_NAME

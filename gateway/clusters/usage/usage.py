@@ -126,7 +126,6 @@ _pods = msgspec.json.Decoder(dict[str, KnownPod])
 
 
 def body_of(usage: OpenUsage) -> bytes:
-    """Encode the open usage as a document."""
     document = _Kept(
         series=_joined(usage.series),
         pods=_joined(usage.pods),
@@ -170,7 +169,6 @@ def _merge_parts(raw: msgspec.Raw, decoder: msgspec.json.Decoder[dict[str, _Valu
 
 
 def add_days(first: DayUsage, second: DayUsage) -> DayUsage:
-    """Return the sum of two days."""
     total = DayUsage(nodes=first.nodes | second.nodes)
     for day in (first, second):
         _add_all(total.used, day.used)
@@ -340,7 +338,6 @@ class UsageMeter:
             )
 
     def _take_request(self, series: MetricSeries) -> None:
-        """Count a requested GPU as used by its container, while the container runs."""
         if _KINDS.get(series.labels.get("resource", "")) != GPU:
             return
         running = self.usage.series.get(_key(series.labels, _MEMORY_BYTES))
@@ -378,7 +375,6 @@ class UsageMeter:
                 )
 
     def _new(self, key: str, series: MetricSeries) -> Iterator[tuple[int, float]]:
-        """Yield samples that are new, finite, not negative and not too far in the future."""
         last = self.usage.series.get(key)
         newest = self._rules.now_ms - OLDEST_MS if last is None else last[0]
         for at, value in sorted(series.samples):

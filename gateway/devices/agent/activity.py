@@ -59,7 +59,6 @@ class ActivityRecorder:
             self._write_later()
 
     def sources(self) -> dict[str, dict[str, object]]:
-        """Return the activity of each source in the form of heartbeats."""
         today = day_of(self._now())
         return {source: describe(seen, today) for source, seen in sorted(self._seen.items())}
 

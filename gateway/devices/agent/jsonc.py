@@ -137,7 +137,6 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
 
 
 def _into_empty(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
-    """Insert a member into an empty object, below any comments in it."""
     outer = _indent_at(text, node.start)
     indent = outer + unit
     inside = text[node.start + 1 : node.end - 1]

@@ -122,7 +122,6 @@ def _put(text: str, path: tuple[str, ...], value: str) -> str:
 
 
 def _without(text: str, path: tuple[str, ...]) -> str:
-    """Remove every statement at or below the path, with its line."""
     for statement in reversed(list(_statements(text))):
         if statement.path[: len(path)] == path:
             start = text.rfind("\n", 0, statement.start) + 1
@@ -166,7 +165,6 @@ def _path(key: str) -> tuple[str, ...]:
 
 
 def _find(text: str, at: int, mark: str) -> int:
-    """Return the position of the next `mark` that is not in quotes."""
     while text[at] != mark:
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
     return at

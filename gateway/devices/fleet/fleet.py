@@ -110,7 +110,6 @@ class Fleet:
         return len(serials)
 
     def _row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
-        """Reuse the earlier row while nothing that it shows can have changed."""
         state = self._lifecycle.state_of(device)
         known = self._known.get(device.id)
         os = None

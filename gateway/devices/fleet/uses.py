@@ -135,7 +135,6 @@ def _at_clock(memory: UseMemory, now: float) -> UseMemory:
 
 
 def _is_certain(memory: UseMemory, look: UseLook, used: float) -> bool:
-    """Return whether the look sees the reason of the loss, and the use does not precede it."""
     if memory.cut_since is not None and used >= memory.cut_since:
         return True
     return look.is_bad and (memory.heard is None or memory.heard < memory.since)

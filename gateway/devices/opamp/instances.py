@@ -137,7 +137,6 @@ class OpampInstances:
     # -- the device of an instance --------------------------------------------------------------------------------
 
     def _device_of(self, uid: bytes, description: Description | None, bearer: Bearer) -> str | None:
-        """Return the id of the device, or None if it cannot be known without a description."""
         if bearer.device is not None:
             return bearer.device
         known = self._instances.get(uid)
@@ -283,7 +282,6 @@ class OpampInstances:
 
 
 def error_answer(uid: bytes, refusal: Refusal) -> Any:
-    """Return the answer to a message that was refused."""
     answer = ServerToAgent(instance_uid=uid)
     error = answer.error_response
     error.error_message = refusal.message

@@ -26,9 +26,7 @@ class OpenConnection(Protocol):
     place: str  # a network address (a network for IPv6) or a key
 
     @property
-    def is_idle(self) -> bool:
-        """Return whether no request is pending."""
-        ...
+    def is_idle(self) -> bool: ...
 
     def end(self) -> None: ...
 
@@ -43,7 +41,6 @@ class Connections:
         self._by_place: dict[str, dict[OpenConnection, None]] = {}
 
     def add(self, connection: OpenConnection) -> bool:
-        """Return False to refuse it."""
         if self.count >= self.limit and not self._make_room(connection.place):
             return False
         self._by_place.setdefault(connection.place, {})[connection] = None
@@ -51,7 +48,6 @@ class Connections:
         return True
 
     def give(self, connection: OpenConnection, key: str) -> None:
-        """Count a connection for the key that was admitted."""
         owner = f"key {key}"
         if connection.place != owner and connection in self._by_place.get(connection.place, ()):
             self.remove(connection)

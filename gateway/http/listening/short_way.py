@@ -236,7 +236,6 @@ class PlainRequests(web.RequestHandler):
             super()._resume_transport_reading()
 
     def _hold(self, data: bytes, party: Party) -> bool:
-        """Return False if the party need not wait, or `data` does not start a request."""
         heavy = party.turns.heavy_party(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
@@ -407,7 +406,6 @@ def _is_plain(message: RawRequestMessage) -> bool:
 
 
 def _is_simple(request: web.BaseRequest, response: web.Response) -> bool:
-    """Return whether a response is a single unsent body that aiohttp would not change."""
     if request.method != "POST" or request.version != HttpVersion11:
         return False
     if response.prepared or response.compression or response.chunked:

@@ -98,7 +98,6 @@ class Certificate:
         return CertificateText(self._key.read_bytes(), self._cert.read_bytes(), client_ca)
 
     def _stamps(self) -> list[tuple[int, int, int]]:
-        """Return stamps of the files, one of which changes with a file or a link."""
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]

@@ -239,7 +239,6 @@ class WebSocket(asyncio.Protocol):
     # -- reading --------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Read up to the first complete message or the end of this turn."""
         begin = 0
         try:
             for _ in range(FRAMES_A_TURN):
@@ -277,7 +276,6 @@ class WebSocket(asyncio.Protocol):
         self._read()
 
     def _next_frame(self, begin: int) -> _Frame | None:
-        """Return None if the frame is incomplete or reading is paused."""
         data = self._bytes
         arrived = len(data) - begin
         if arrived < 2 or not self._is_reading:

@@ -213,7 +213,6 @@ def decode_card(content: bytes) -> Card:
 
 
 def _card_problems(card: Card) -> Iterator[str]:
-    """Yield the problems of a list, which would otherwise be errors at each call."""
     if not (card.version.isprintable() and 0 < len(card.version) <= _LONGEST_VERSION):
         yield f"version must be a text of at most {_LONGEST_VERSION} printable characters"
     if not _is_day(card.source.get("date", "")):

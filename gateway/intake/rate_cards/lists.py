@@ -84,7 +84,6 @@ def rename_merged(card: Card, newer: Card) -> Card:
 
 
 def stored_lists(data_dir: Path) -> list[Path]:
-    """Return the stored lists, the newest last."""
     files = (data_dir / DIRECTORY).glob("*.json")
     return sorted(file for file in files if file.stem.isdigit())
 

@@ -140,7 +140,6 @@ def convert_list(document: Mapping[str, Any], *, day: str, version: str) -> Card
 
 
 def parse_list(content: bytes) -> Any:
-    """Numbers are exact."""
     try:
         return json.loads(content, parse_float=Decimal, parse_int=Decimal, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -168,7 +167,6 @@ def _seller_name(provider: str) -> str:
 
 
 def _model_name_without_seller(key: str, provider: str, seller: str) -> str | None:
-    """Return None if the name has a region or another condition."""
     head, slash, rest = key.lower().partition("/")
     name = rest if slash and (_seller_name(head) == seller or head == provider) else key.lower()
     if name.startswith("ft:") or ("/" in name and seller in _PLAIN_NAMES):
@@ -221,7 +219,6 @@ def _unit_and_quantity(name: str, entry: Mapping[str, Any]) -> tuple[str, int] |
 
 
 def _read_amount(key: str, field: str, value: object, per: int) -> Decimal | None:
-    """Return an amount, or None if the price is unknown."""
     if value is None:
         return None
     if not isinstance(value, Decimal):
@@ -233,7 +230,6 @@ def _read_amount(key: str, field: str, value: object, per: int) -> Decimal | Non
 
 
 def _search_price(key: str, entry: Mapping[str, Any]) -> Decimal | None:
-    """Return the price of a search, or None if it depends on the size of the search."""
     sizes = entry.get("search_context_cost_per_query")
     if not isinstance(sizes, dict):
         return None
@@ -242,7 +238,6 @@ def _search_price(key: str, entry: Mapping[str, Any]) -> Decimal | None:
 
 
 def _regional_factors(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return the factors of regions, which multiply all prices."""
     specific = entry.get("provider_specific_entry")
     us = specific.get("us") if isinstance(specific, dict) else None
     factors = {region: entry.get(field) for field, region in _REGIONAL.items()}
@@ -254,7 +249,6 @@ def _regional_factors(key: str, entry: Mapping[str, Any]) -> dict[str, Decimal]:
 
 
 def _fast_factor(key: str, entry: Mapping[str, Any]) -> Decimal | None:
-    """Return the factor of the fast mode, which multiplies all prices."""
     specific = entry.get("provider_specific_entry")
     factor = specific.get("fast") if isinstance(specific, dict) else None
     if factor is None:

@@ -203,7 +203,6 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
 
 
 def _dimensions(rules: Sequence[Ruled]) -> list[DefinedDimension]:
-    """Group consecutive rules by dimension."""
     defined: list[DefinedDimension] = []
     for version, dimension, index in rules:
         if not defined or (defined[-1].namespace, defined[-1].id) != (_word(version.namespace), dimension.id):

@@ -185,7 +185,6 @@ def _name(line: Line, by: str) -> str | None:
 
 
 def _line(lines: Sequence[Line], name: str | None) -> BilledLine:
-    """Sum these lines into one."""
     return BilledLine(
         name=name,
         billed=money.text(sum(line.billed for line in lines)),

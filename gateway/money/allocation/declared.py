@@ -324,7 +324,6 @@ class AllocationTable(ManagedTable[Namespace]):
         return _job(self._kept, id)
 
     def unfinished(self) -> Sequence[PublishJob]:
-        """Return the unfinished jobs, the oldest first."""
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
 
     def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:

@@ -135,7 +135,6 @@ class Definition:
 
     @property
     def equal_values(self) -> Iterator[str]:
-        """Yield the values of all `Equals` conditions."""
         for dimension in self.dimensions:
             for rule in dimension.rules:
                 if rule.condition is not None:
@@ -206,7 +205,6 @@ def _all_text(conditions: Sequence[Condition], word: str) -> str:
 
 
 def _part_text(condition: Condition) -> str:
-    """Describe a nested condition, in parentheses if it has several parts."""
     text = condition_text(condition)
     is_several = isinstance(condition, AllOf | AnyOf) and len(condition.conditions) > 1
     return f"({text})" if is_several else text

@@ -276,9 +276,6 @@ class Publishing:
         self._changed()
 
     def _owned(self) -> Mapping[str, Definition]:
-        """
-        Return the dimensions of each namespace, even if the definition of the namespace is not in force.
-        """
         versions = self._table.in_force()
         waiting = {name: names_of(versions[name]) for name in self._broken if name in versions}
         return {

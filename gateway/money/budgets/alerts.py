@@ -165,7 +165,6 @@ def _fire(
     value: int,
     limit: int,
 ) -> list[AlertNotice]:
-    """Record all new crossings, and return a notice for the highest."""
     for percent in fresh:
         alert = _noted(kind, percent, FIRED, reading, value, limit)
         is_told = percent == max(fresh) and not reading.is_silent

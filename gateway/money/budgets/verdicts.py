@@ -241,7 +241,6 @@ class VerdictBoard:
             return kept.signed
 
     async def table(self, name: str) -> BudgetVerdicts:
-        """Return the table of `current`."""
         await self.current(name)
         return self._kept[name].table
 
@@ -262,7 +261,6 @@ class VerdictBoard:
                     return signed
 
     async def bundle(self, name: str, signed: SignedTable) -> bytes:
-        """Return the bundle of a table that was just read."""
         async with self._turns[name]:
             kept = self._kept[name]
             if kept.signed != signed:
@@ -390,7 +388,6 @@ class VerdictBoard:
 
 
 def _has_same_verdicts(new: BudgetVerdicts, old: BudgetVerdicts) -> bool:
-    """Compare two tables without their measures, which each gateway takes at another time."""
     as_before = {name: getattr(old, name) for name in ("as_of", "valid_until", "version", "delays", "rows")}
     return (
         msgspec.structs.replace(new, **as_before) == old
@@ -419,7 +416,6 @@ def _with_bounds(
 
 
 def delays_of(entries: Iterable[Entry]) -> dict[str, SourceDelay]:
-    """Return the delays by source, for the sources with the most calls."""
     delays: dict[str, list[float]] = {}
     for entry in entries:
         for record in entry.records:

@@ -175,7 +175,6 @@ def _lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[Crossed
 
 
 def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
-    """Return a sentence for each kind of cost that the sum does not contain."""
     if budget.measure != COST or spent is None:
         return []
     sentences = []

@@ -162,7 +162,6 @@ class OldPrices:
         return changed
 
     def _entry(self, kind: _Kind) -> str:
-        """Write "gpt-4.1 input $2, before $1.8"."""
         old, new = (self._rate(kind, time) for time in (self.before, self.now))
         name = next(
             (name for name in ("input", "output") if _listed(old, name) != _listed(new, name)), "cache_read"
@@ -176,7 +175,6 @@ def _reported_words(kind: _Kind, sums: _Sum, rest: int) -> str:
 
 
 def _share_words(share: _Share, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum]) -> str:
-    """Name the value whose share changed most, with both shares."""
     shares: list[dict[Any, Fraction]] = []
     for side in (new, old):
         whole = max(1, sum(sums.tokens for sums in side.values()))
@@ -259,7 +257,6 @@ def _size(row: AnyUsage) -> int:
 
 
 def _weight(row: AnyUsage, rate: Rate) -> int | None:
-    """Return None if a price is unknown."""
     price, output, read, written = rate[:4]
     if price is None or output is None or read is None or written is None:
         return None

@@ -118,7 +118,6 @@ def unranked(
     now: Mapping[Group, Spending],
     at_old_prices: Mapping[Group, CostsAtOldPrices],
 ) -> list[Driver]:
-    """Do not sort the drivers."""
     return list(changes(paired(before, now), at_old_prices))
 
 
@@ -137,7 +136,6 @@ def changes(
 
 
 def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
-    """Return the largest changes, the largest first."""
     sizes = [abs(new.cost - old.cost) for _, old, new in pairs]
     least = min(nlargest(most, sizes), default=0)
     large = [pair for pair, size in zip(pairs, sizes, strict=True) if size >= least]

@@ -139,7 +139,6 @@ async def _unlisted(ledger: AnswersCosts, query: CostQuery, reader: CostReader) 
 
 
 def has_paid_costs(registry: Registry | None) -> bool:
-    """Return whether paid costs may differ from all costs."""
     if registry is None:
         return False
     return bool(registry.table(PlanTable).all()) or any(map(has_amounts, contracts_of(registry)))

@@ -72,7 +72,6 @@ SAME_WEEKDAYS = "same_weekdays"
 
 
 def columns(report_fields: Mapping[str, Any]) -> list[str]:
-    """Return the columns that distinguish the rows of a report."""
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
 
 

@@ -90,7 +90,6 @@ def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lin
 
 
 def _key(decides: Group) -> Dimensions:
-    """Return the dimensions on which the price depends."""
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",

@@ -89,7 +89,6 @@ class AnswerRows:
         group: Group,
         measures: Sequence[FoundMeasures | None],
     ) -> dict[str, object]:
-        """Include the period before if it is requested."""
         now, before = sides
         fields = self._measures(combine_rows(now, start=start, group=group), measures[0])
         if not self._has_previous:
@@ -128,7 +127,6 @@ def _order(place: Place) -> tuple[int, str]:
 def _placed(
     answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
 ) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
-    """Drop earlier periods without a counterpart."""
     rows_by_place: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
     starts = {start: index for index, (start, _) in enumerate(periods(answer.query))}
     now, before = sides
@@ -145,7 +143,6 @@ def _placed(
 def _largest(
     rows: Sequence[CostRow], places: Collection[Place], limit: int, *, by: str
 ) -> frozenset[Group] | None:
-    """Return the largest groups, with one row per period for the other groups, or None if all groups fit."""
     if len(places) <= limit:
         return None
     counts = Counter(group for _, group in places)

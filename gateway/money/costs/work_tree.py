@@ -101,7 +101,6 @@ def tree(
 
 
 def _ordered(roots: Collection[RunNode]) -> Iterator[RunNode]:
-    """Set the levels, and yield each run before the runs below it."""
     waiting = [*roots][::-1]
     while waiting:
         node = waiting.pop()

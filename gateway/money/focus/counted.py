@@ -122,7 +122,6 @@ class CountedFocus:
         yield rows.seat_rows(since, seats, shares, account=account)
 
     async def _of_contracts(self, month: CalendarMonth) -> list[rows.ContractAmount]:
-        """Return the amounts of contracts in a month, as `paid_cost` has them, in the currencies of the contracts."""
         reader = self.reports.reader
         source = ContractCharges(
             ledger=reader.ledger,

@@ -79,7 +79,6 @@ def unwrap_rows(raw: payload.Raw, _: Unfolding) -> Items:
 
 
 def read_calls(event: AzureApimEvent) -> Iterable[Call | Count]:
-    """Read a row as a call if it has a deployment or counts."""
     if event.Name is not None:
         return _read_token_count(event)
     deployment = text(event.DeploymentName)

@@ -170,7 +170,6 @@ def _provider_and_model(event: DatabricksEvent) -> tuple[str | None, str | None]
 
 
 def _own_model(written: Any) -> str | None:
-    """Return the name in the form of the Databricks price list, or None for other names."""
     name = text(written)
     if name is None or not name.startswith(("system.ai.", "databricks-")):
         return None

@@ -205,9 +205,6 @@ def read_calls(event: LiteLLMEvent) -> Iterable[Call]:
 
 
 def _provider_request_names(event: LiteLLMEvent, record: Inference) -> tuple[bytes, ...]:
-    """
-    Return names from the provider's request id, if other reports may not know the call by its response id.
-    """
     if record.status == "ok" and has_providers_id(record):
         return ()
     names = keys_from_provider_headers(record, event.hidden_params)

@@ -122,10 +122,6 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
 
 
 def _identity(record: Inference, source: str | None) -> Identity:
-    """
-    Return the identity: the event's id if it is long enough to be a response id, as in LiteLLM's events, and
-    otherwise source and id.
-    """
     event_id = record.request_id
     if not source or not event_id:
         return call_identity(record, own_id=event_id)

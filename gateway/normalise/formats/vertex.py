@@ -120,7 +120,6 @@ def _text_with_all_digits(raw: msgspec.Raw) -> str | None:
 
 
 def _remove_resource_prefix(model: str) -> str:
-    """Remove a prefix such as `publishers/google/models/` from a resource name."""
     return ("/" + model).rpartition("/models/")[2].removeprefix("/")
 
 

@@ -128,7 +128,6 @@ class CallAlone(msgspec.Struct, frozen=True, eq=False):
         outcome.add(record, identity, device=self.device, version=version)
 
     def build_record(self, template: Inference, row: Sequence[Any]) -> Inference:
-        """Return a copy of the template with the values of a row."""
         record = _copied(template)
         for name, place in self.fields:
             setattr(record, name, row[place])
@@ -258,7 +257,6 @@ def _has_more(call: SpanCall) -> bool:
 def book_independent_spans(
     found: Sequence[LookedUp], outcome: Outcome, options: Options, clock: SliceClock
 ) -> Iterator[None]:
-    """Book spans that can all be booked independently."""
     entered: EncodedResource | None = None
     for part in found:
         if part.context.of is not entered:
@@ -280,7 +278,6 @@ def book_independent_spans(
 
 
 def _book_read(part: LookedUp, place: int, outcome: Outcome, options: Options) -> None:
-    """Book a span that the rules have read."""
     left_out = outcome.left_out
     reader = SpanReader(outcome, options)
     reader.enter(part.context.resource, part.context.scope)

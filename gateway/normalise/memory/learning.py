@@ -149,7 +149,6 @@ def _other_times(start: int | None, end: int | None, chance: random.Random) -> t
 
 
 def _other_counts(counts: tuple[int, ...], chance: random.Random) -> tuple[int, ...] | None:
-    """Return other counts of the same class, or None if none is found."""
     wanted = class_of(counts)
     for _ in range(_TRIES):
         largest = chance.choice((10, 1000, 10**5, 10**7))
@@ -378,7 +377,6 @@ def _has_counts(span: Span) -> bool:
 
 
 def _has_figures(span: Span, reads: set[str]) -> bool:
-    """Return True if rules read a number that is not a token count but may be compared with one."""
     for name in reads - _APART:
         value = span.attributes.get(name)
         if slot_of(name) or value is None or type(value) is bool:

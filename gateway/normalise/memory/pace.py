@@ -202,7 +202,6 @@ class Samples:
         return len(self._waiting)
 
     def add_to_budget(self, spans: int) -> None:
-        """Add to the learning budget for new spans."""
         self._came += spans
         if self.pace.spans_a_kind:
             most = max(self.pace.most_in_turn, self._credit)
@@ -255,7 +254,6 @@ class Samples:
 
 
 def span_attribute_names(encoded: bytes) -> set[str]:
-    """Return the attribute names of a span, except overlong names."""
     pairs = wire.Span.FromString(encoded).attributes
     names = {str(wire.EncodedKeyValue.FromString(pair).key) for pair in pairs}
     return {name for name in names if len(name.encode()) <= _LONGEST_NAME}

@@ -205,10 +205,6 @@ class SpanMemory:
     def _look_up(
         self, selected: SelectedBody, clock: SliceClock
     ) -> Generator[None, None, list[LookedUp] | None]:
-        """
-        Return None if too few spans are known, if the rules read a compared span differently, or if settings
-        changed during the lookup.
-        """
         found: list[LookedUp] = []
         options = self._options
         number, resource = -1, EncodedResource(b"")
@@ -256,9 +252,6 @@ class SpanMemory:
         return found
 
     def _give_up(self, selected: SelectedBody, found: Sequence[LookedUp], most: float) -> None:
-        """
-        Count some spans of new kinds if the request could become known well enough by learning these kinds.
-        """
         unknown = [
             (part.context, row[0], span)
             for part in found
@@ -305,7 +298,6 @@ class SpanMemory:
         return self._chance.randrange(1, 2 * ONE_IN)
 
     def _is_same(self, part: LookedUp, place: int, kind: LearnedKind, span: Span) -> bool:
-        """Forget the shape of a span whose result differs from that of the rules."""
         if self._hits <= 0:
             self._hits = self._next_hits()
         context = part.context
@@ -381,7 +373,6 @@ class SpanMemory:
             self._memory.name(name.encode(), slots.rule_of(name), slot)
 
     def _has_room(self) -> bool:
-        """Remove unused kinds from a full memory, or all kinds if that is not enough."""
         if self._is_below(1):
             return True
         kept = set(self._memory.sweep())

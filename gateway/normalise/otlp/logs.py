@@ -281,7 +281,6 @@ def _request_id_names(event: LogEvent) -> Names:
 
 
 def _start_time(record: LogRecord, event: LogEvent) -> int | None:
-    """Subtract the duration from the end time, if it is usable."""
     if record.time is None or not event.timed:
         return record.time
     duration = times.milliseconds_to_ns(record.attributes.get("duration_ms"))

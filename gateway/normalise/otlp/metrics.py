@@ -428,7 +428,6 @@ def _meter(point: Point, token_type: str | None) -> str | None:
 
 
 def _declared_word(point: Point, family: MetricFamily) -> str | None:
-    """Accept a declared type that usually means "not stated", such as `none`."""
     stated_types = (point.attributes.get(name) for name in family.type_keys)
     return next((word for word in stated_types if isinstance(word, str) and word in family.types), None)
 

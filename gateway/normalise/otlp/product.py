@@ -81,7 +81,6 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
 
     @property
     def usage(self) -> Names:
-        """Return all names of token counts."""
         return self.input + self.output + self.cache_read + self.cache_write + self.reasoning
 
     @property

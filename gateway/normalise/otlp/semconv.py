@@ -406,7 +406,6 @@ def response_or_shared_id(
 
 
 def provider_request_id(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the id that the provider gave to the request of a call."""
     if _AWS_OPERATION not in attributes:
         names = [name for name in names if name not in _OF_AWS_SDKS]
     return first_text(attributes, names)
@@ -457,7 +456,6 @@ def _number_or_none(read: Callable[[Any, str], T], value: Any, name: str) -> T |
 
 
 def reported_cost(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the reported cost of a call in dollars."""
     for name in names:
         amount = money(attributes.get(name), name)
         if amount is None or not _is_in_dollars(attributes, name):
@@ -584,7 +582,6 @@ def _is_answered(attributes: Attributes, outputs: Iterable[str]) -> bool:
 
 
 def first_provider(attributes: Attributes, names: Iterable[str]) -> str | None:
-    """Return the first stated provider that is not a framework."""
     for name in names:
         written = text(attributes.get(name))
         stated = None if written is None else provider_name(written)

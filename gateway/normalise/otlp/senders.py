@@ -312,6 +312,5 @@ def _end_user_of(attributes: Attributes, user: str | None) -> str | None:
 
 
 def _key_name(attributes: Attributes, names: Names) -> str | None:
-    """Return the alias of the caller's key, or None if the alias looks like a key itself."""
     alias = semconv.first_text(attributes, names)
     return None if tag_rules.is_secret(alias) else alias

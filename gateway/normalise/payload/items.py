@@ -242,7 +242,6 @@ def _split_documents(body: bytes) -> Iterator[Raw]:
 
 
 def _clean_documents(body: bytes) -> Iterator[Raw] | None:
-    """Return None if the body starts with an invalid document."""
     if is_document(body):
         return iter((body,))
     if _has_object_line(body):

@@ -204,7 +204,6 @@ class JsonCut:
         return self._skip_matching(_BLANK, at + 1), False
 
     def _window_end(self, begin: int, border: bytes, *, is_kept: bool) -> tuple[int, int]:
-        """Return the end of a window and the number of its elements, which is 0 if none ends in it."""
         end = begin + WINDOW
         for _ in range(_TRIES):
             end = self.body.rfind(border, begin, end)
@@ -337,7 +336,6 @@ def _text_end(text: bytes, begin: int) -> Generator[bytes, None, int | None]:
 
 
 def run_to_end(work: Generator[bytes, None, T]) -> T:
-    """Ignore the pauses of a generator."""
     while True:
         try:
             next(work)

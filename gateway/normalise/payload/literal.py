@@ -56,7 +56,6 @@ def _build_struct(written: str, type: type[Struct]) -> Struct:
 
 
 def _yield_members(written: str) -> Iterator[_LiteralMember]:
-    """Yield the members directly inside the outermost bracket, except None and lists."""
     head = _HEAD.match(written)
     depth, opened, stage, name = 0, 0, _NAME, ""
     for token in _TOKEN.finditer(written, head.end() if head else 0):

@@ -126,7 +126,6 @@ def key_name(*values: Any) -> str | None:
 
 
 def _user_and_session(end_user: str | None) -> tuple[str | None, str | None]:
-    """Split a text that names user and session, as Claude Code's does."""
     if end_user is None or "session" not in end_user:
         return end_user, None
     match = _INSTALLATION.fullmatch(end_user)

@@ -295,7 +295,6 @@ def reported_total(stated: Any) -> int | None:
 
 
 def _excess_over(total: int | None, *parts: int | None) -> int | None:
-    """Return None if nothing is left."""
     rest = 0 if total is None else total - sum(part or 0 for part in parts)
     return rest if rest > 0 else None
 
@@ -335,10 +334,6 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
 
 
 def _add_citations(reported: Tokens, usage: Usage) -> Tokens:
-    """
-    Return tokens with Perplexity's reasoning and citation tokens, which its completion count and total
-    exclude.
-    """
     cited = count(usage.citation_tokens, "usage.citation_tokens")
     thoughts = _value_or_fallback(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
     found_meters = meters.merge_meters(
@@ -373,7 +368,6 @@ def _converse_tokens(usage: Usage) -> Tokens:
 
 
 def _sonic_tokens(usage: Usage) -> Tokens:
-    """Return the tokens of a usage, whose counts are the sums of the session so far."""
     input_tokens = count(usage.totalInputTokens, "usage.totalInputTokens")
     spoken = count(usage.totalOutputTokens, "usage.totalOutputTokens")
     return Tokens(input_tokens, spoken, meters=meters.speech_meters(nested(usage.details, SonicDetails)))

@@ -213,7 +213,6 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
 
 
 async def _accuracy(services: MoneyServices, month: CalendarMonth, provider: str) -> Mapping[str, Any]:
-    """Compare the month's bill with the counted calls."""
     found = (await services.require_reconciler().reconcile(month, provider)).providers
     return accuracy_of(month.name, found[0] if found else None)
 

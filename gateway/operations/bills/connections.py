@@ -367,7 +367,6 @@ async def _one(connections: BillingConnections, connection: BillingConnection, r
 
 
 async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> str | None:
-    """Return why rows of a connection would count twice in costs, or None if they would not."""
     name = providers.canonical_name(connection.cloud_provider)
     known = await asking.services.known_values()
     if name in map(providers.canonical_name, known.get("provider", ())):

@@ -70,7 +70,6 @@ def describe(row: FleetRow) -> dict[str, object]:
 
 
 def _causes(row: FleetRow) -> list[str]:
-    """Return the values of the filter: STATE.CAUSE of each cause, and ASSISTANT.STATE.CAUSE."""
     named = [f"{state}.{cause}" for state, cause in row.causes]
     if row.causes:
         known = frozenset(row.causes)

@@ -200,7 +200,6 @@ class _Applying:
                 self._outcome.problems.append(Problem(file=file, line=1, column=1, message=message))
 
     async def _apply(self, one: Stated, id: str | None, were: Fields) -> Sequence[Problem]:
-        """Give an object the fields of its file, or return what is wrong."""
         unknown = list(self._unknown(one))
         if unknown or self._follows_a_fault(one):
             return unknown
@@ -213,7 +212,6 @@ class _Applying:
         return ()
 
     def _unknown(self, one: Stated) -> Iterator[Problem]:
-        """Return a problem for each name of an object that does not exist, and that no file states."""
         for path, file in one.kind.files.refers.items():
             target = file_kinds()[file]
             for place, name in _names_at(one.fields, tuple(path.split("."))):
@@ -226,7 +224,6 @@ class _Applying:
                 yield one.problem(message, place)
 
     def _follows_a_fault(self, one: Stated) -> bool:
-        """Return whether the object names an object that could not be created, which is already reported."""
         for path, file in one.kind.files.refers.items():
             for _, name in _names_at(one.fields, tuple(path.split("."))):
                 key = file_kinds()[file].matched((name,))

@@ -207,7 +207,6 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _named(self) -> Sequence[str]:
-        """Return the fields that name an object by its id in storage."""
         return [
             name for name in self.files.refers if not file_kinds()[self.files.refers[name]].is_found_by_name
         ]
@@ -241,7 +240,6 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _of_ids(self) -> Collection[str]:
-        """Return the fields whose value is an object with an id."""
         kinds = {field.name: field.type for field in struct_of(self.new).fields}
         bare = {name: kind.type if isinstance(kind, Metadata) else kind for name, kind in kinds.items()}
         return [name for name in self._named if isinstance(bare[name], StructType)]
@@ -261,7 +259,6 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _plain_defaults(self) -> Mapping[str, Any]:
-        """Return the defaults that are no new object each time."""
         fields = msgspec.structs.fields(self.new)
         return {field.name: field.default for field in fields if field.default is not NODEFAULT}
 

@@ -280,7 +280,6 @@ def _of_down_channels(channels: Iterable[ChannelState], now: float) -> Iterator[
 
 
 def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]) -> Iterator[Cause]:
-    """Yield the reports whose channels no longer exist, and those that did not reach everybody the last time."""
     for report in sorted(reports, key=lambda report: report.name):
         if state_of_report(report, channels) == NO_CHANNEL and not living(report, channels):
             title = f"The scheduled report {report.name} reaches nobody"

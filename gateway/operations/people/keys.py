@@ -332,7 +332,6 @@ def _table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
 
 
 def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable[str]) -> None:
-    """Refuse with 403 if a key with these scopes could give its holder more rights than its creator has."""
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):

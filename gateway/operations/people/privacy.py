@@ -331,7 +331,6 @@ async def _outside(
     calls: Sequence[tuple[str, int, str]],
     others: Sequence[str],
 ) -> Iterable[ReceiptPlace]:
-    """Return the places that this installation cannot change."""
     months = f" from {calls[0][0]} to {calls[-1][0]}" if calls else ""
     routes = [route.name for route in await request.services.spool.deliveries.routes()]
     sent = f"receivers may have calls{months} with the names in records; ask their owners to delete or rename them"
@@ -432,7 +431,6 @@ async def _months(
 
 
 async def _other_names(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Sequence[str]:
-    """Return accounts and addresses in calls of the person that are not among the names of the person."""
     query = _query(request, person, TOTAL)
     both = CostQuery(
         since=query.since,

@@ -104,7 +104,6 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
 
 
 def _hint(unmapped: Sequence[str]) -> Mapping[str, str]:
-    """Return a hint if the cost service does not receive events of these types."""
     if not unmapped:
         return {}
     names = ", ".join(map(json.dumps, unmapped[:MOST_NAMED])) + (

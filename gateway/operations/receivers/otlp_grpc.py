@@ -242,7 +242,6 @@ async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, con
 
 
 def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
-    """Wrap `take` for a gRPC service: admit the call, receive the message, call `take`, count and log."""
     services.metrics.expect(name, grpc.StatusCode.OK.name)
 
     async def enter(context: Context) -> bytes:

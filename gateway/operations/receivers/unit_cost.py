@@ -291,7 +291,6 @@ def describe(total: Total) -> Mapping[str, object]:
 async def _retry_once(
     request: KeyRequest[TopicServices, Any], answer: Callable[[], Awaitable[web.Response]]
 ) -> web.Response:
-    """Repeat the operation once if another gateway has just defined a stream or used the space for totals."""
     try:
         return await answer()
     except Stale:

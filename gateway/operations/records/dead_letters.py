@@ -202,7 +202,6 @@ async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[Dea
 
 
 def _describe_ids(ids: Sequence[int]) -> dict[str, object]:
-    """Describe the ids for the audit row: their number, and at most a hundred of them."""
     return {"count": len(ids), "ids": list(ids[:100])}
 
 

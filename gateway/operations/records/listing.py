@@ -232,7 +232,6 @@ class RankedRows:
         days: PastDates,
         take: Callable[[KeptRecord], None],
     ) -> None:
-        """Search all records, newest first, topic by topic, up to the number in the setting."""
         remaining = self._most
         since = None
         until = None
@@ -267,9 +266,6 @@ class RankedRows:
     async def _look_at_own(
         self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
     ) -> None:
-        """
-        Search the person's own closed calls of a fixed time, newest first, up to a fixed number of calls.
-        """
         is_own = newest.own_to(self._request)
         count = 0
         since = max(start - AHEAD_S, end - OWN_SPAN_S)

@@ -89,7 +89,6 @@ class KeptRecord:
         return (digest,) if is_digest(name, own) else (own, digest)
 
     def _linked(self, target: str, digests: Digests, links: UnitLinks) -> str:
-        """Return the pull request or ticket to which the call is linked, or ""."""
         if not isinstance(self.record, AiRecord | Correction):
             return ""
         hour = hour_of(self.record.start_time, self.committed_at)

@@ -170,7 +170,6 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
 async def _admitted(
     request: web.Request, row: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
-    """Check the request against its row and return it with the caller."""
     check_single(request.headers.items())
     if request.get(LOCAL):
         admitted = _admit_on_socket(request, services)
@@ -386,6 +385,5 @@ async def tagged(
 
 
 def _named(request: web.Request) -> list[str]:
-    """Return the ETags in If-None-Match."""
     fields = ",".join(request.headers.getall("If-None-Match", ()))
     return [tag.strip().removeprefix("W/") for tag in fields.split(",")]

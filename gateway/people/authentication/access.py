@@ -305,7 +305,6 @@ class Access:
         return bearer
 
     def _hides_figures(self, name: str) -> bool:
-        """Return whether `privacy.min_group` closes all figures to a key."""
         if self._registry is None or not self._registry.people.min_group:
             return False
         return not any(fnmatchcase(name, pattern) for pattern in self._figure_keys)
@@ -397,7 +396,6 @@ class Access:
         ]
 
     def _last_accessed(self, key: Key) -> float | None:
-        """Include other gateways on the same storage."""
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
         return max(times, default=None)
 
@@ -536,7 +534,6 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
-        """Return whether another gateway may just have changed a key that this process would refuse."""
         secret = _without_prefix(credential or "").strip()
         # the text of a device key shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
@@ -665,7 +662,6 @@ class Access:
         return None if self._registry is None else self._registry.keys.find_expired(secret)
 
     def _refused_expired(self, key: Key) -> Refusal:
-        """Count the request."""
         if key.status == DISABLED:
             return self._disabled()
         now = self._clock.now()

@@ -48,8 +48,6 @@ _TABLE = "gateway.service.addresses.table"
 
 
 def _page_handler(name: str) -> Handler:
-    """Return a handler of `gateway.console.pages`, which is imported when a browser first requests it."""
-
     async def handle(request: web.Request) -> web.StreamResponse:
         pages = await imported("gateway.console.pages")
         response: web.StreamResponse = await getattr(pages, name)(request)
@@ -212,7 +210,6 @@ async def _all_operator_rows() -> Sequence[OperatorAddress]:
 
 
 def _group_by_path(rows: Iterable[Address]) -> dict[str, list[Address]]:
-    """Group the rows by path, in the order in which paths are tried."""
     rows_by_path: dict[str, list[Address]] = {}
     for row in rows:
         rows_by_path.setdefault(row.path, []).append(row)

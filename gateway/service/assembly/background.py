@@ -147,7 +147,6 @@ async def _follow_erasures(assembler: Assembler) -> None:
 
 
 async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) -> None:
-    """Count records of the log that the ledger missed."""
     mending = await imported("spool.ledger.comparing")
     storage = assembler.storage
     changed = operators.money.sums_changed

@@ -141,6 +141,5 @@ def our_budgets(registry: Registry, now: float) -> Sequence[OurBudget]:
 
 
 def _current_amount(budget: SpendBudget, now: float) -> Decimal | None:
-    """Return the amount of the running period, or None if there is none."""
     planned = budget.amount(period_at(now, budget.granularity, UTC).first_day)
     return Decimal(planned) if planned else None

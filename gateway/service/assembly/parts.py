@@ -156,7 +156,6 @@ class Assembler:
         self.shadows: Shadows | None = None  # None until the intake starts
 
     def _keep_channels(self) -> None:
-        """Let channels that people created in the console send notifications as well."""
         if self.notifier is not None and self.storage.registry is not None:
             stored_channels = self.storage.registry.kept_channels.all()
             self.notifier.set_stored_channels(
@@ -245,7 +244,6 @@ class Assembler:
     async def start_intake(
         self, attribution: Attribution, metrics: Metrics, access: Access
     ) -> tuple[Intake, MergeWindow | SharedMergeWindow, Background]:
-        """Start the intake, its merge window, and their background tasks."""
         log, section = self.storage.log, self.config.spool
         device_assignment = DeviceAssignment(self.devices, claimed=metrics.claimed)
 

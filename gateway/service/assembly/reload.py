@@ -151,7 +151,6 @@ class Reload:
         return prepared
 
     def _renewed_files(self, prepared: _Prepared) -> list[str]:
-        """List the settings whose file has new content."""
         renewed = []
         if prepared.prices is not None and prepared.prices.version != self.intake.prices.version:
             renewed.append(f"list prices {prepared.prices.version}")

@@ -87,7 +87,6 @@ def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
 
 
 def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
-    """Return the services that data lakes need, or None if no destination is a data lake."""
     if not any(TYPES[destination.type].build_lake for destination in config.destinations):
         return None
     from exporters.lake.exporter import LakeContext

@@ -262,7 +262,6 @@ async def fill(
 
 
 async def _comment_on_insights(registry: Registry, words: frozenset[str]) -> None:
-    """Comment on each insight with the planted problem that its detector should find."""
     texts = {FOUND_BY[word]: text for word, text in PLANTS.items() if word in words}
     for insight in await registry.insights.detector_insights():
         text = texts.get(str(insight.finding).partition(":")[0])

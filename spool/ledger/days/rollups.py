@@ -88,7 +88,6 @@ class Division:
         yield current[0], run_start, high, current[1]
 
     def _widest_rollup_at(self, at: int, high: int) -> tuple[int, int]:
-        """If none fits, return the width of a day and number 0."""
         for width, number in self._choices if self._made else ():
             if (number, width, at) in self._made and at + width <= high:
                 return width, number
@@ -178,7 +177,6 @@ def make_next(rows: LedgerRows, daily: int, now: int) -> bool:
 
 
 def rollup_dimensions(number: int) -> tuple[str, ...]:
-    """Return the dimensions of a rollup, or none if it keeps all."""
     [dimensions] = [rollup.dimensions for rollup in (*ROLLUPS, *OF_BILLED) if rollup.number == number]
     return (*dimensions, *ALWAYS) if dimensions else ()
 

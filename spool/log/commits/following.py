@@ -117,7 +117,6 @@ def unpack_ids(data: bytes) -> NewIds:
 
 
 def unpack_spans(data: bytes) -> Sequence[PartialReport]:
-    """Return none if they are damaged."""
     try:
         return _packed.decode(data).spans if data else ()
     except NO_RECORD:
@@ -176,7 +175,6 @@ class Following:
             first = row.next
 
     def load_open_rows(self, rows: Iterable[CommitRow]) -> None:
-        """Load the rows at a start, with the newest row."""
         for row in rows:
             self._note_row(row)
 

@@ -342,7 +342,6 @@ class GroupWriter:
         return True
 
     def _refuse_late(self) -> None:
-        """Refuse submissions that waited too long, and set the timer for the next deadline."""
         now = self._loop.time()
         late = f"{self._keeper} did not respond in time (spool.commit_wait)"
         while self._waiting and self._waiting[0].until <= now:
@@ -377,7 +376,6 @@ class GroupWriter:
 
 
 def _item_count(submission: Submission) -> int:
-    """Count records, counter points and waiting reports."""
     return len(submission.records) + len(submission.points) + max(0, submission.pending)
 
 

@@ -198,7 +198,6 @@ class EntryCache:
         return entry.decoded[begin:end]
 
     def forget_below(self, oldest: Mapping[str, int]) -> None:
-        """Drop deleted entries."""
         with self._lock:
             for topic in list(self._unread):
                 self._note_reached(topic, oldest[topic] - 1)

@@ -25,7 +25,6 @@ class Rank(IntEnum):
 
 
 def has_cost(record: Inference) -> bool:
-    """Return whether the record has a cost in any currency."""
     return record.cost is not None or bool(record.charges)
 
 

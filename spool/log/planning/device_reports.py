@@ -82,7 +82,6 @@ class DeviceReports:
         )
 
     def claimed_fields(self, known: Inference) -> tuple[str, ...]:
-        """Return the fields of OWNER that a device stated."""
         return (
             tuple(name for name in OWNER if self._is_claim(known, name))
             if self.has_device_report(known)
@@ -108,7 +107,6 @@ class DeviceReports:
     def names_to_file(
         self, known: Inference, later: LaterReport, fields: Mapping[str, Any]
     ) -> Iterator[bytes]:
-        """Yield the names that a record gets with `fields` of a later report."""
         yield _heard_name(known.id)
         if later.is_deciding and self.is_only_from_devices(known):
             yield _decided_name(known.id)

@@ -139,7 +139,6 @@ class KnownCalls:
         return is_doubtful and self._has_another_id(place, record, hours)
 
     def _has_span(self, place: int, scope: str, hours: Iterable[int]) -> bool:
-        """Return whether a record may have a span of a scope ("" for any) with own ids."""
         return any(
             self.find_place(mark, hours) is not None
             for known in self._records_of_call(place)[-1:]
@@ -262,7 +261,6 @@ class KnownCalls:
     def _device_reports_of(
         self, known: Inference, later: LaterReport, hours: Iterable[int]
     ) -> DeviceReports | None:
-        """Return None if no device reported the call."""
         devices = self._device_reports(hours)
         return devices if later.is_of_device or later.claims or devices.has_device_report(known) else None
 
@@ -409,7 +407,6 @@ class KnownCalls:
             self._add_names(topic, number, noted)
 
     def _note_later(self, names: Iterable[bytes], place: int, known: Inference, hours: Iterable[int]) -> None:
-        """Remember names that a record gets from another record or report."""
         hour, _ = filing_hours(known, int(self._plan.at * NS))
         noted = [name for name in names if self.file_name(name, place, hour, hours)]
         if noted:
@@ -583,7 +580,6 @@ class KnownCalls:
         return [link for link in links if len(fitting[link[0]]) < 2]
 
     def _named_places(self, identity: Identity, hours: Iterable[int]) -> Iterator[int]:
-        """Yield the places of exact names, not of rounded times."""
         for name in (identity.id, *identity.also):
             place = self.find_place(name, hours)
             if place is not None:

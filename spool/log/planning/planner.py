@@ -328,7 +328,6 @@ class _SubmissionPlanner:
                 self._calls_below.append((record, above, place))
 
     def _link_to_runs(self) -> None:
-        """Remember spans, and add runs and given values that are known now."""
         spans, sender = self._spans, self._submission.heard_by
         unplaced = Counter(record.source for record, _, _ in self._calls_below if record.run is None)
         new = list[LinkedSpan]()
@@ -356,7 +355,6 @@ class _SubmissionPlanner:
             self._plan.observed[self._terms.topic, books.DUPLICATES, source] += n
 
     def _remember_requests(self, begin: int) -> None:
-        """File a request's names under its first new record, where a start reads them."""
         request = self._submission.request
         hour = self._now_ns // HOUR_NS
         new = self._records[begin:]
@@ -367,7 +365,6 @@ class _SubmissionPlanner:
                 self._known.file_name(name, duplicates.encode_place(self._terms.topic, number), hour)
 
     def _find_by_other_names(self, names: Iterable[bytes], hours: Iterable[int]) -> int | None:
-        """Search for other names of a record in earlier commits and in this one."""
         ids = list(map(self._index.id_of, names))
         place = self._index.find(ids, hours, self._plan.at)
         if place is not None:

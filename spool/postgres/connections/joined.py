@@ -188,10 +188,6 @@ class JoinedTransaction:
             raise no_standby_error()
 
     def _send_barrier(self) -> Answer:
-        """
-        The barrier goes before the same Sync message, so no pooler gives the session to another client in
-        between.
-        """
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
         self.connection.execute(COMMIT)

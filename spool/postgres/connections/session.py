@@ -247,7 +247,6 @@ class ServerSession:
             self.connection.execute("ROLLBACK")
 
     def _check_confirmed(self, transaction: JoinedTransaction | None = None) -> None:
-        """A transaction with `doubt` is checked with a barrier first."""
         ended_waits = WAIT_ENDED.intersection(self._notices)
         self._notices.clear()
         if ended_waits:

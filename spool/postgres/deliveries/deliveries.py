@@ -437,8 +437,6 @@ class PostgresDeliveries(SentDeliveries):
                 del in_hand[delivery.id]
 
     async def _change(self, id: int, state: str, transition: Transition) -> StoredDelivery | None:
-        """Return the delivery as it was before, or None if none with this id is in that state."""
-
         def write_transition(transaction: JoinedTransaction) -> StoredDelivery | None:
             connection, session = transaction.connection, self._delivery_rows(transaction)
             self._database.check_standby(connection)
@@ -460,7 +458,6 @@ class PostgresDeliveries(SentDeliveries):
     async def _change_dead(
         self, ids: Sequence[int], change: Callable[[StoredDeadLetter, StoredRoute | None], RouteChange]
     ) -> int:
-        """Change those rejected records that exist, in one transaction."""
         session = self._delivery_rows()
 
         def change_letters(connection: Connection) -> list[RouteChange]:

@@ -189,7 +189,6 @@ def _count_records(
     into: Recount,
     twice: RepeatedAcceptances,
 ) -> None:
-    """Decode every record."""
     damage: list[Damage] = []
     record_count = 0
     wrong = []

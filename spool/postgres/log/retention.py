@@ -166,9 +166,6 @@ class PostgresRetention:
         return self.used_bytes(connection) - self._goal
 
     async def _drop_periods(self) -> None:
-        """
-        Drop periods whose numbers are all deleted, commit rows all carried forward, and ids all in runs.
-        """
         for period in await self._database.read(self._finished_periods):
             for table in queries.PARTITIONED:
                 await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
@@ -268,7 +265,6 @@ class PostgresRetention:
                 pass
 
     def _carry_commits(self, connection: Connection, now: float, *, as_they_are: bool = False) -> int:
-        """Carry forward old commit rows, and if space is short, those of periods without entries."""
         marks = connection.execute(self._database.fill_in_names(queries.MARKS)).fetchone()
         newest = connection.execute(self._database.fill_in_names(queries.NEWEST)).fetchone()
         if marks is None or newest is None:

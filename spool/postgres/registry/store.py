@@ -91,7 +91,6 @@ class PostgresRegistryRows(SqlRegistryRows):
         self.changed = {(kind, "" if kind in NAMED else id) for kind, id in self.changed}
 
     def _lock_key(self, id: int, *, shuts: bool) -> None:
-        """Wait for transactions that use the key now, and prevent others."""
         self._run(_LOCK_KEY, id=id)
         self.ends_keys = True
         self.shuts_key = self.shuts_key or shuts

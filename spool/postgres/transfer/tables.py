@@ -262,7 +262,6 @@ def _add_count(columns: list[str], row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _split_money(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> KeptTable:
-    """Convert amounts into limbs of nine decimals."""
     other_columns = [column for column in columns if column not in MONEY]
     limbs = [f"{name}_{limb}" for name in MONEY for limb in (1, 2, 3)]
 

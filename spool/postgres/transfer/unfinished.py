@@ -120,7 +120,6 @@ async def _standby_state(database: Database) -> str:
 
 
 def _describe_standby(connection: Connection) -> str:
-    """Describe the standby, and say what to do if it does not confirm."""
     [[names]] = connection.execute(STANDBY_NAMES).fetchall()
     if not names:
         return "synchronous_standby_names is empty: name a standby there, or change storage.durability"

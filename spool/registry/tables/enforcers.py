@@ -80,7 +80,6 @@ class EnforcerTable:
         self._changes = changes
 
     async def readings(self, name: str) -> Sequence[EnforcerReading]:
-        """Return the readings of an enforcer, oldest first."""
         bodies = await self._changes.read(lambda rows: _read_bodies(rows, name))
         return await asyncio.to_thread(_unpack_readings, bodies)
 
@@ -163,7 +162,6 @@ def rename_people(body: Mapping[str, Any], name: Callable[[str], str]) -> Mappin
 
 
 def _unpack_readings(bodies: Sequence[Mapping[str, Any]]) -> Sequence[EnforcerReading]:
-    """Decompress readings, which share equal limits in memory."""
     known: dict[tuple[str, ...], EnforcerLimit] = {}
     readings = []
     for body in bodies:

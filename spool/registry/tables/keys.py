@@ -119,7 +119,6 @@ class KeyTable:
         return min((ends_at for ends_at in ends if ends_at > now), default=inf)
 
     def is_unchanged(self, key: Key, ends_at: float) -> bool:
-        """Return whether the table has exactly this key, before `ends_at`."""
         return self._keys.get(key.id) is key and self._changes.now() < ends_at
 
     def find_by_number(self, id: int) -> Key | None:
@@ -214,7 +213,6 @@ class KeyTable:
         secret: str | None = None,
         actor: Actor,
     ) -> tuple[Key, str]:
-        """Return the key with its secret, which is not stored."""
         # an unknown scope is reported before a wrong name
         fixed, managed = check_grant(scopes, use_cases)
         name = check_name(name)
@@ -447,7 +445,6 @@ def _check_free(rows: RegistryRows, key: Key) -> None:
 
 
 def _audited_fields(key: Key) -> dict[str, object]:
-    """Leave out hashes."""
     return {
         "name": key.name,
         "status": key.status,

@@ -242,7 +242,6 @@ class KnownPeople:
         return self.size > self._stored_size
 
     def people_named(self, names: Iterable[str]) -> list[LinkedPerson]:
-        """Return the people with these names, in this order."""
         keys = list(map(self._key, names))
         self._read(keys)
         firsts = dict.fromkeys(self._firsts[key] for key in keys)
@@ -250,7 +249,6 @@ class KnownPeople:
         return [person for person in people if person is not None]
 
     def _read(self, keys: Iterable[str]) -> None:
-        """Read the people with names that nobody requested before, with two queries."""
         unread = list(dict.fromkeys(key for key in keys if key not in self._firsts))
         if not unread:
             return
@@ -311,7 +309,6 @@ class KnownPeople:
             self._firsts.update(dict.fromkeys(map(self._key, person.names)))
 
     def store(self) -> PeopleChange:
-        """Write what changed, and return it."""
         rows = self._rows
         gone = [first for first, person in self._people.items() if person is None]
         rows.delete_documents(KIND, map(_stored_name, gone))
@@ -369,7 +366,6 @@ def _audited_names(names: Sequence[str]) -> Mapping[str, object]:
 
 
 def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
-    """Return the erasures, oldest first."""
     erasures = [erasure_from_json(**body) for body in rows.documents(ERASURE).values()]
     return sorted(erasures, key=lambda erasure: (erasure.at, erasure.id))
 
@@ -387,7 +383,6 @@ def _names(rows: RegistryRows) -> Iterator[str]:
 
 
 def _person(first: str, body: Mapping[str, Any]) -> LinkedPerson:
-    """Decode the document of a person."""
     return LinkedPerson(names=(first, *map(_read_name, body["names"])), label=str(body.get("label", "")))
 
 

@@ -63,7 +63,6 @@ def _add_counts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, i
 
 
 def sum_counts(counts: Iterable[FieldCounts]) -> FieldCounts:
-    """Return the sum of counts, at least one."""
     first, *others = counts
     total = msgspec.structs.replace(first)
     for other in others:

@@ -218,7 +218,6 @@ def _change(
     after: Sequence[StatementRow],
     now: float,
 ) -> _Change | None:
-    """Return the change of a day, or None if nothing changes."""
     whole = statement.start <= day and day + DAY_S <= statement.end
     entry = _Day(
         digest=statements.rows_digest(after),

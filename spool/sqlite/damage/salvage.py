@@ -175,7 +175,6 @@ def salvage(connection: sqlite3.Connection, damaged: Path, fresh: sqlite3.Connec
 
 
 def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], check: RowCheck) -> str:
-    """Return why the row could not be written, or ""."""
     columns = f" ({', '.join(check.column_names(table, len(row)))})" if table in check.table_names else ""
     marks = ", ".join("?" * len(row))
     try:
@@ -188,7 +187,6 @@ def _copy_row(connection: sqlite3.Connection, table: str, row: Sequence[Any], ch
 
 
 def _make_tables(connection: sqlite3.Connection, old: sqlite3.Connection) -> None:
-    """Create those tables of the damaged file that this version does not know."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     schema = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%' ORDER BY type DESC"
     for name, statement in _read_until_damage(old, schema):
@@ -289,7 +287,6 @@ def _first_row(old: sqlite3.Connection, query: str, values: tuple[int, ...]) -> 
 
 
 def _check(error: sqlite3.DatabaseError | UnicodeDecodeError) -> None:
-    """Ignore damage inside the file that is being salvaged, and raise disk errors again."""
     if isinstance(error, UnicodeDecodeError):
         return
     if not is_corrupt(error) and not str(error).startswith(("no such", "malformed", "database schema")):

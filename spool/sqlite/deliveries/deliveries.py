@@ -315,7 +315,6 @@ class SqliteDeliveries(SentDeliveries):
             self._quiet.pop(delivery.route, None)
 
     async def _change(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in a transaction after which deliveries may be due."""
         try:
             return await self._write(work)
         finally:

@@ -483,7 +483,6 @@ class SqliteLog:
             return replace(verified, accepted_twice=accepted_twice)
 
     async def _set_damaged_aside(self) -> None:
-        """Compute the terms of damaged commit rows from the entries, before retention deletes them."""
         limits, kept_counts = await self._database.transaction(
             lambda connection: (read_border(connection, self._routes), store.kept_counts(connection))
         )

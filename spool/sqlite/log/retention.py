@@ -165,7 +165,6 @@ class Retention:
                 pass
 
     def _carry_commits(self, connection: sqlite3.Connection, now: float, *, as_they_are: bool = False) -> int:
-        """Carry forward old commit rows, and if space is short, those older than every stored entry."""
         before = now - self._retention_s
         if self.short_of_room(connection):
             oldest = [
@@ -214,7 +213,6 @@ class Retention:
 
 
 def drop_old_series(connection: sqlite3.Connection, now: float) -> int:
-    """Return their number."""
     return connection.execute(queries.REMOVE_OLD_SERIES, (now - retention.SERIES_AGE_S, SERIES)).rowcount
 
 

@@ -47,7 +47,6 @@ async def _of_project(get: Get, take: Take, now: float, row: Mapping[str, Any]) 
 
 
 async def _spend_limit(get: Get, path: str) -> Mapping[str, Any] | None:
-    """Return a limit, or None if none is set."""
     try:
         limit = await get(path)
     except PullFailed as error:

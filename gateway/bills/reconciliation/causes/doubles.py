@@ -75,7 +75,6 @@ def double_report(case: Case) -> Iterator[Claim]:
 
 
 def _of_keys_and_models(case: Case) -> Iterator[Claim]:
-    """Claim where exactly one of several sources has the excess of each cell."""
     remainder, counted = case.remainder, case.split.counted
     excess = _excess(case)
     cells: dict[Owner, set[Cell]] = defaultdict(set)
@@ -126,7 +125,6 @@ def _beside(case: Case, cells: Iterable[Cell]) -> set[str]:
 
 
 def _twice_by_one_source(case: Case, models: Collection[str]) -> Iterator[Claim]:
-    """Claim what one source reports twice: L = 2 * P in each cell and for each kind of token."""
     remainder, counted = case.remainder, case.split.counted
     tokens = {
         (cell, meter): count

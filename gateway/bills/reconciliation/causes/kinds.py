@@ -94,10 +94,6 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
 
 
 def _is_not_given(case: Case, exchange: _Exchange) -> bool:
-    """
-    Return whether the provider did not give the tier: a cheaper tier of the ledger is the standard tier in
-    the bill.
-    """
     extra, listed = case.remainder.extra, case.split.listed
     return exchange.gains == {STANDARD} and all(
         listed.get((cell._replace(tier=STANDARD), meter), 0) > listed.get((cell, meter), 0)
@@ -107,14 +103,12 @@ def _is_not_given(case: Case, exchange: _Exchange) -> bool:
 
 
 def _is_of_named(case: Case, exchange: _Exchange) -> bool:
-    """Return whether sources report another tier than the bill."""
     return any(
         cell.tier != STANDARD and case.remainder.extra[cell, meter] < 0 for cell, meter in exchange.places
     )
 
 
 def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
-    """Return the exchanges of tokens between tiers, by day, key and model."""
     groups: dict[Cell, list[Place]] = defaultdict(list)
     for cell, meter in case.remainder.extra:
         groups[cell._replace(tier="")].append((cell, meter))
@@ -235,7 +229,6 @@ def _exchanged(extras: Iterable[int]) -> int:
 
 
 def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
-    """Exchange the same number of tokens between places with too many and with too few."""
     extras = {cell_meter: case.remainder.extra[cell_meter] for cell_meter in places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)
@@ -368,7 +361,6 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
 def _of_unbilled_kinds(
     case: Case, cell: Cell, unbilled_kinds: Mapping[tuple[str, str], str]
 ) -> dict[Entry, Portion]:
-    """Move tokens under kinds that the bill lacks to the kinds in which the bill counts them."""
     portions: dict[Entry, Portion] = {}
     for (model, meter), target in unbilled_kinds.items():
         tokens = -case.remainder.extra.get((cell, meter), 0)

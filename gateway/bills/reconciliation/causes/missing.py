@@ -300,7 +300,6 @@ def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
 
 
 def _said(case: Case) -> Iterator[_Said]:
-    """Yield what both sides state, without cells and meters that have no billed tokens."""
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.remainder.extra.keys():
         tokens = case.remainder.said_tokens(cell, meter)

@@ -102,10 +102,6 @@ def _counted_models(case: Case) -> set[str]:
 
 
 def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
-    """
-    Doubt a price of all days, or of all but some with another price, if other models have an unexplained
-    price or no money: a fee may be on every line.
-    """
     is_fee = (
         claim.cause == "price_change"
         and not _is_changed(claim, case)
@@ -127,7 +123,6 @@ def _is_changed(claim: Claim, case: Case) -> bool:
 
 
 def _models_left(case: Case) -> set[str]:
-    """Return the models with an unexplained amount at most of their places."""
     places, left = Counter[str](), Counter[str]()
     for place, worth in case.split.worth.items():
         if worth > 0 and place in case.split.paid:
@@ -138,10 +133,6 @@ def _models_left(case: Case) -> set[str]:
 
 
 def _is_on_all_money(claim: Claim, case: Case) -> bool:
-    """
-    Return whether other models have tokens without money, and the claim's models have all money, at one
-    factor.
-    """
     paid = {cell.model for (cell, _), amount in case.split.paid.items() if amount}
     models = {cell.model for (cell, _), worth in case.split.worth.items() if worth > 0}
     amounts, worths = Counter[str](), Counter[str]()
@@ -209,7 +200,6 @@ def _beside_tokens(
 
 
 def _are_lacking(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
-    """Return whether half of the claimed tokens of each kind is missing over the period."""
     return all(
         2 * (by_kind[kind] if tokens > 0 else -by_kind[kind]) >= abs(tokens)
         for kind, tokens in claimed.items()
@@ -235,9 +225,6 @@ def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
 
 
 def _is_without_discount(claim: Claim, case: Case) -> bool:
-    """
-    Return whether both sides have a tier with a discount, but the amounts are those of the standard tier.
-    """
     places = [(cell, meter) for part, cell, meter in claim.parts if part == RATE]
     full = sum(case.split.full[place] for place in places)
     worth = sum(case.split.worth[place] for place in places)
@@ -245,7 +232,6 @@ def _is_without_discount(claim: Claim, case: Case) -> bool:
 
 
 def _is_without_premium(claim: Claim, case: Case) -> bool:
-    """Return whether the amounts are what our prices add for large inputs."""
     rates = {
         (cell, meter): portion.amount for (part, cell, meter), portion in claim.parts.items() if part == RATE
     }
@@ -266,7 +252,6 @@ def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
 
 
 def _rest_by_model(case: Case) -> _Rest:
-    """Return the rates that are neither claimed nor rounded."""
     rest: _Rest = defaultdict(Counter)
     for entry, amount in case.remainder.amounts.items():
         if entry[0] == RATE and not case.is_rounded(entry):
@@ -314,10 +299,6 @@ def _may_be_again(claim: Claim, case: Case) -> bool:
 
 
 def _leaves_opposite(claim: Claim, case: Case) -> bool:
-    """
-    Return whether half of the tokens has the opposite amount unexplained on the same days, as if the bill had
-    the tokens and not their money.
-    """
     coarse = case.split.levels.coarse
     claimed, left = Counter[Cell](), Counter[Cell]()
     for (part, cell, _), portion in claim.parts.items():
@@ -331,7 +312,6 @@ def _leaves_opposite(claim: Claim, case: Case) -> bool:
 
 
 def _is_within_rounding(claim: Claim, case: Case) -> bool:
-    """Return whether the amounts are less than twice the rounding of their lines, and so fit any cause."""
     if claim.cause == "rounding" or {part for part, _, _ in claim.parts} != {RATE}:
         return False
     lines = case.split.lines
@@ -347,7 +327,6 @@ def _of_model(cell: Cell) -> Cell:
 
 
 def _has_few_days(claim: Claim, case: Case) -> bool:
-    """Return whether a claim has so few days that any price fits them."""
     models = {cell.model for part, cell, _ in claim.parts if part == RATE}
     days = {cell.day for (cell, _), worth in case.split.worth.items() if worth > 0 and cell.model in models}
     return bool(models) and len(days) < LEAST_DAYS
@@ -396,7 +375,6 @@ def _tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
 
 
 def _tokens_left(claims: Sequence[Claim], case: Case, but: Collection[str]) -> Iterator[tuple[Place, int]]:
-    """Yield tokens that no cause except those in `but` explains."""
     yield from case.split.extra.items()
     for claim in claims:
         if not claim.is_hint and claim.cause not in but:
@@ -429,7 +407,6 @@ def _runs(days: Collection[int], all_days: Sequence[int]) -> Iterator[list[int]]
 
 
 def _leaves_money(claim: Claim, case: Case) -> bool:
-    """Return whether a claim without an amount leaves an amount at the same places."""
     if any(claim.by_cell.values()) or not claim.is_of_tokens:
         return False
     coarse = case.split.levels.coarse

@@ -50,7 +50,6 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
 
 
 def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
-    """Claim provider keys that have the missing tokens by day."""
     tokens_by_key = {
         key: tokens
         for key, tokens in case.key_tokens.items()
@@ -114,7 +113,6 @@ def _only(case: Case, name: str, *, billed: bool) -> list[str]:
 
 
 def _has_keyless_tokens(case: Case) -> bool:
-    """Return whether tokens have no key, as calls of the provider's console do."""
     levels, billed = case.split.levels, case.split.billed
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 

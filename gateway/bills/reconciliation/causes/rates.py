@@ -175,10 +175,6 @@ def rates(case: Case) -> Iterator[Claim]:
 
 
 def _places_apart(case: Case, model: str) -> Iterator[Claim]:
-    """
-    Claim the prices of keys, tiers, regions and context windows of a model, if each has one factor for all its tokens
-    and all days, and the factors differ.
-    """
     split = case.split
     groups: dict[_PlaceKey, dict[Place, int]] = defaultdict(dict)
     for entry in case.priced(model):
@@ -302,7 +298,6 @@ def _within(cell_group: _PlaceKey, differing_cells: Collection[Cell]) -> Callabl
 
 
 def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
-    """Yield the first kind of price difference that fits the cells' remaining rates."""
     entries = [entry for entry in case.remainder.rates(model) if is_of(entry[1])]
     differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
     cells = set(filter(is_of, case.split.cells(model)))
@@ -463,10 +458,6 @@ def _begin(
     every: list[int],
     sets: list[tuple[list[int], dict[str, Decimal]]],
 ) -> int:
-    """
-    Extend a lasting price to days just before `days`, on which it may apply together with the price of
-    another set.
-    """
     product_days = {
         day
         for other_days, known in sets
@@ -498,7 +489,6 @@ def _is_product(
 def _later_too(
     case: Case, entries: list[Entry], days: Collection[int], off: Mapping[str, Decimal]
 ) -> dict[Entry, Portion]:
-    """Return portions of later days that have another price as well."""
     return {
         entry: Portion(round((off[entry[2]] - 1) * case.split.worth[entry[1], entry[2]]))
         for entry in entries
@@ -509,15 +499,11 @@ def _later_too(
 def _of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
-    """
-    Return a known factor of most days that may apply to all days, if another price cancels it on the rest.
-    """
     known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
 def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
-    """Return the known factor of most days that may apply to all days, if no day has our price."""
     candidates = []
     for days, ratios in sets:
         if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:

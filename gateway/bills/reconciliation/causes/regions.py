@@ -155,7 +155,6 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
 
 
 def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -> bool:
-    """Return whether the regions cost more than others by the share `dearer`."""
     sums: dict[str, tuple[dict[int, int], dict[int, int]]] = {}
     for rate in rates:
         paid, worth = sums.setdefault(rate.meter, (defaultdict(int), defaultdict(int)))
@@ -181,7 +180,6 @@ def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
 
 
 def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
-    """Return the rates that no other claim has taken, without places that have no billed amount."""
     split = case.split
     amounts = case.remainder.amounts
     return [
@@ -195,7 +193,6 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
 
 
 def _best(rates: list[_Rates], tolerance: float) -> _Fit | None:
-    """Return the best fit, or None if no fit explains nearly all of the difference."""
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
@@ -216,10 +213,6 @@ def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _
 
 
 def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
-    """
-    Return factors that fit each region, by least squares, if there are at least four times as many rates as
-    regions.
-    """
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
     columns = [[rate.regional.get(region, 0) for rate in rates] for region in regions]

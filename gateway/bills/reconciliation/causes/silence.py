@@ -59,7 +59,6 @@ def no_telemetry(case: Case) -> Iterator[Claim]:
 
 
 def _may_be_chance(case: Case, days: Collection[int]) -> bool:
-    """Return whether so few of the calls were reported that other days may have none by chance."""
     calls = sum(sums.calls for cell, sums in case.split.counted.items() if cell.day in days)
     billed = sum(sum(sums.tokens.values()) for cell, sums in case.split.billed.items() if cell.day in days)
     lacking = sum(extra for (cell, _), extra in case.remainder.extra.items() if cell.day in days)
@@ -322,10 +321,6 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
 
 
 def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
-    """
-    Return the entries without the price difference of other days, which also applies to the counted part of
-    these days.
-    """
     remainder = case.remainder
     split = case.split
     entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]

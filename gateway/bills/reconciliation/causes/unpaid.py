@@ -109,7 +109,6 @@ def free_tokens(case: Case) -> Iterator[Claim]:
 
 
 def _stated_tokens(case: Case, model: str, number: int) -> str:
-    """Return what contracts state about free tokens, as the end of a sentence."""
     stated = {
         each.contract: tokens for each in case.sums for term, tokens in each.free_tokens if term.is_of(model)
     }
@@ -125,7 +124,6 @@ def _stated_tokens(case: Case, model: str, number: int) -> str:
 def _free_by_day(
     case: Case, prices: Mapping[int, int], days: dict[int, list[Place]]
 ) -> tuple[int, set[int]] | None:
-    """Return the number of free tokens and the days, or None if the days do not agree on the number."""
     split, remainder = case.split, case.remainder
     free: dict[int, Fraction] = {}
     rests: dict[int, int] = {}

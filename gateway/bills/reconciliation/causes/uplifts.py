@@ -66,7 +66,6 @@ def _worth_by_key(case: Case) -> dict[str, dict[Place, int]]:
 
 
 def _share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place, int]) -> Fraction | None:
-    """Return s with rest = s * worth at each place, or None."""
     whole = sum(worth.get(place, 0) for place in rest)
     days = {cell.day for (cell, _), value in worth.items() if value}
     if whole <= 0 or len(days) < OWNER_DAYS:

@@ -48,7 +48,6 @@ def bucket_of(row: Row, start: int, end: int) -> Bucket:
 
 
 def _context(window: str | None) -> int | None:
-    """Return the lower limit of a window such as `200k-1M`, in tokens, or None if it is not stated."""
     match = _WINDOW.match(window or "")
     return None if match is None else int(match[1]) * _THOUSANDS.get((match[2] or "").lower(), 1)
 

@@ -198,7 +198,6 @@ def _add_line(row: Row, cells: Cells) -> None:
 
 
 def _product(row: Row) -> str | None:
-    """Return the product name, which CUR 2.0 stores within a map."""
     product = text(row, "product_product_name") or text(row, "product_servicename")
     if product is not None or text(row, "product") is None:
         return product
@@ -207,7 +206,6 @@ def _product(row: Row) -> str | None:
 
 
 def _costs(row: Row) -> tuple[Decimal, Decimal]:
-    """Return the cost of a line, and the discount that its unblended cost does not include."""
     cost = number(row, "line_item_unblended_cost")
     net = number(row, "line_item_net_unblended_cost")
     if net is None:
@@ -256,7 +254,6 @@ def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
 
 
 def _unused(row: Row, bucket: Bucket) -> Decimal | None:
-    """Return the unused part of a fee that covers usage, or None if the line does not state it."""
     type = text(row, "line_item_line_item_type")
     if type in ("Fee", "SavingsPlanUpfrontFee"):
         return None if bucket.commitment_id is None else _NOTHING

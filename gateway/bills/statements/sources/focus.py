@@ -145,7 +145,6 @@ def _model(row: Row, provider: str, meter: str) -> str | None:
 
 
 def _provider(row: Row) -> str | None:
-    """Return the billing provider, or None if the row is not about AI."""
     names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
     provider_name = next((name for column in names if (name := text(row, column)) is not None), None)
     if provider_name is None:

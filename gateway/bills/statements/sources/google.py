@@ -80,7 +80,6 @@ def _read_table(table: Table, cells: Cells) -> None:
 
 
 def _nested(row: Row) -> dict[str, Any]:
-    """Turn columns such as `sku.description` into nested objects."""
     nested: dict[str, Any] = {}
     for name, value in row.items():
         head, separator, rest = name.partition(".")

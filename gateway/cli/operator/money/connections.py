@@ -137,7 +137,6 @@ def month(client: OperatorClient, id: str, month: str) -> None:
 
 
 def _connection_body(*, s3_bucket: str | None, **given: Any) -> JsonObject:
-    """Make the body of a request from the options that were given."""
     body = request_body(NewConnection, given)
     if s3_bucket is not None:
         account, _, rest = s3_bucket.partition("/")

@@ -307,7 +307,6 @@ def _span_query(options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | None) -> None:
-    """Print totals by group, or the parts of a change."""
     shown = _choose_columns(client, options)
     # conditions() rejects a text without `=`, because the API would read `team` as calls without a team.
     for _ in parse_conditions(options["where"]):
@@ -406,7 +405,6 @@ def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
 
 
 def _drop_empty_columns(rows: Sequence[JsonObject], shown: Sequence[str]) -> Sequence[str]:
-    """Drop the columns without a value in any row, except calls, cost and latencies."""
     always = ("calls", "cost", *LATENCY)
 
     def has_any(name: str) -> bool:
@@ -496,14 +494,12 @@ def _explain_no_comparison(past: JsonObject) -> str:
 
 
 def _comparable_range_hint(past: JsonObject) -> str:
-    """Return how to choose the longest range that can be compared, or "" if there is none."""
     count = past["comparable_days"]
     first = datetime.now(UTC).date() - timedelta(days=count - 1)
     return f"the last {count} days have an earlier time: use --from {first}" if count > 1 else ""
 
 
 def _format_period(span: JsonObject) -> str:
-    """Format a period: whole days with the last day included, other periods with times."""
     first, end = (datetime.fromisoformat(span[name]) for name in ("from", "to"))
     if first.time() == end.time() == time.min and end > first:
         return f"{first:%Y-%m-%d} to {end - timedelta(days=1):%Y-%m-%d}"
@@ -611,7 +607,6 @@ def _format_percentile(ms: int | None, *, timed: int) -> str | None:
 
 
 def _show_calls(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
-    """Print the most expensive or longest calls of a period, and how many records were searched."""
     by = options["top_by"] or "cost"
     top = options["top"] or options["limit"] or TOP_CALLS
     if by not in BY_CALL:
@@ -696,7 +691,6 @@ def _call_line(row: JsonObject, places: int) -> dict[str, object]:
 
 
 def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form | None) -> None:
-    """Print the actual and the estimated cost of each group, largest change first."""
     model = options["as_if"].removeprefix(_MODEL)
     if model == options["as_if"] or not model:
         raise click.UsageError("--as-if must be model=MODEL, such as --as-if model=gpt-4.1-mini")

@@ -112,7 +112,6 @@ def edit(client: OperatorClient, view: str, as_json: bool, everything: bool, **g
 def _view_body(
     *, where: Sequence[str], notify: Sequence[str], anomalies: bool | None, growth: int | None, **given: Any
 ) -> JsonObject:
-    """Make the body of a request from the options that were given."""
     body = request_body(NewView, given)
     if where:
         body["filter"] = _filter_by_dimension(where)

@@ -303,7 +303,6 @@ class _Tree:
                 os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: str) -> None:
-        """Delete a folder if it is empty."""
         with self._folder(path) as (folder, name), suppress(OSError):
             if folder is not None:
                 os.rmdir(name, dir_fd=folder)

@@ -89,7 +89,6 @@ def _base64(data: bytes) -> bytes:
 
 
 def new_private_pem() -> bytes:
-    """Create a private key."""
     return _pem(Ed25519PrivateKey.generate())
 
 

@@ -319,7 +319,6 @@ class _Look:
     # -- version
 
     def _version(self, homes: Sequence[UserHome]) -> str:
-        """Return the newest installed version of a package, or "" if none is found."""
         found = list(self._versions(homes))
         return max(found, key=_ordered, default="")
 

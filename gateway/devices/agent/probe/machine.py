@@ -194,7 +194,6 @@ def _memories(data_dir: Path) -> dict[str, UseMemory]:
 
 
 def _problem_at(url: str) -> str:
-    """Return why the agent cannot be reached at its port, or ""."""
     parts = urlsplit(url)
     if not parts.hostname or not parts.port:
         return AGENT_DOWN

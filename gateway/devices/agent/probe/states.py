@@ -121,7 +121,6 @@ def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int 
 
 
 def _bad_setting(facts: AssistantFacts) -> tuple[str, str] | None:
-    """Return the state and the cause of settings that lose calls, or None."""
     if not facts.is_installed:
         return NOT_INSTALLED, ""
     if facts.problem:

@@ -135,7 +135,6 @@ def _lost_finding(
 
 
 def _moved(kind: str, earlier: FieldCounts, counts: FieldCounts) -> str:
-    """Name the provider or the operation whose share moved most, as a possible reason."""
     before: Mapping[str, int] = getattr(earlier, f"{kind}s")
     now: Mapping[str, int] = getattr(counts, f"{kind}s")
 

@@ -92,7 +92,6 @@ def _usual_price(week: Sequence[Spend]) -> Decimal:
 
 
 def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal) -> Finding:
-    """Build one finding for a provider, with one row per model."""
     spends = [spend for model_spends in models.values() for spend in model_spends]
     calls = sum(spend.unpriced for spend in spends)
     tokens = sum(spend.tokens for spend in spends)

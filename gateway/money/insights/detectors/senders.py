@@ -182,7 +182,6 @@ def wide_key(facts: Facts) -> Sequence[Finding]:
 
 
 def _beyond(key: Key) -> frozenset[str]:
-    """Return the scopes that the key does not need for sending."""
     needed = SENDING | {AGENT_READS} if key.current_scopes & _AGENT else SENDING
     return key.current_scopes - needed
 

@@ -58,7 +58,6 @@ def _formula(seats: Sequence[UnusedSeat]) -> str:
 
 
 def _some(texts: Sequence[str], between: str) -> str:
-    """Join the first texts, and add the number of the remaining ones."""
     joined = between.join(texts[:MOST_NAMED])
     hidden_count = len(texts) - MOST_NAMED
     return joined if hidden_count <= 0 else f"{joined}{between}and {hidden_count} more"

@@ -109,7 +109,6 @@ def _of_work(
 
 
 def _saving(facts: SavingFacts, recent_call: RecentCall, held: int) -> int | None:
-    """Return the saving of one call with a cache, or None if a price is unknown."""
     as_it_was = facts.estimate_call(recent_call.call)
     with_cache = facts.estimate_call(_cached(recent_call.call, held))
     if not as_it_was or with_cache is None:

@@ -148,7 +148,6 @@ class BatchFormat(Format):
 
 
 def field_origins(origins: Mapping[str, str], record: AiRecord) -> dict[str, str]:
-    """Return the payload field from which each field of the record was read."""
     why = {name: origin for name, origin in origins.items() if getattr(record, name, None) is not None}
     why.pop("meters", None)
     if getattr(record, "meters", None):
@@ -176,7 +175,6 @@ def all_of(*names: str) -> Callable[[Members], bool]:
 
 
 def inner_objects(members: Members, name: str) -> Iterator[Members]:
-    """Return the members of the object under a name, or of each object in a list."""
     if name in members:
         yield from map(payload.peek, islice(payload.array_elements(members[name]), MAX_LOOKED_AT))
 

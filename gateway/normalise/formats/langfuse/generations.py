@@ -95,7 +95,6 @@ class Trace(msgspec.Struct, omit_defaults=True):
 
 
 def merge_reports(known: Generation, later: Generation) -> Generation:
-    """Merge two reports of one generation."""
     stated = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
     stated["created"] = known.created or later.created
     return msgspec.structs.replace(known, **stated)
@@ -125,7 +124,6 @@ def merge_traces(known: Trace, later: Trace) -> tuple[Trace, int]:
 
 
 def generation_from_record(record: Inference) -> Generation:
-    """Return the generation with everything that a record states."""
     tokens = Tokens(
         record.input_tokens,
         record.output_tokens,

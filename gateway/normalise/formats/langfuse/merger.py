@@ -517,7 +517,6 @@ def key_that_sent(stored: PartialReport) -> str:
 
 
 def count_incomplete(reports: Iterable[CallReport]) -> int:
-    """Count the reports of generations that are not complete."""
     return sum(report.kind == GENERATION for report in reports)
 
 

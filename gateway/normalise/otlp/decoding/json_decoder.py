@@ -138,7 +138,6 @@ def _decode_pieces(
     ends: TraceEnds | None = None,
     count: Callable[[JsonItem, Allowance], Generator[None, None, int]] | None = None,
 ) -> Iterator[Piece[T]]:
-    """`count` counts the items in a listed element that holds several, such as a metric."""
     entries: list[tuple[int, JsonResource | None, JsonScopes]] = []
     for _ in json_request.collect_entries(body, decoder, names, allowance, into=entries):
         yield Piece()
@@ -219,7 +218,6 @@ def _trace_ids(text: JsonItem, count: int) -> Iterable[str]:
 
 
 def _trace_id_of_large(span: JsonItem) -> list[str]:
-    """Return the trace id of a span that one pass of the parser could not read."""
     cut = JsonCut(bytes(span), Allowance())
     with suppress(BadPayload, ValueError):
         members = run_to_end(cut.read_document(partial(cut.read_members, read={})))

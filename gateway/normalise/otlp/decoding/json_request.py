@@ -206,7 +206,6 @@ def _decode_resource_or_scope(
 
 
 def _check_text(body: bytes) -> Iterator[None]:
-    """Refuse a body that is not UTF-8, even in members that are not read."""
     if body.isascii():
         return
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -304,7 +303,6 @@ def replace_lone_surrogates(body: bytes) -> bytes | None:
 
 
 def _is_escaped(body: bytes, offset: int) -> bool:
-    """Return whether a character is escaped: an odd number of backslashes precedes it."""
     begin = offset
     while begin and body[begin - 1] == 0x5C:
         begin -= 1

@@ -228,7 +228,6 @@ def _long_text(raw: bytes, at: int) -> str | None:
 
 
 def _behind_length(raw: bytes, at: int) -> int | None:
-    """Return None if the length does not reach exactly to the end."""
     size = len(raw)
     length = shift = 0
     while at < size and shift < 35:
@@ -292,7 +291,6 @@ def _remember_pair(raw: bytes, pair: Pair) -> None:
 
 
 def _permitted_value(value: Any, rule: str, name: str) -> Any:
-    """Return what the rule permits, or None."""
     kind = value.WhichOneof("value")
     if kind == "string_value":
         text = value.string_value
@@ -392,7 +390,6 @@ def _decode_pieces(
 
 
 def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], None, TraceEnds]:
-    """Decode nothing, which takes a tenth of the time of the decoding pass."""
     ends = TraceEnds()
     for encoded in cut_request(body, _PATH, allowance=allowance):
         try:
@@ -532,7 +529,6 @@ def _count_entries(groups: Sequence[Sequence[Any]]) -> int:
 def _decode_attributes_in_turns(
     encoded: Sequence[bytes], allowance: Allowance
 ) -> Generator[Piece[Any], None, Attributes]:
-    """Give the event loop turns."""
     attributes: Attributes = {}
     for start in range(0, len(encoded), MANY):
         chunk = encoded[start : start + MANY]

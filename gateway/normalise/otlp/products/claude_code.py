@@ -97,7 +97,6 @@ def _names_prompt(attributes: Attributes) -> bool:
 
 
 def _links_of_call(attributes: Attributes, call: Inference) -> Links:
-    """Link an event without a request id to the span of the same call, which has no request id either."""
     return () if _names_request(attributes) else end_links(call, own=AS_EVENT, other=AS_SPAN)
 
 

@@ -90,7 +90,6 @@ def _counts(usage: GenkitUsage) -> dict[str, Any]:
 
 
 def _split_model_name(attributes: Attributes) -> Fields:
-    """Split a name such as `googleai/gemini-2.5-flash` into plugin and model."""
     plugin, slash, model = (values.text(attributes.get(_NAME)) or "").partition("/")
     if not slash:
         return {"model": plugin} if plugin else {}

@@ -31,7 +31,6 @@ def _provider(stated: str | None, model: str | None) -> str | None:
 
 
 def _remove_api(name: str) -> str:
-    """Remove the API of OpenAI from a model's or a provider's name."""
     return next((name.removesuffix(api) for api in _APIS if name.endswith(api)), name)
 
 

@@ -100,10 +100,6 @@ _PARENT_SESSION = "ai.request.headers.x-parent-session-id"
 
 
 def _refine(span: Span, call: SpanCall) -> None:
-    """
-    Fill in the run of an agent of opencode, which has a session of its own, and the run that started it, which is that
-    of its parent session.
-    """
     if span.scope.name == _OPENCODE and call.record.run is None:
         call.record.run = call.caller.session
         call.record.parent_run = semconv.first_text(span.attributes, (_PARENT_SESSION,))

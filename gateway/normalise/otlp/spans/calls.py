@@ -142,7 +142,6 @@ def _fullness(tokens: Tokens) -> tuple[int, int]:
 
 
 def _add_parts(tokens: Tokens, parts: dict[str, Any]) -> Tokens:
-    """Leave out parts that would exceed their whole."""
     combined = tokens._replace(**parts) if parts else tokens
     written = combined.cache_write or 0
     if (combined.cache_read or 0) + written > (combined.input or 0):

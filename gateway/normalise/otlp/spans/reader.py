@@ -240,7 +240,6 @@ class SpanReader:
         yield from self._book_all(self._tree, self._calls)
 
     def _book_all(self, tree: TraceTree, calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:
-        """Drop duplicate spans, and fill in missing identity from enclosing spans."""
         if self._has_streams:
             yield from join_streams(tree.nodes, calls)
         dropped = (yield from tree.drop_twins()) if self._has_inner else set()
@@ -322,7 +321,6 @@ class SpanReader:
         return call
 
     def _build_node(self, span: Span, shape: AttributeShape, product: Product, parent: Key | None) -> Node:
-        """Return ROOT if spans below can inherit nothing."""
         agent = semconv.first_text(span.attributes, shape.agent) if shape.agent else None
         role = _NO_ROLE if product.spans.role is None else product.spans.role(span, shape)
         # calls below the span may belong to another product
@@ -364,7 +362,6 @@ class SpanReader:
         self._outcome.show_shape(names)
 
     def _hold_usage(self, span: Span, shape: AttributeShape, usage_of: str, parent: Key | None) -> None:
-        """Keep usage until `finish` looks for the sibling call whose usage the span repeats."""
         try:
             output = semconv.first_count(span.attributes, shape.output)
         except values.BadValue:
@@ -509,7 +506,6 @@ def _is_called_one(span: Span, key: Key, options: Options) -> bool:
 
 
 def _report_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[tuple[bytes, bytes], ...]:
-    """Name the call as the reports of client and gateway both do."""
     record = call.record
     if record.trace_id is None or record.span_id is None:
         return ()
@@ -536,7 +532,6 @@ def _stream_links(call: SpanCall, parent: Key | None, tree: TraceTree) -> tuple[
 
 
 def _call_relay(call: SpanCall, *, names_request: bool) -> Relay | None:
-    """Return the relay of a call that an assistant, or the gateway that it calls, may report as well."""
     assert call.relay_side is not None
     return build_relay(
         call.record,
@@ -548,7 +543,6 @@ def _call_relay(call: SpanCall, *, names_request: bool) -> Relay | None:
 
 
 def _call_nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nesting | None:
-    """Return the nesting of a call that an SDK reports, or may report as well if the call has no id."""
     record = call.record
     sdk = call if call.is_of_sdk else call.sdk
     if sdk is None:

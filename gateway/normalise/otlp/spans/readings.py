@@ -120,7 +120,6 @@ class SpanReading:
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
     def _deciding_values(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
-        """Return None if `CallNames` depends on more than some values."""
         shape = self.shape
         if (
             self.contains

@@ -103,7 +103,6 @@ class TraceTree:
         return above
 
     def steps(self, dropped: Set[int]) -> Iterator[SpanStep]:
-        """Yield the spans that are no counted calls."""
         nodes = self.nodes.items()
         with_ai = {trace for (trace, _), node in nodes if node.is_ai or node.is_run or node.call is not None}
         for (trace, span), node in nodes:
@@ -121,7 +120,6 @@ class TraceTree:
                 yield trace, span, link, STEP if is_linked else PLAIN, given
 
     def _given_in_addition(self, trace: str, span: str, link: str | None) -> GivenValues | None:
-        """Return None if a link in the same payload gives the same."""
         above = self.inherited_values((trace, span))
         if (
             link is not None
@@ -224,7 +222,6 @@ def _values_below(node: Node, above: Above, span_id: str) -> Above:
 
 
 def _given_values(source: Node | Above) -> GivenValues | None:
-    """Return what a span gives to calls below it, None for nothing or too much."""
     caller, agent, work = source.caller, source.agent, source.work
     if caller is NO_CALLER and agent is None and not work:
         return None
@@ -313,7 +310,6 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
 def _absorb_parts(
     call: SpanCall, parts: Sequence[SpanCall], counted: Sequence[SpanCall], dropped: set[int]
 ) -> None:
-    """Give a call without usage the sum of its parts."""
     if counted and not call.has_usage:
         call.replace_counts(total_of_parts([part.tokens for part in counted]))
         _add_twin_reasons(call, counted[0], "tokens")
@@ -484,7 +480,6 @@ def _is_same(guess: SpanCall, call: SpanCall) -> bool:
 
 
 def _model_names(call: SpanCall) -> set[str]:
-    """Return the model names without provider prefixes."""
     models = (call.record.request_model, call.record.response_model)
     return {model.rpartition("/")[2].lower() for model in models if model is not None}
 

@@ -131,7 +131,6 @@ async def _new_models(ledger: SlicedLedger, query: CostQuery) -> list[ChartMark]
 async def _known_before(
     ledger: SlicedLedger, query: CostQuery, models: frozenset[Group]
 ) -> frozenset[Group] | None:
-    """Return the models with calls in the year before the query, or None if there were no calls at all."""
     # Older totals exist only for whole days in UTC, so start at midnight in UTC, even if the query
     # uses another zone.
     midnight = query.since.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

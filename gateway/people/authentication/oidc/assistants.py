@@ -157,7 +157,6 @@ class AssistantSignIns:
         )
 
     async def _first_holder(self, claims: Claims, address: str) -> Holder:
-        """Add a person at the first use, as a first sign-in to the console would."""
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
             raise self._not_let(_CONSOLE_FIRST)
@@ -173,7 +172,6 @@ class AssistantSignIns:
         return self._holder(operator, person, claims)
 
     def _as_person(self, claims: Claims, known: Operator) -> Person:
-        """Use the operator's address if the token has none."""
         person_claims = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
             person_claims |= {"email": known.email, "email_verified": True}

@@ -96,7 +96,6 @@ def has_verified_email(claims: Claims, settings: OidcSettings) -> bool:
 
 
 def _groups(claims: Claims, claim: str) -> tuple[str, ...] | None:
-    """Return None if the token does not state groups."""
     claim_value: Any = claims.get(claim)
     if claim_value is None and "." in claim:
         claim_value = claims

@@ -198,13 +198,11 @@ class ProviderSignIns:
                 await self._end(session)
 
     async def _end(self, session: Session) -> None:
-        """End a session, which another task may end as well."""
         await self._operators.end_sessions_where(
             lambda other: other.digest == session.digest, actor=self._actor
         )
 
     async def _may_go_on(self, session: Session, checked: _Checked) -> bool:
-        """Return True if the provider does not respond, and repeat the check later."""
         until = self._clock.now() + self.settings.recheck + GRACE_S
         if checked.token is None or not await self._operators.take_check(session, until=until):
             return False
