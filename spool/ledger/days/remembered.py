@@ -1,8 +1,9 @@
 """
-Cache of query results about past months.
+Cache of query results.
 
 Every transaction that changes sums of a month replaces the month's stored random mark. A result is valid if
-its marks equal the stored ones, whichever process changed the sums.
+its marks equal the stored ones, whichever process changed the sums. Billed costs are cached only for past months:
+the running month has counted costs on days without a bill.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class RememberedCosts:
     def costs(
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> Answer:
-        if not _is_over(query, now):
+        if not _is_cached(query, now):
             return costs(rows, query, limit, rates)
         marks = marks_of(rows.state_values(), query.since, query.until, is_billed=bool(query.arranged))
         key = _query_key(query)
@@ -83,12 +84,11 @@ class RememberedCosts:
                 self._row_count -= len(oldest) + 1
 
 
-def _is_over(query: CostQuery, now: float) -> bool:
-    if query.currency != CURRENCY:
+def _is_cached(query: CostQuery, now: float) -> bool:
+    if query.currency != CURRENCY or query.until - query.since >= MOST_YEARS * 366 * _DAY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    is_short = query.until - query.since < MOST_YEARS * 366 * _DAY
-    return is_short and query.until <= month + _DAY
+    return not query.arranged or query.until <= month + _DAY  # over in any time zone
 
 
 def marks_of(state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False) -> Marks:

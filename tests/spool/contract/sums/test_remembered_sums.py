@@ -1,4 +1,4 @@
-"""Results for finished months are remembered and always equal a new computation."""
+"""Results are remembered until a sum changes, and always equal a new computation."""
 
 from __future__ import annotations
 
@@ -184,25 +184,32 @@ async def test_billed_money_of_a_closed_month_is_added_up_once(ledgers: Ledgers,
     assert counted.times == 3
 
 
-async def test_what_is_not_over_is_added_up(ledgers: Ledgers, counted: Counted) -> None:
+async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers, counted: Counted) -> None:
     """
-    A result is remembered only for a month that has finished in the zone of the query. A result by a
-    dimension that the query itself defines is not remembered.
+    A result of the running month is remembered until one of its sums changes. Billed costs of the running month,
+    and results by a dimension that the query itself defines, are not remembered.
     """
-    _, ledger = await filled(ledgers)
-    own = Derived(name="Part", label="Part", sources=("team",), value=lambda values: values[0])
+    log, ledger = await filled(ledgers)
     running = replace(OF_AUGUST, until=LATE)
-    for _ in range(2):
-        await ledger.costs(running)
-    assert 2 == counted.times
+    for times in (1, 2):
+        for _ in range(2):
+            assert await fresh(ledgers, running) == await ledger.costs(running)
+        assert times == counted.times
+        log.add([called(OCTOBER, f"late {times}")], at=LATE.timestamp())
+        await ledger.catch_up(log)
+    own = Derived(name="Part", label="Part", sources=("team",), value=lambda values: values[0])
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, group_by=("Part",), derived={"Part": own}))
     # These queries do not use the remembered results, so they are not counted.
     assert 2 == counted.times
+    await ledger.put_billed([billed(OCTOBER, "1", 5)])
+    for _ in range(2):
+        await ledger.costs(replace(running, since=OCTOBER, until=OCTOBER + timedelta(days=2), arranged=1))
+    assert 4 == counted.times
     edges = [datetime(2026, month, 1, tzinfo=BEHIND_UTC) for month in (9, 10)]
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))
-    assert 3 == counted.times
+    assert 5 == counted.times
 
 
 async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
