@@ -155,7 +155,12 @@ def cut_page(
     position: Position | None,
 ) -> ListPage[Row]:
     """Cut a page out of the rows that passed the filters."""
-    keyed_rows = [(sort_rank(value_of(row)), identity_of(row), row) for row in rows]
+    if value_of is identity_of:
+        keyed_rows = [
+            (sort_rank(identity), identity, row) for row in rows for identity in (identity_of(row),)
+        ]
+    else:
+        keyed_rows = [(sort_rank(value_of(row)), identity_of(row), row) for row in rows]
     ranked = sort_in_steps(keyed_rows, key=lambda keyed_row: keyed_row[:2])
     # Bounds are ascending: for a descending list they are swapped, and rows reversed.
     falling = order == DESCENDING

@@ -11,7 +11,7 @@ import asyncio
 import hmac
 import math
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Generic, Protocol, TypeVar
@@ -233,7 +233,9 @@ class MemoryRows(Generic[Row]):
             limit=query.limit,
             position=query.position,
         )
-        return replace(page, known=known_values(listed, self._rows) if self._known is None else self._known)
+        return replace(
+            page, known=known_values(listed, lambda _: self._rows) if self._known is None else self._known
+        )
 
 
 class StoredRows(Generic[Row]):
@@ -266,14 +268,18 @@ class StoredRows(Generic[Row]):
         return replace(page, known=known_by_name)
 
 
-def known_values(listed: List[Row], rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Leave out fields with more than MOST_KNOWN values."""
+def known_values(listed: List[Row], rows_for: Callable[[str], Iterable[Row]]) -> dict[str, list[str]]:
+    """
+    Leave out fields with more than MOST_KNOWN values.
+
+    `rows_for` returns enough rows to have every value of a field.
+    """
     known: dict[str, list[str]] = {}
     for name, filter_ in listed.filters.items():
         if filter_.values is None or filter_.excludes or not filter_.lists_values:
             continue
         field_values: set[str] = set()
-        for row in rows:
+        for row in rows_for(name):
             field_values.update(filter_.values(row))
             if len(field_values) > MOST_KNOWN:
                 break

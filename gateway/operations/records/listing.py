@@ -5,6 +5,7 @@ records with the highest cost, tokens or duration.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -17,6 +18,7 @@ from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.money.costs.questions import ONE_SPAN, times
 from gateway.operations.records import filters, newest
 from gateway.operations.records import published as records
+from gateway.operations.records.choices import choices
 from gateway.operations.records.filters import AMOUNTS, DATE
 from gateway.operations.records.newest import RECORDS
 from gateway.operations.records.past import dates_of, days_of, past_records
@@ -102,7 +104,9 @@ class RecordRows:
         else:
             newest_records = list(await newest.newest(self._request, self._request.services))
             self.beside = records.looked_through(newest_records)
-        return await MemoryRows(newest_records).page(listed, wanted)
+        sources = {each.name: each.sources for each in self._request.whole_ledger.derived()}
+        known = await asyncio.to_thread(choices, listed, newest_records, sources)
+        return await MemoryRows(newest_records, known=known).page(listed, wanted)
 
     async def _own_from(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates

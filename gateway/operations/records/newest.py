@@ -66,13 +66,14 @@ def _bounds(name: str) -> Filter[KeptRecord]:
     return Filter(holds=holds)
 
 
+_PLACE: Sort[KeptRecord] = Sort(value=lambda stored: stored.place)
 RECORDS: List[KeptRecord] = List(
     root="records",
     shows_people=True,
     show=describe,
-    identity=Sort(value=lambda stored: stored.place),
+    identity=_PLACE,
     sorts={
-        "number": Sort(value=lambda stored: stored.place),
+        "number": _PLACE,
         "start_time": Sort(value=lambda stored: stored.record.start_time),
     },
     default_sort=("number", "desc"),

@@ -1,0 +1,63 @@
+"""The values that filters of a list of records offer, read from columns instead of every record."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+
+from gateway.http.lists import List, known_values
+from gateway.operations.records.filters import FIELDS
+from gateway.operations.records.published import KeptRecord
+from spool.ledger.queries import TAG
+from spool.record import Correction
+
+# What `KeptRecord.value` reads for each field. `kind` depends on the type of the record only.
+_READ: Mapping[str, Sequence[str]] = {
+    **{name: (name,) for name in FIELDS},
+    "kind": (),
+    "model": ("response_model", "request_model", "model"),
+    "sender": ("sender_key",),
+}
+_OF_CALLS = (
+    "status",
+    "cost_source",
+)  # they depend on more than fields, for calls without usage and for counters
+
+
+def choices(
+    listed: List[KeptRecord], stored_records: Sequence[KeptRecord], sources: Mapping[str, Sequence[str]]
+) -> dict[str, list[str]]:
+    """
+    Return the same as `known_values`, in a fraction of its time: each filter reads only records that differ in its
+    fields. `sources` are the dimensions of each derived dimension.
+    """
+    by_type = defaultdict[type, list[KeptRecord]](list)
+    for stored in stored_records:
+        by_type[type(stored.record)].append(stored)
+
+    def different(name: str) -> Iterable[KeptRecord]:
+        names = sources.get(name, (name,))
+        if any(each in _OF_CALLS or not (each in _READ or each.startswith(TAG)) for each in names):
+            return stored_records
+        return chain.from_iterable(_different(of_type, names) for of_type in by_type.values())
+
+    return known_values(listed, different)
+
+
+def _different(of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
+    """Return records of one type, with each combination of values of some dimensions."""
+    of = "record.after" if isinstance(of_type[0].record, Correction) else "record"
+    example = attrgetter(of)(of_type[0])
+    columns: list[Iterable[object]] = []
+    for name in names:
+        if name.startswith(TAG) and hasattr(example, "tags"):
+            tag = name.removeprefix(TAG)
+            columns.append([tags.get(tag) for tags in map(attrgetter(f"{of}.tags"), of_type)])
+        columns += (
+            map(attrgetter(f"{of}.{field}"), of_type)
+            for field in _READ.get(name, ())
+            if hasattr(example, field)
+        )
+    return dict(zip(zip(*columns, strict=True), of_type, strict=True)).values() if columns else of_type[:1]
