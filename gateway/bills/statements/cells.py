@@ -197,3 +197,8 @@ class Cells:
 
 def _rounded_or_none(amount: Decimal | None) -> Decimal | None:
     return None if amount is None else kept(amount)
+
+
+def adjustment_kind(amount: Decimal) -> str:
+    """An adjustment that raises the cost is no credit."""
+    return "adjustment" if amount > 0 else "credit"

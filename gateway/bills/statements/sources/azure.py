@@ -12,14 +12,14 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
 from gateway.bills.statements.source import DAY_S, ReportSource, Table
 from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
 from spool.statements import EXACT, REFUND, RowAmounts
 
 PROVIDER = "azure.ai.openai"
 _SERVICES = ("openai", "foundry", "cognitive services", "cognitiveservices", "azure ai")
-_CHARGES = {"refund": REFUND, "tax": "tax", "roundingadjustment": "rounding", "adjustment": "credit"}
+_CHARGES = {"refund": REFUND, "tax": "tax", "roundingadjustment": "rounding"}
 _REGIONS = {
     "glbl": "global",
     "gl": "global",
@@ -87,7 +87,8 @@ def _add(row: Row, cells: Cells) -> None:
         cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
-        cells.amounts(bucket, _CHARGES.get(charge, "throughput"), paid, currency)
+        kind = adjustment_kind(cost) if charge == "adjustment" else _CHARGES.get(charge, "throughput")
+        cells.amounts(bucket, kind, paid, currency)
         return
     if kind is None:
         usage_kind = cloud_meters.beside(unit, meter_words) or "other"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.cells import Bucket, Cells
+from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
 from gateway.bills.statements.source import DAY_S, ReportSource, Table
 from gateway.bills.statements.sources import aws, azure, google
 from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
@@ -30,7 +30,7 @@ _SELLERS = {
     "google cloud platform": "gcp.vertex_ai",
 }
 _FEE = "throughput"
-_CATEGORIES = {"tax": "tax", "credit": "credit", "adjustment": "credit", "purchase": _FEE}
+_CATEGORIES = {"tax": "tax", "credit": "credit", "purchase": _FEE}
 _CORRECTED = {"usage": CORRECTION, "adjustment": CORRECTION, "credit": REFUND}
 _STATUSES = {"used": COVERED, "unused": UNUSED}
 
@@ -92,7 +92,8 @@ def _add(row: Row, cells: Cells) -> None:
         cells.amounts(bucket, kind or (whole if category == "usage" else REFUND), paid, currency)
         return
     if category != "usage":
-        cells.amounts(bucket, _CATEGORIES.get(category, "other"), paid, currency)
+        kind = adjustment_kind(cost) if category == "adjustment" else _CATEGORIES.get(category, "other")
+        cells.amounts(bucket, kind, paid, currency)
         return
     if bucket.line_type == UNUSED:
         cells.amounts(bucket, _FEE, paid, currency)

@@ -344,3 +344,21 @@ def test_digests_are_known_again() -> None:
     known = KnownDigests()
     assert not any(known.add(digest) for digest in digests)
     assert all(known.add(digest) for digest in digests)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "ChargePeriodStart,ChargePeriodEnd,ProviderName,ServiceCategory,ServiceName,ChargeCategory,BilledCost,EffectiveCost\n"
+        "2026-08-03T00:00:00Z,2026-08-04T00:00:00Z,Microsoft,AI and Machine Learning,Azure OpenAI,Adjustment,5,5\n"
+        "2026-08-03T00:00:00Z,2026-08-04T00:00:00Z,Microsoft,AI and Machine Learning,Azure OpenAI,Adjustment,-2,-2\n",
+        "Date,ResourceId,MeterCategory,MeterName,UnitOfMeasure,Quantity,CostInBillingCurrency,ChargeType\n"
+        "08/03/2026,a/accounts/acme,Azure OpenAI,Balance,1,1,5,Adjustment\n"
+        "08/03/2026,a/accounts/acme,Azure OpenAI,Balance,1,1,-2,Adjustment\n",
+    ],
+    ids=["focus", "azure"],
+)
+def test_an_adjustment_that_raises_the_cost_is_no_credit(content: str) -> None:
+    [report] = reports(content.encode())
+    assert report.statement is not None
+    assert {"adjustment": 5, "credit": -2} == {row.kind: row.amount for row in report.statement.rows}
