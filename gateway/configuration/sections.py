@@ -942,6 +942,18 @@ class ContractSettings:
     max: int = setting(
         100, "maximum number of contracts", edge="409 for a further contract; delete one", least=1
     )
+    max_served_records: int = setting(
+        500_000,
+        "maximum number of log records that a query for contract costs reads for counters of model servers",
+        edge="`tokens` is `unknown`; the next query reads further records",
+        least=1,
+    )
+    max_served_bytes: Size = setting(
+        16 * MIB,
+        "maximum memory for the tokens that model servers counted, by hour and model",
+        edge="the oldest hours are dropped: `tokens` is `too_many` in their months, and only reported calls count",
+        least=1,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

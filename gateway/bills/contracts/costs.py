@@ -19,7 +19,7 @@ from gateway.bills.contracts.reading import ChargeReader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.contracts.workloads import (
     UNREPORTED,
-    ServedTokens,
+    ServedSpan,
     WorkloadDay,
     WorkloadMonth,
     add_served,
@@ -37,7 +37,7 @@ from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, moment
 from spool.statements import Statements
 
-ServedInSpan = Callable[[int, int], Awaitable[Sequence[ServedTokens] | None]]
+ServedInSpan = Callable[[int, int], Awaitable[ServedSpan]]
 SourcedPlace = tuple[str, str, str, str]  # contract, charge, team and source
 _CALLED = ("provider", "model", "request_model", "mode")
 
@@ -64,7 +64,9 @@ class WorkloadOfMonth(msgspec.Struct, kw_only=True):
     state: Annotated[str, words("`ok`, or `no_cost` (no container cost in the month).")]
     tokens: Annotated[
         str,
-        words("`servers` (counters), `calls`, or `unknown` (not all counters are read)."),
+        words(
+            "`servers` (counters), `calls`, `unknown` (not all counters are read), or `too_many` (to keep in memory)."
+        ),
     ]
     weights_model: Annotated[str | None, words("The model with these list prices. Null: 1, 0.1 and 4.")]
     weights: Annotated[list[str], words("Weights of input, cached and output tokens.")]
@@ -144,7 +146,7 @@ class ContractCosts(msgspec.Struct, kw_only=True):
 class ContractQuestion:
     """
     A query for the costs of contracts in a month. `served` returns the tokens that model servers counted in a time
-    span, or None if they are not known.
+    span.
     """
 
     reader: ChargeReader
@@ -196,7 +198,7 @@ async def _workloads(
     terms = [each.term for each in workloads]
     await _add_hours(asking, Covered(terms), [each.calls for each in workloads])
     served = await asking.served(month.start, month.end)
-    add_served(workloads, served or ())
+    add_served(workloads, served.tokens)
     prices = TokenPrices(reader.prices.without_contracts())
     day = min(month.days[-1], int(reader.now) // DAY_S * DAY_S)
     found = []
@@ -206,7 +208,7 @@ async def _workloads(
         of_month = WorkloadOfMonth(
             name="/".join(each.term.term.place),
             state="ok" if days else "no_cost",
-            tokens="unknown" if served is None else "servers" if each.tokens.served else "calls",
+            tokens=served.missing or ("servers" if each.tokens.served else "calls"),
             weights_model=weights_model,
             weights=[money.text(weight * money.UNIT // weights.input) for weight in weights],
             prices={_date(day.day): money.text(day.price) for day in days if day.price is not None},

@@ -25,6 +25,7 @@ from spool.record import NS
 from spool.statements import DAY_S
 
 UNREPORTED = "unreported"
+UNKNOWN, TOO_MANY = "unknown", "too_many"  # why the tokens of model servers are missing
 _MILLION = 1_000_000
 
 
@@ -52,6 +53,13 @@ class ServedTokens(NamedTuple):
     source: str
     model: str
     tokens: ModelTokens
+
+
+class ServedSpan(NamedTuple):
+    """Tokens of model servers in a time span, or why they are missing."""
+
+    tokens: Sequence[ServedTokens] = ()
+    missing: str = ""
 
 
 @dataclass(slots=True)

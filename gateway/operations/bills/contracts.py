@@ -110,13 +110,14 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
         statements=request.registry.statements,
         month=month_of(query.get("month"), now),
         currency=currency,
-        served=_served_hours(request.services).in_span,
+        served=_served_hours(request).in_span,
     )
     costs: Mapping[str, Any] = msgspec.to_builtins(await contract_costs(asking))
     return costs
 
 
-def _served_hours(services: MoneyServices) -> ServedHours:
+def _served_hours(request: OperatorRequest[MoneyServices, None]) -> ServedHours:
+    services = request.services
     if services.served_hours is None:
-        services.served_hours = ServedHours(services.log)
+        services.served_hours = ServedHours(services.log, request.shared.most)
     return services.served_hours

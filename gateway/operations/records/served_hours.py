@@ -3,58 +3,69 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from sys import getsizeof
 
-from gateway.bills.contracts.workloads import ModelTokens, ServedTokens
+from gateway.bills.contracts.workloads import TOO_MANY, UNKNOWN, ModelTokens, ServedSpan, ServedTokens
 from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT
 from gateway.normalise.otlp.metrics import SERVERS
 from spool.ledger.own_records import first_after
-from spool.ledger.sums import hour_of
+from spool.ledger.sums import HOUR_S, hour_of
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Record, UsageMetric
 from spool.turns.fair_turns import pause
 
+logger = logging.getLogger(__name__)
 STEP = 1024  # records read before the event loop runs other tasks
-MOST_READ = 500_000  # records per query; the next query continues
+MAX_RECORDS, MAX_BYTES = "contracts.max_served_records", "contracts.max_served_bytes"
+SUM_BYTES = 400  # memory of a sum without its names
 
 
 class ServedHours:
-    """The tokens of all closed records in the log."""
+    """
+    The tokens of all closed records in the log. `most` returns the limit of a setting. Beyond MAX_BYTES, the sums of
+    the oldest hours are dropped.
+    """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, most: Callable[[str], int]) -> None:
         self._log = log
+        self._most = most
         self._next = 0
         self._since = 0.0  # the arrival of the first record, or 0 if the log has all records
         self._sums: dict[tuple[int, str, str], ModelTokens] = {}
+        self._bytes = 0
+        self._first_hour = 0  # sums of earlier hours were dropped
         self._turn = asyncio.Lock()
 
-    async def in_span(self, start: int, end: int) -> Sequence[ServedTokens] | None:
-        """
-        Return the tokens in hours from `start` to before `end` (epoch seconds). Return None if the log no longer has
-        all records of this time, or if too many records are not read yet.
-        """
+    async def in_span(self, start: int, end: int) -> ServedSpan:
+        """Return the tokens in hours from `start` to before `end` (epoch seconds)."""
         async with self._turn:
             is_whole = await self._follow()
+        if start < self._first_hour:
+            return ServedSpan(missing=TOO_MANY)
         if not is_whole or start < self._since:
-            return None
-        return [
-            ServedTokens(*place, tokens) for place, tokens in self._sums.items() if start <= place[0] < end
-        ]
+            return ServedSpan(missing=UNKNOWN)
+        return ServedSpan(
+            [ServedTokens(*place, tokens) for place, tokens in self._sums.items() if start <= place[0] < end]
+        )
 
     async def _follow(self) -> bool:
         """Read further records. Return whether all closed records are read."""
         below = self._log.closed_below(AI_TELEMETRY)
         if not 0 < self._next <= below:
-            self._sums = {}
+            self._sums, self._bytes, self._first_hour = {}, 0, 0
             self._next = await first_after(self._log, AI_TELEMETRY, 0.0, below)
             entries = await self._log.read(AI_TELEMETRY, self._next, self._next) if self._next > 1 else ()
             self._since = entries[0].committed_at if entries else 0.0
-        until = min(below, self._next + MOST_READ)
+        until = min(below, self._next + self._most(MAX_RECORDS))
         while self._next < until:
             following = min(self._next + STEP, until)
             for entry in await self._log.read(AI_TELEMETRY, self._next, following - 1):
                 self._add(entry.records, entry.committed_at)
             self._next = following
+            self._drop_oldest()
             await pause()
         return until == below
 
@@ -75,5 +86,33 @@ class ServedHours:
                 OUTPUT: ModelTokens(output=count),
             }.get(record.token_type or "")
             if counted is not None:
-                place = hour_of(record.start_time, committed_at), record.source, record.model or ""
-                self._sums[place] = self._sums.get(place, ModelTokens()).plus(counted)
+                hour = hour_of(record.start_time, committed_at)
+                place = hour, record.source, record.model or ""
+                if hour >= self._first_hour:
+                    self._bytes += 0 if place in self._sums else _size(place)
+                    self._sums[place] = self._sums.get(place, ModelTokens()).plus(counted)
+
+    def _drop_oldest(self) -> None:
+        """Drop the sums of the oldest hours until half of the limit is free."""
+        limit = self._most(MAX_BYTES)
+        if self._bytes <= limit:
+            return
+        sums = dict(sorted(self._sums.items()))
+        for place in list(sums):
+            if self._bytes * 2 <= limit and place[0] >= self._first_hour:
+                break
+            self._first_hour = place[0] + HOUR_S
+            self._bytes -= _size(place)
+            del sums[place]
+        self._sums = sums
+        logger.warning(
+            "tokens of model servers before %s are unknown in contract costs, because %s = %s is reached",
+            datetime.fromtimestamp(self._first_hour, UTC).isoformat(),
+            MAX_BYTES,
+            limit,
+            extra={"action": "served_tokens_dropped"},
+        )
+
+
+def _size(place: tuple[int, str, str]) -> int:
+    return SUM_BYTES + getsizeof(place[1]) + getsizeof(place[2])

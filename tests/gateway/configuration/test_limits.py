@@ -10,7 +10,7 @@ import pytest
 from docs.generate.configuration import tables
 from gateway.configuration.sections import Config
 
-SECTIONS = ("server", "spool", "devices", "container", "clusters", "billing", "log")
+SECTIONS = ("server", "spool", "devices", "container", "clusters", "billing", "contracts", "log")
 
 
 def numbers_and_sizes() -> Iterator[tuple[str, str]]:

@@ -6,10 +6,12 @@ the model server counted.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
+from sys import getsizeof
 from typing import Any
 
 import pytest
@@ -18,8 +20,10 @@ import pytest_asyncio
 from gateway.bills.billed.connection_rows import RowRules, sums_of_day
 from gateway.bills.billed.containers import KUBERNETES, cluster_day, priced
 from gateway.bills.billed.row_book import PRICED
+from gateway.bills.contracts.workloads import ModelTokens
 from gateway.clusters.usage.usage import DayUsage, UsagePlace
-from gateway.operations.records import served_hours
+from gateway.configuration.sections import Config, ContractSettings
+from gateway.operations.records.served_hours import SUM_BYTES
 from spool.container_files.values import ClusterIdentity
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.ledger.billed import CONNECTION, BilledDay
@@ -46,9 +50,18 @@ on_every_engine = pytest.mark.parametrize("server", [SQLITE, POSTGRES], indirect
 @pytest_asyncio.fixture
 async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[OperatorServer]:
     engine = getattr(request, "param", MEMORY)
+    async with opened(tmp_path, request, engine) as server:
+        yield server
+
+
+@asynccontextmanager
+async def opened(
+    tmp_path: Path, request: pytest.FixtureRequest, engine: str, **limits: int
+) -> AsyncIterator[OperatorServer]:
     stored = request.getfixturevalue("new_schema")().settings(tmp_path) if engine == POSTGRES else None
     clock = MovedClock(NOW.timestamp())
-    async with operator_server(tmp_path, engine=engine, clock=clock, stored=stored) as server:
+    most = Config(contracts=ContractSettings(**limits)).most
+    async with operator_server(tmp_path, engine=engine, clock=clock, stored=stored, most=most) as server:
         yield server
 
 
@@ -129,21 +142,42 @@ async def test_teams_unused_hours_and_unreported_tokens_add_up(server: OperatorS
 
 @pytest.mark.parametrize(("most", "tokens"), [(10, "calls"), (1, "unknown")])
 async def test_without_counters_reported_calls_are_the_tokens(
-    server: OperatorServer, monkeypatch: pytest.MonkeyPatch, most: int, tokens: str
+    tmp_path: Path, request: pytest.FixtureRequest, most: int, tokens: str
 ) -> None:
     """So it is while the records are not read to the end. The next query continues."""
-    monkeypatch.setattr(served_hours, "MOST_READ", most)
-    await put_usage(server)
-    await add(server.services.spool.log, *CALLS)
-    await made(server, "/contracts", **CONTRACT)
-    payload = (await server.ask("GET", AUGUST)).payload
-    [row] = payload["capacity"]
-    assert (tokens, "0") == (row["workload"]["tokens"], row["unreported"])
-    assert COST / 12 * 300 / 600 == parts_of(payload)["commitment", "search"]
-    assert 2 * COST == sum(parts_of(payload).values())
-    for _ in range(3):
+    async with opened(tmp_path, request, MEMORY, max_served_records=most) as server:
+        await put_usage(server)
+        await add(server.services.spool.log, *CALLS)
+        await made(server, "/contracts", **CONTRACT)
         payload = (await server.ask("GET", AUGUST)).payload
-    assert "calls" == payload["capacity"][0]["workload"]["tokens"]
+        [row] = payload["capacity"]
+        assert (tokens, "0") == (row["workload"]["tokens"], row["unreported"])
+        assert COST / 12 * 300 / 600 == parts_of(payload)["commitment", "search"]
+        assert 2 * COST == sum(parts_of(payload).values())
+        for _ in range(3):
+            payload = (await server.ask("GET", AUGUST)).payload
+        assert "calls" == payload["capacity"][0]["workload"]["tokens"]
+
+
+async def test_counters_beyond_the_memory_are_not_counted_in_part(
+    tmp_path: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The newest hours stay. A month of which an hour was dropped has only reported calls, and says so."""
+    september = counter(93, "output", 50, at=FIRST + 31 * DAY_S, model="Qwen3-32B")
+    three_sums = 3 * (SUM_BYTES + 2 * getsizeof("Qwen3-32B"))
+    async with opened(tmp_path, request, MEMORY, max_served_bytes=three_sums) as server:
+        await put_usage(server)
+        await add(server.services.spool.log, *CALLS, *SERVED, september)
+        await made(server, "/contracts", **CONTRACT)
+        payload = (await server.ask("GET", AUGUST)).payload
+        [row] = payload["capacity"]
+        assert ("too_many", "0") == (row["workload"]["tokens"], row["unreported"])
+        assert 2 * COST == sum(parts_of(payload).values())
+        assert f"contracts.max_served_bytes = {three_sums} is reached" in caplog.text
+        served = server.services.money.served_hours
+        assert served is not None
+        [newest] = (await served.in_span(FIRST + 31 * DAY_S, FIRST + 32 * DAY_S)).tokens
+        assert ModelTokens(output=50) == newest.tokens
 
 
 async def test_a_cost_counts_in_one_place(server: OperatorServer) -> None:
