@@ -24,8 +24,12 @@ WAYS = {
     ("devices/lifecycle.py", "find"): {"scopes", "device"},
     ("http/admission.py", ""): {"scopes"},  # for an installation that needs no key
     ("mcp/endpoint.py", "admit_person"): {"scopes", "person"},
-    ("cli/agent_run.py", "_run"): {"scopes", "device", "is_local"},  # for a program on the agent's machine
-    ("cli/explain.py", "explained"): {"scopes"},
+    ("cli/agent_run.py", "_run_app_with_link"): {
+        "scopes",
+        "device",
+        "is_local",
+    },  # for a program on the agent's machine
+    ("cli/explain.py", "explain_payload"): {"scopes"},
     ("service/demo/filling.py", "_send_month"): {"scopes"},
     ("intake/merge_window.py", "_bearer_of"): {"scopes", "device", "may_chain", "is_local"},
 }
