@@ -102,13 +102,18 @@ def test_why_did_spend_jump(reader: Reader) -> None:
 
 
 def test_what_is_unpriced(reader: Reader) -> None:
-    """The overview's number of calls without a price leads to the models, where the same number is shown."""
+    """
+    The overview's number of calls without a price leads to the models, where the same number is shown. Costs show no
+    amount for such a model.
+    """
     link = reader.page.get_by_role("link", name="have no price")
     number = (link.inner_text()).partition(" ")[0]
     reader.click(link)
     reader.arrives("Prices")
     expect(reader.page.get_by_role("rowheader", name="acme-large-2026")).to_be_visible()
     expect(reader.page.get_by_text(f"{number} calls of the last 30 days have no price")).to_be_visible()
+    reader.open("Costs")
+    expect(reader.page.get_by_role("row", name="acme-large-2026")).to_contain_text("no price")
 
 
 def test_the_bill_against_what_was_counted(console: Console) -> None:

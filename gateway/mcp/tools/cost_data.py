@@ -37,10 +37,12 @@ from gateway.mcp.writing import (
 from gateway.money.costs.answer import CostAnswer, answer
 from gateway.money.costs.measures import (
     CURRENCY_UNIT,
+    NO_PRICE,
     ExplainedType,
     amount,
     billed_tokens,
     estimated,
+    has_no_price,
     per,
     uncosted_words,
 )
@@ -352,7 +354,9 @@ class _Page:
 
     def _cells(self, line: CostLine, unit: str) -> list[str]:
         period = [] if line.period is None else [line.period[:16]]
-        return [*period, *map(cell, line.group.values()), amount_text(line.value, unit), f"{line.calls:,}"]
+        is_unknown = unit.startswith(CURRENCY_UNIT) and has_no_price(line.value, line.unpriced_calls)
+        value = NO_PRICE if is_unknown else amount_text(line.value, unit)
+        return [*period, *map(cell, line.group.values()), value, f"{line.calls:,}"]
 
 
 def _sum(rows: Sequence[CostRow]) -> CostRow:

@@ -7,6 +7,7 @@ Commands also use this module, so it imports no code that runs queries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from spool.ledger import money
@@ -65,6 +66,7 @@ MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items()))
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
 _DECIMALS = 12  # of a quotient
+NO_PRICE = "no price"  # an unknown cost must not look like 0
 
 MAX_TOP, DEFAULT_TOP = 1000, 10
 PREVIOUS = "previous"
@@ -73,6 +75,11 @@ SAME_WEEKDAYS = "same_weekdays"
 
 def columns(report_fields: Mapping[str, Any]) -> list[str]:
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
+
+
+def has_no_price(amount: str | None, unpriced: int) -> bool:
+    """Return whether a cost of 0 is unknown, because calls of it have no price."""
+    return unpriced > 0 and not Decimal(amount or 0)
 
 
 def uncosted_words(row: CostRow) -> str:

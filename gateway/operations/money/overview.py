@@ -52,8 +52,8 @@ MOST_DAYS = 100  # maximum days in the chart
 LISTED = 5
 _REASONS = 3  # groups that the sentence may name
 LISTS = (MODEL_FAMILY, "team", "user")
-_OF_MONTH = ("cost", "calls", "errors")
-_OF_DAY = ("cost", "calls")
+_OF_MONTH = ("cost", "calls", "errors", "unpriced")
+_OF_DAY = ("cost", "calls", "unpriced")
 _BORDERS = ("hourly_since", "whole_since")
 
 
@@ -148,7 +148,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
             **await marks_of(request, services.money, replace(largest, top=None).without_unit()),
             "lists": {
-                list_query.group_by[0]: _shown(list_query, rows)
+                list_query.group_by[0]: _shown(list_query, rows, "unpriced")
                 for list_query, rows in zip(lists, by_list, strict=True)
             },
             "operation": await _operation(request),
@@ -195,9 +195,14 @@ async def _reasons(
     return sentence(comparison, past)
 
 
-def _shown(query: CostQuery, rows: Sequence[CostRow]) -> list[dict[str, object]]:
+def _shown(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> list[dict[str, object]]:
     [name] = query.group_by
-    return [{"period": row.start.date().isoformat(), name: row.group[0], "cost": row.cost} for row in rows]
+    names = ("cost", *measures)
+    return [
+        {"period": row.start.date().isoformat(), name: row.group[0]}
+        | {each: getattr(row, each) for each in names}
+        for row in rows
+    ]
 
 
 async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQuery) -> Mapping[str, object]:

@@ -42,6 +42,7 @@ from gateway.money.costs.measures import (
     MEASURES,
     MONEY,
     MONEY_KINDS,
+    NO_PRICE,
     PERCENTILES,
     PREVIOUS,
     RANKED_PER_UNIT,
@@ -50,6 +51,7 @@ from gateway.money.costs.measures import (
     SUMS,
     UNITS,
     columns,
+    has_no_price,
 )
 from gateway.money.costs.past import WHOLE
 from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS
@@ -316,6 +318,9 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | Non
     query += [("by", name) for name in options["by"] or (MODEL_FAMILY,)]
     query += [(name, value) for name in ("where", "show") for value in options[name]]
     is_change = options["against"] is not None
+    is_counted = options["cost_type"] is None and {*options["show"]} <= {*MEASURES}
+    if form is None and not is_change and is_counted and not {"cost", *_EACH}.isdisjoint(options["show"]):
+        query.append(("show", "unpriced"))  # for NO_PRICE
     if form == "csv" and not is_change:
         headers = client.copy("/report", [*query, ("format", "csv")], to=sys.stdout.buffer)
         warn_about_incomplete_totals(headers.get(WHOLE_SINCE))
@@ -334,7 +339,7 @@ def _show_sums(client: OperatorClient, options: dict[str, Any], form: Form | Non
     elif is_change:
         _show_change(payload)
     else:
-        _show_report(payload, shown)
+        _show_report(payload, shown, options["show"])
         if sum(row.get("calls", FEW) for row in payload["rows"]) < FEW:
             _explain_few(client, payload)
     show_cursor(payload)
@@ -388,14 +393,15 @@ def _choose_columns(client: OperatorClient, options: dict[str, Any]) -> Sequence
     return shown
 
 
-def _show_report(payload: JsonObject, shown: Sequence[str]) -> None:
+def _show_report(payload: JsonObject, shown: Sequence[str], chosen: Sequence[str]) -> None:
     summary = payload["report"]
     warn_about_incomplete_totals(summary["whole_since"])
     warn_about_partial_periods(", ".join(summary["cut_periods"]))
     warn_about_unconverted_amounts(summary["unconverted"], summary["currency"])
     warn_about_days_without_bill(payload["billed"])
     warn_about_unlisted_units(*(summary["other_units"] or {}).values())
-    _show_table(payload, _drop_empty_columns(payload["rows"], shown) if shown else summary["show"])
+    chosen = [name for name in summary["show"] if name != "unpriced" or name in chosen]
+    _show_table(payload, _drop_empty_columns(payload["rows"], shown) if shown else chosen)
     if summary["truncated"]:
         click.echo(
             f"showing the largest of {summary['row_count']:,} groups; all others are summed as {OTHER}. "
@@ -472,6 +478,8 @@ def _show_change(payload: JsonObject) -> None:
             past, adding_up(now, places), adding_up(changes["change"], places), strict=True
         )
     ]
+    texts["cost"] = _without_zeros(texts["cost"], rows)
+    texts["against"] = _without_zeros(texts["against"], [row["against"] for row in rows])
     lines = [
         {name: _group_label(name, row) for name in names}
         | {name: column[index] for name, column in texts.items()}
@@ -560,6 +568,10 @@ def _format_rows(
         )
         for name, amounts in money.items()
     }
+    for name in texts.keys() & {"cost", *_EACH}:
+        texts[name] = _without_zeros(texts[name], rows, name)
+    if has_past:
+        texts["previous_cost"] = _without_zeros(texts["previous_cost"], [row["previous"] for row in rows])
     # a percentage of cents misleads, so the total decides whether the rows have one
     compares = has_past and abs(Decimal(rows[-1]["previous"]["cost"])) >= 1
     return [
@@ -568,6 +580,16 @@ def _format_rows(
         | {name: column[index] for name, column in texts.items()}
         | ({"change": _format_cost_change(row, compares=compares)} if has_past else {})
         for index, row in enumerate(rows)
+    ]
+
+
+def _without_zeros(
+    texts: Sequence[str | None], rows: Sequence[JsonObject], name: str = "cost"
+) -> list[str | None]:
+    """Replace each cost that is 0 only because its calls have no price."""
+    return [
+        NO_PRICE if has_no_price(row[name], row.get("unpriced", 0)) else text
+        for text, row in zip(texts, rows, strict=True)
     ]
 
 

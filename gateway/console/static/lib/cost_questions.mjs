@@ -2,9 +2,9 @@
 import {addressOf, get} from "./api.mjs";
 import {nameOf} from "./chart.mjs";
 import {titleOf} from "./dimensions.mjs";
-import {counted, dayText, exactCount, fixed, money, percent, placesOf} from "./format.mjs";
+import {counted, dayText, exactCount, money, percent} from "./format.mjs";
 import {html} from "./html.mjs";
-import {measureOf} from "./measures.mjs";
+import {measureOf, writerOf} from "./measures.mjs";
 import {days} from "./past.mjs";
 import {Loading, Problem, Table, amount} from "./parts.mjs";
 import {useQuery} from "./query.mjs";
@@ -50,14 +50,14 @@ export function WhatChanged({parameters, against, href}) {
 
 function Change({comparison, rows, total, href}) {
   if (!comparison.against) return html`<p>${comparison.sentence}</p>`;
-  const places = placesOf([total.cost]);
-  const [plain, change] = [(text) => fixed(text, places), signed((text) => fixed(text, places))];
+  const plain = writerOf("cost", total.cost);
+  const change = signed(plain);
   const parts = Object.entries(PARTS).filter(([name]) => rows.some((row) => Number(row[name])));
-  const part = (title, of, write = change) => ({title, kind: "number", value: (row) => write(of(row)), exact: (row) => `$${of(row)}`});
+  const part = (title, of, write = change) => ({title, kind: "number", value: (row) => write(of(row), row), exact: (row) => `$${of(row)}`});
   const columns = [
     ...groups(comparison.by, comparison.names),
     part("Cost", (row) => row.cost, plain),
-    part("Before", (row) => row.against.cost, plain),
+    part("Before", ({against}) => against.cost, (text, {against}) => plain(text, against)),
     part("Change", (row) => row.change),
     ...parts.map(([name, [title]]) => part(title, (row) => row[name])),
   ];

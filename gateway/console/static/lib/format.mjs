@@ -53,7 +53,7 @@ function grouped(text) {
 
 /** Write money: "$1,234.56", four decimals below a cent, "<$0.0001" for the smallest amounts, "unknown" for null. */
 export function money(text) {
-  if (text === null || text === undefined) return "unknown";
+  if ((text ?? null) === null) return "unknown";
   const sign = String(text).startsWith("-") ? "-" : "";
   const plain = String(text).replace("-", "");
   const {digits, places} = parsed(plain);
@@ -65,7 +65,7 @@ export function money(text) {
 
 /** Write money with a fixed number of decimals, for columns. A smaller amount than they can show is "<$0.01". */
 export function fixed(text, places = 2) {
-  if (text === null || text === undefined) return "unknown";
+  if ((text ?? null) === null) return "unknown";
   const [sign, plain] = String(text).startsWith("-") ? ["-", String(text).slice(1)] : ["", String(text)];
   const short = rounded(plain, places);
   if (parsed(plain).digits === 0n || parsed(short).digits !== 0n) return `${parsed(short).digits ? sign : ""}$${grouped(short)}`;
@@ -87,7 +87,7 @@ export function shortMoney(number, step) {
 
 /** Write a count short, such as "12.4M". Numbers below 1,000 keep all digits. */
 export function count(number) {
-  if (number === null || number === undefined) return "unknown";
+  if ((number ?? null) === null) return "unknown";
   const exact = BigInt(number);
   const amount = exact < 0n ? -exact : exact;
   for (const [step, letter] of STEPS) {
@@ -101,7 +101,7 @@ export function count(number) {
 const trimmed = (number) => number.toFixed(number < 100 ? 1 : 0).replace(/\.0$/, "");
 
 /** Write a count with all its digits, for tooltips and copies. */
-export const exactCount = (number) => (number === null || number === undefined ? "unknown" : grouped(String(number)));
+export const exactCount = (number) => ((number ?? null) === null ? "unknown" : grouped(String(number)));
 
 const MOST_PERCENT = 999;
 
@@ -136,7 +136,7 @@ export function percent(part, whole) {
 
 /** Write milliseconds as "340 ms", "1.2 s", "14 min", "5 h" or "3 d". */
 export function duration(ms) {
-  if (ms === null || ms === undefined) return "unknown";
+  if ((ms ?? null) === null) return "unknown";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60000) return `${trimmed(ms / 1000)} s`;
   if (ms < 5400000) return `${trimmed(ms / 60000)} min`;

@@ -66,18 +66,18 @@ export const PAID_DIMENSIONS = ["charge", "plan"];
 export const BILLED_DIMENSIONS = ["charge", "basis", "corrects", "origin", "connection", "service", "account", "resource", "usage_family", "line_item",
   "cluster", "namespace", "workload"];
 
-/** Return the function that writes a measure in a column with one number of decimals: two, four per call, and four if the total is below a dollar. */
+/** Return the function that writes a measure of a row with one number of decimals: two, four per call, and four if the total is below a dollar. */
 export function writerOf(name, total) {
   const {short, format} = measureOf(name);
   if (short !== shortMoney) return format;
   const places = /^(cost_per_call|unit:)/.test(name) ? 4 : placesOf([total]);
-  return (text, row) => (text === null || text === undefined ? format(text, row) : fixed(text, places));
+  return (text, row) => (row?.unpriced > 0 && !Number(text) && name.startsWith("cost") ? "no price" : (text ?? null) === null ? format(text, row) : fixed(text, places));
 }
 
 /** Return the value of a measure as text, or null. */
 export function valueOf(name, row) {
   const value = row && (measureOf(name).of?.(row) ?? row[name]);
-  return value === null || value === undefined ? null : String(value);
+  return value?.toString() ?? null;
 }
 
 /** Return the report columns that these measures need. */

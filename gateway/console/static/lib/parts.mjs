@@ -329,7 +329,7 @@ const NAMES = /^(id|number|port|status|version|first|last|progress)$/; // these 
 export const titleOf = (name) => name.replace(SECONDS, "").replaceAll("_", " ");
 
 function plain(value, name = "") {
-  if (value === null || value === undefined || value === "") return html`<span class="faint">none</span>`;
+  if ((value ?? "") === "") return html`<span class="faint">none</span>`;
   if (Array.isArray(value)) return value.length ? value.map((each) => html`<div>${plain(each, name)}</div>`) : plain(null);
   if (typeof value === "object") return Object.keys(value).length ? html`<${Fields} of=${value} />` : plain(null);
   if (typeof value === "boolean") return value ? "yes" : "no";

@@ -22,10 +22,10 @@ const EXPAND = ["current", "history", "burnup", "forecast"];
 
 const at = (id) => `${PATH}/${encodeURIComponent(id)}`;
 const whole = (text) => count(String(text).split(".")[0]);
-const inCurrency = (format, currency) => (currency === "USD" ? format : (text, ...more) => (text === null || text === undefined ? format(text) : `${format(text, ...more).replace("$", "")} ${currency}`));
-const formatOf = (row) => (row.measure === "cost" ? inCurrency(money, row.currency) : (text) => (text === null || text === undefined ? "unknown" : whole(text)));
+const inCurrency = (format, currency) => (currency === "USD" ? format : (text, ...more) => ((text ?? null) === null ? format(text) : `${format(text, ...more).replace("$", "")} ${currency}`));
+const formatOf = (row) => (row.measure === "cost" ? inCurrency(money, row.currency) : (text) => ((text ?? null) === null ? "unknown" : whole(text)));
 const firstDay = (row) => row.burnup && Object.keys(Object.values(row.burnup)[0])[0]; // of the running period, in the budget's time zone
-const dash = (value, format) => (value === null || value === undefined ? "–" : format(value));
+const dash = (value, format) => ((value ?? null) === null ? "–" : format(value));
 const seen = (seconds) => (seconds === null ? "–" : ago(new Date(Number(seconds) * 1000)));
 const thresholds = (wanted) => Object.keys(wanted).filter((each) => wanted[each] === "Y").map(Number).sort((a, b) => a - b);
 

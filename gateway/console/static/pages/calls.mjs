@@ -27,7 +27,7 @@ function tokens(row) {
   return row.input_tokens === null && row.output_tokens === null ? null : (row.input_tokens ?? 0) + (row.output_tokens ?? 0);
 }
 
-const number = (title, value) => ({title, kind: "number", value: (row) => (value(row) === null || value(row) === undefined ? "–"
+const number = (title, value) => ({title, kind: "number", value: (row) => ((value(row) ?? null) === null ? "–"
   : count(value(row))), exact: (row) => exactCount(value(row))});
 
 /** Columns of a table of records, on this page and in the live tail. */

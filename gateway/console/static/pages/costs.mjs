@@ -211,8 +211,7 @@ function Answer({table, bars, at, session, query, copy, titleIn, limit, narrow})
   };
   const column = (each, more) => {
     const writes = writerOf(each, valueOf(each, whole));
-    const hasNoPrice = (row) => row.unpriced > 0 && ["cost", "cost_per_call"].includes(each) && !Number(row.cost);
-    return {title: measureOf(each).title, kind: "number", sort: each, of: (row) => valueOf(each, row), value: (row) => (hasNoPrice(row) ? "no price" : writes(valueOf(each, row), row)),
+    return {title: measureOf(each).title, kind: "number", sort: each, of: (row) => valueOf(each, row), value: (row) => writes(valueOf(each, row), row),
       exact: (row) => measureOf(each).exact?.(valueOf(each, row)), ...more};
   };
   const isHidden = (row) => !measure.parts && at.hidden.includes(nameOf(row[by[0]]));

@@ -5,9 +5,10 @@ import {get} from "../lib/api.mjs";
 import {Attention} from "../lib/attention.mjs";
 import {OTHER, StackedBars, Switch, UNKNOWN, nameOf, ofNames, painted, ranked} from "../lib/chart.mjs";
 import {FAMILY, setUp, titleOf} from "../lib/dimensions.mjs";
-import {ago, bounds, change, counted, dayText, exactCount, fixed, minus, money, per, percent, placesOf, sum} from "../lib/format.mjs";
+import {ago, bounds, change, counted, dayText, exactCount, minus, money, per, percent, sum} from "../lib/format.mjs";
 import {useLive} from "../lib/live.mjs";
 import {Marks, wordsByBin} from "../lib/marks.mjs";
+import {writerOf} from "../lib/measures.mjs";
 import {Copy, Loading, Problem, isOpen} from "../lib/parts.mjs";
 import {useQuery} from "../lib/query.mjs";
 import {RangePicker, day, daysBefore, inAddress, span} from "../lib/range.mjs";
@@ -49,7 +50,7 @@ const costs = (parameters) => to("/costs", parameters);
 const inWords = ({name}) => name.toLowerCase();
 
 function Figures({session, view, at, attention, shown, reload, hidden, now, forecast, paid, today, month, days, reported, kinds, colours, marks, truncated, insights, lists, bins}) {
-  const write = (text) => fixed(text, placesOf([month.cost]));
+  const write = writerOf("cost", month.cost);
   const changed = change(month.cost, month.previous?.cost ?? null, write, 1);
   const name = now.toLocaleString("en", {month: "long", timeZone: "UTC"});
   const whole = sum(["0", ...days.map((row) => row.cost)]);
@@ -61,15 +62,15 @@ function Figures({session, view, at, attention, shown, reload, hidden, now, fore
   return html`
     <${Attention} of=${attention} />
     <dl class="numbers lead">
-      <${Tile} term=${`Spend in ${name}`} value=${write(month.cost)} exact=${`$${month.cost}`} href=${costs({from: "this-month", by: FAMILY})}
+      <${Tile} term=${`Spend in ${name}`} value=${write(month.cost, month)} exact=${`$${month.cost}`} href=${costs({from: "this-month", by: FAMILY})}
         note=${noPast(month.past) ?? (changed.percent === "new" ? "no spend on these days of last month" : `${isLittle ? "" : `${changed.percent} `}(${changed.amount || "no change"}) compared with last month`)}>
         ${month.past.state === "whole" && html`<dd class="why">${month.sentence} <a href=${costs({from: "this-month", by: FAMILY, parts: "1"})}>All parts of the change</a></dd>`}<//>
       <${Tile} term=${`Forecast for ${name}`} value=${forecast ? write(forecast.total) : "–"} href=${costs({from: "this-month", by: FAMILY})}
         note=${forecast ? bounds(forecast, write) : "too early: it needs more days"} />
       ${paid && html`<${Tile} term=${`Paid in ${name}`} value=${write(paid.cost)} exact=${`$${paid.cost}, without the usage that seats include`} href=${costs({from: "this-month", cost_type: "paid_cost", by: "charge"})}
         note=${partsOf(paid).map(([amount, part]) => `${write(amount)} ${part}`).join(", ")} />`}
-      <${Tile} term="Today so far (UTC)" value=${write(today.cost)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
-        note=${noPast(today.past) ?? `${write(today.previous.cost)} by this hour yesterday`} />
+      <${Tile} term="Today so far (UTC)" value=${write(today.cost, today)} exact=${`$${today.cost}`} href=${costs({from: day(now), by: FAMILY, bin: "hourly"})}
+        note=${noPast(today.past) ?? `${write(today.previous.cost, today.previous)} by this hour yesterday`} />
       <${Tile} term=${`Calls in ${name}`} value=${exactCount(month.calls)} href=${costs({from: "this-month", by: FAMILY, measure: "calls"})}
         note=${`${month.calls ? `${money(per(month.cost, month.calls, 1000))} per 1,000 calls · ` : ""}${percent(month.errors, month.calls).replace(" ", "\u00a0")} failed`} />
     </dl>
@@ -99,7 +100,7 @@ const Tile = ({term, value, exact, href, note, children}) => html`<div><dt>${ter
 function Shares({title, field, next, shown, rows, whole, series, session, children}) {
   const at = inAddress(shown);
   const all = costs({...at, by: field});
-  const shares = rows.map((row) => ({name: nameOf(row[field]), cost: row.cost}))
+  const shares = rows.map((row) => ({...row, name: nameOf(row[field])}))
     .sort((a, b) => [OTHER, UNKNOWN].indexOf(a.name) - [OTHER, UNKNOWN].indexOf(b.name) || Number(b.cost) - Number(a.cost));
   const unknown = shares.find(({name}) => name === UNKNOWN);
   const square = (name) => series && html`<${Switch} title=${name} paint=${series.paint.get(name) ?? "s0"} isHidden=${series.hidden.includes(name)}
@@ -108,7 +109,7 @@ function Shares({title, field, next, shown, rows, whole, series, session, childr
   return html`<section><h2><a href=${all}>${title}</a> <span class="faint">${inWords(shown)}</span></h2><ol class="shares">${shares.map((each) => html`
     <li key=${each.name} class=${series && series.hidden.includes(each.name) ? "hidden" : undefined}><span>${square(each.name)}
       <a class="name" href=${each.name === OTHER ? all : costs({...at, [field]: each.name, by: next})} title=${each.name}>${each.name}</a></span>
-      <span class="number" title=${`$${each.cost}`}>${fixed(each.cost, placesOf([whole]))}</span>${bar(each)}</li>`)}</ol>
+      <span class="number" title=${`$${each.cost}`}>${writerOf("cost", whole)(each.cost, each)}</span>${bar(each)}</li>`)}</ol>
     ${Number(unknown?.cost) > 0 && !series && html`<p class="faint">${percent(unknown.cost, whole)} has no ${titleOf(null, field)}.${" "}
       ${isOpen(session, {isWhole: true}) && html`<a href=${to(setUp(field)[1])}>${setUp(field)[0]}</a>`}</p>`}${children}</section>`;
 }

@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.sentence import sentence
 from gateway.money.comparison.wording import dollars
+from gateway.money.costs.measures import NO_PRICE
 from gateway.money.costs.past import Past
 from gateway.money.insights.findings import named
 from spool.ledger import money
@@ -51,7 +52,8 @@ class ReportFigures:
 def title(figures: ReportFigures) -> str:
     total = figures.comparison.total
     subject = f"Billed AI costs ({figures.billed})" if figures.billed else "AI costs"
-    return f"{subject} of {figures.view}, {_days(figures)}: {dollars(total.now.cost)}{_percent(figures)}"
+    amount = NO_PRICE if total.now.unpriced and not total.now.cost else dollars(total.now.cost)
+    return f"{subject} of {figures.view}, {_days(figures)}: {amount}{_percent(figures)}"
 
 
 def text(figures: ReportFigures) -> str:

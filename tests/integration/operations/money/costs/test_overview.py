@@ -137,7 +137,12 @@ async def test_calls_by_what_is_known_of_their_cost(server: OperatorServer) -> N
         call(113, at=at, **free),
     ]
     await add(server.services.spool.log, *made)
-    kinds = (await asked(server, "/overview"))["overview"]["kinds"]
+    overview = (await asked(server, "/overview"))["overview"]
+    assert {"(other)": 3, None: 1} == {
+        row["model_family"]: row["unpriced"] for row in overview["lists"]["model_family"] if row["unpriced"]
+    }
+    assert 4 == overview["month"]["unpriced"] == overview["lists"]["team"][0]["unpriced"]
+    kinds = overview["kinds"]
     assert {"priced": 32, "free": 2, "unpriced": 4, "without_usage": 1} == kinds
     total = (await asked(server, "/report", range="last_30d"))["total"]
     assert kinds == {name: total[name] for name in kinds}

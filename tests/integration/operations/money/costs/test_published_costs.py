@@ -729,6 +729,18 @@ def test_ledger_commands(tmp_path: Path) -> None:
     assert {"gpt-4o": "1.507", "=cmd": "0"} == {row["model_family"]: row["cost"] for row in rows}
 
 
+def test_an_unknown_cost_does_not_look_like_zero(tmp_path: Path) -> None:
+    """A group of calls without a price shows no amount, also if the table has only costs."""
+    unpriced = call(7, start_time=START_S * NS, request_model="own", input_tokens=1000, output_tokens=100)
+    filled(tmp_path / "store", unpriced)
+    question = ("report", "--from", "2026-09-01", "--by", "model")
+    for words in ((), ("--show", "cost"), ("--show", "calls", "--show", "cost_per_call", "--show", "cost")):
+        table = run(tmp_path / "store", *question, *words)
+        assert "no price" in table, words
+        assert ("UNPRICED" in table) == (words == ()), words
+        assert "$0.00" not in table, words
+
+
 async def test_costs_by_published_dimensions(serve: Serve) -> None:
     """
     Published dimensions are listed with their names, group and filter like built-in ones, and do not change
