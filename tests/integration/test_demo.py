@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import combinations
@@ -617,8 +618,8 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
 
 async def test_examples_fill_each_page(tmp_path: Path) -> None:
     """
-    Of the three budgets, one is over its amount on any day. There is one example of each other kind, and the demo
-    answers the notifications of its channel.
+    Of the three budgets, one is over its amount on any day. There is one example of each other kind. The capacity of
+    the contract is partly used, and the demo answers the notifications of its channel.
     """
     # in two months, and not only at whole hours
     for place, end in enumerate((NOON, NOON + 10 * DAY_S + 1579, NOON + 20 * DAY_S + 3599)):
@@ -649,6 +650,11 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
             }
             over = [name for name, amount in amounts.items() if spent[name.split()[0]] > amount]
             assert (3, ["search a month"]) == (len(amounts), over)
+            [contract] = registry.table(ContractTable).all()
+            [term] = contract.terms
+            of_model = replace(query, group_by=(), include={"model": term.models}, granularity="total")
+            [used] = await ledger.costs(replace(of_model, since=until - timedelta(days=31)))
+            assert 0 < Decimal(used.cost) < Decimal(term.price) * Decimal(term.number)
         finally:
             await registry.close()
             await ledger.close()

@@ -18,7 +18,7 @@ from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, EVENT_TYPE, MOST
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelDraft
@@ -26,6 +26,9 @@ from spool.registry.views import ViewDraft
 
 # Team -> monthly budget as a multiple of what the team has spent in the running month. One team is over its budget.
 BUDGETS = {"search": Decimal("0.8"), "support": Decimal("1.6"), "engineering": Decimal(3)}
+# Prepaid units of a model, and the price of a unit as a multiple of what the model costs in 30 days. So about two
+# thirds of the units are used.
+CAPACITY_MODEL, CAPACITY_UNITS, CAPACITY_PRICE = "gemini-2.5-flash", 2, Decimal("0.75")
 _LEAST = Decimal("0.01")
 
 
@@ -40,12 +43,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
     price = NewPrice(model="acme-small-*", provider="acme", input="0.4", output="1.2")
     await registry.table(PriceTable).create(price, most=MOST, actor=ACTOR)
-    capacity = Term(
-        kind="capacity", models=("acme-large-*",), unit="model_unit", number="2", price="40", per="month"
-    )
-    since = datetime.fromtimestamp(end, UTC).replace(day=1).date().isoformat()
-    contract = ContractDraft(name="Acme capacity", provider="acme", since=since, terms=(capacity,))
-    await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
+    await _add_contract(registry, ledger, end)
     mapping = NewEventMapping(event_type=EVENT_TYPE, stream="orders", value="1")
     await registry.table(EventMappingTable).create(mapping, most=MOST, actor=ACTOR)
     day = datetime.fromtimestamp(end - 9 * DAY_S, UTC).date().isoformat()
@@ -56,14 +54,11 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
 
 
 async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
-    until = end_of_hour(end)
-    since = datetime.fromtimestamp(end, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    query = CostQuery(since=since, until=until, granularity="monthly", group_by=["team"], measures=("cost",))
-    spent = {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
+    spent = await _spent(ledger, _month_of(end), end, "team")
     for team, factor in BUDGETS.items():
         view = ViewDraft(name=team.title(), filter={"team": (team,)}, principal_dimension="user")
         made = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
-        amount = max(_LEAST, (spent.get(team, Decimal(0)) * factor).quantize(_LEAST))
+        amount = _least(spent.get(team, Decimal(0)) * factor)
         budget = NewBudget(
             name=f"{team} a month",
             view=ViewName(id=made.id),
@@ -71,3 +66,38 @@ async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
             alerts={"80": "Y", "100": "Y"},
         )
         await registry.table(BudgetTable).create(budget, known=ledger.dimensions(), most=MOST, actor=ACTOR)
+
+
+async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
+    since = datetime.fromtimestamp(end - 30 * DAY_S, UTC).replace(minute=0, second=0, microsecond=0)
+    spent = (await _spent(ledger, since, end, "model")).get(CAPACITY_MODEL, Decimal(0))
+    capacity = Term(
+        kind="capacity",
+        models=(CAPACITY_MODEL,),
+        unit="gsu",
+        number=str(CAPACITY_UNITS),
+        price=str(_least(spent * CAPACITY_PRICE)),
+        per="month",
+    )
+    contract = ContractDraft(
+        name="Gemini throughput",
+        provider="gcp.gemini",
+        since=_month_of(end).date().isoformat(),
+        terms=(capacity,),
+    )
+    await registry.table(ContractTable).create(contract, most=MOST, actor=ACTOR)
+
+
+async def _spent(ledger: Ledger, since: datetime, end: int, by: str) -> dict[str | None, Decimal]:
+    query = CostQuery(
+        since=since, until=end_of_hour(end), granularity=TOTAL, group_by=[by], measures=("cost",)
+    )
+    return {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
+
+
+def _month_of(end: int) -> datetime:
+    return datetime.fromtimestamp(end, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+def _least(amount: Decimal) -> Decimal:
+    return max(_LEAST, amount.quantize(_LEAST))
