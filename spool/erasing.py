@@ -18,6 +18,7 @@ from spool.devices.device import Device, require_known
 from spool.erasure import EVER, NO_RECORDS, Erasure, RenamedRecords, pseudonyms_by_digest
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.ledger.sums import OTHER
+from spool.log.partial_reports import COUNTED, COUNTERS, PARTS
 from spool.log.pending_spans import KEPT_S
 from spool.people import People
 from spool.registry.audit import AuditedChange
@@ -120,11 +121,24 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
         if not erasure.passes:
             await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
             continue
-        # names in the totals may belong to a new person
-        if await storage.rename_records(_renaming(registry.people, erasure)) != NO_RECORDS:
+        is_last = not await _has_waiting_from_before(storage, erasure)
+        renamed = await storage.rename_records(_renaming(registry.people, erasure))
+        if renamed != NO_RECORDS:
+            # names in the totals may belong to a new person, so the calls are counted again
+            await storage.ledger.rebuild(storage.log)
+            await storage.ledger.catch_up(storage.log)
+        if is_last or renamed != NO_RECORDS:
             await overwrite(storage)
-        await registry.persons.note_pass(erasure)
+        if is_last:
+            await registry.persons.note_pass(erasure)
     return len(due)
+
+
+async def _has_waiting_from_before(storage: Storage, erasure: Erasure) -> bool:
+    """A gateway that was off releases its reports later."""
+    reports = storage.partial_reports
+    found = [await reports.oldest(kind, before=erasure.at, most=1) for kind in (PARTS, COUNTERS, COUNTED)]
+    return any(found)
 
 
 async def rename_again(storage: Storage) -> None:

@@ -16,7 +16,7 @@ from gateway.devices.fleet.facts import assistant_of
 from gateway.normalise.reading.repositories import NAMED, unify_work_tags
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.access import NO_LABELS, Labels
-from spool.erasure import NEVER, rename_person
+from spool.erasure import NEVER, Renaming, rename_person
 from spool.log.pending_spans import GivenValues, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, fold_address, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
@@ -72,8 +72,8 @@ class Attribution:
         self._protect_emails(record)
         if self._branches != KEEP and BRANCH in record.tags:
             record.tags = self._protected_branch(record.tags)
-        if self._persons.erased.keys:  # a late report does not bring the name of an erased person back
-            rename_person(record, self._people.pseudonym, unknown=NEVER)
+        if renaming := self.renaming:
+            rename_person(record, renaming, unknown=NEVER)
 
     def attribute_steps(self, steps: list[SpanStep]) -> list[SpanStep]:
         """Attribute spans that are no calls. The labels of keys and devices are not applied."""
@@ -95,6 +95,11 @@ class Attribution:
         self.apply(record, NO_LABELS)
         values = (record.user, record.team, record.session, record.api_key)
         return GivenValues(*values, tags=tuple(record.tags.items()))
+
+    @property
+    def renaming(self) -> Renaming | None:
+        """A late report does not bring the name of an erased person back. None if nobody was erased."""
+        return self._people.pseudonym if self._persons.erased.keys else None
 
     @property
     def has_rules(self) -> bool:
@@ -127,8 +132,8 @@ class Attribution:
         for name in texts.keys() - protected.keys():
             del event.data[name]
         event.data.update(protected)
-        if self._persons.erased.keys:
-            rename_person(event, self._people.pseudonym, unknown=NEVER)
+        if renaming := self.renaming:
+            rename_person(event, renaming, unknown=NEVER)
 
     def _protected_branch(self, tags: Mapping[str, str]) -> dict[str, str]:
         protected = dict(tags)

@@ -273,6 +273,7 @@ class Intake:
             unrecognised=outcome.unrecognised,
             before=earlier_receipts,
             price=self.prices.price,
+            renaming=self._attribution.renaming,
         )
         if self._counters is not None and (repeaters or submission.points):
             return self._counters.append(submission, repeaters, key=bearer.name)

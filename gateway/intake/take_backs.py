@@ -200,6 +200,12 @@ class TakeBacks:
             if not self._of_key[counted.key]:
                 del self._of_key[counted.key]
 
+    async def delete_old(self) -> None:
+        """The names of their reporters may be people's. The caller holds the lock for commits."""
+        if old := self.old():
+            await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=old))
+            self.drop(old)
+
     async def take_back(self) -> int:
         """Return the number of reversed records."""
         corrected = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from secrets import token_bytes
 
 import msgspec
@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from gateway.intake.shadows import Reporters, Shadows, reporters_of
 from gateway.intake.take_backs import Counted, TakeBacks
 from spool.clock import Clock, elapsed_s
+from spool.erasure import NEVER, Renaming, rename_person
 from spool.errors import SpoolError
 from spool.identity import Identity
 from spool.log.partial_reports import (
@@ -188,8 +189,11 @@ class WaitingCounters:
         wait_s: float,
         max_items: int,
         max_bytes: int,
+        renaming: Callable[[], Renaming | None] = lambda: None,
     ) -> None:
+        """`renaming` is of people who were erased while counters waited."""
         self._log = log
+        self._renaming = renaming
         self._shadows = shadows
         self._clock = clock
         self._wait_s = wait_s
@@ -309,6 +313,8 @@ class WaitingCounters:
                 released += await self._make_room()
                 is_more = is_more and not self._waiting
             await self._take_backs.take_back()
+            async with self._one_commit_at_a_time:
+                await self._take_backs.delete_old()
         return released
 
     async def _make_room(self) -> int:
@@ -454,14 +460,21 @@ class WaitingCounters:
                 await pause()
             read += waiting.items
             group = _groups.decode(waiting.body)
-            if self._shadows.have_heard(waiting.reporters, waiting.at):
+            reporters = waiting.reporters
+            have_heard = self._shadows.have_heard(reporters, waiting.at)
+            if renaming := self._renaming():
+                for record in group.members():
+                    rename_person(record, renaming, unknown=NEVER)
+                reporters = reporters_of(next(iter(group.members())))
+                have_heard = have_heard or self._shadows.have_heard(reporters, waiting.at)
+            if have_heard:
                 for record in group.members():
                     record.shadow = True
             else:
                 counted = counted_of.get(group.key)
                 if counted is None:
                     counted = counted_of[group.key] = self._take_backs.counted(group.key)
-                counted.add(waiting.reporters, group.records, group.points)
+                counted.add(reporters, group.records, group.points)
             everything.add(group)
         await pause()
         now, old = self._clock.now(), self._take_backs.old()

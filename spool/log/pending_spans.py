@@ -573,6 +573,15 @@ def _decode(body: bytes) -> tuple[str, bytes, list[GivenValues]]:
     return sender, items, given
 
 
+def change_given(body: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
+    """Return a stored row with changed values. A damaged row stays."""
+    try:
+        sender, items, given = _decode(body)
+    except (msgspec.DecodeError, ValueError):
+        return body
+    return msgspec.msgpack.encode((sender, items, [*map(change, given)]))
+
+
 def runs_to_add(known: Sequence[str | None], runs: Sequence[str]) -> dict[str, str]:
     """
     Return the fields that runs fill in a call. `known`: run, parent run and further runs. A run that a report

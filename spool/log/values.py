@@ -9,6 +9,7 @@ from decimal import Decimal
 import msgspec
 
 from spool.disks import FSYNC, Mount
+from spool.erasure import Renaming
 from spool.identity import Identity, RequestNames
 from spool.log.counted_names import AmountOf
 from spool.log.partial_reports import Expectation, PartialReport
@@ -61,6 +62,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     before: Sequence[str] = ()
     # estimates the cost again after an added report filled a count or the model
     price: Callable[[Inference], None] | None = None
+    renaming: Renaming | None = None  # of erased people, for values of earlier spans
     amount_of: AmountOf | None = None  # amount of a usage event
     # if the sender chose an idempotency key; a known request adds nothing
     request: RequestNames | None = None

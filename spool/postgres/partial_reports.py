@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from spool.log.partial_reports import PartialReport, kind_of_key, version_of
+from spool.log.partial_reports import SPANS, PartialReport, kind_of_key, version_of
+from spool.log.pending_spans import change_given
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
+from spool.sql.erasing import StoredSpans
 
 # blocks per transaction: some 20,000 rows, which take a fraction of a second
 STEP_BLOCKS = 256
@@ -80,6 +82,17 @@ _HEARD = f"""
 _NOTE = f"""
     INSERT INTO {{schema}}.heard AS old (shard, reporter, at) SELECT {SHARD}, each, %s FROM unnest(%s::bytea[]) each
         ON CONFLICT (shard, reporter) DO UPDATE SET at = GREATEST(old.at, excluded.at)"""
+
+
+# no submission expects a version of spans
+STORED_SPANS = StoredSpans(
+    f"""
+    SELECT key, body FROM {{schema}}.partial_reports
+     WHERE shard = {SHARD} AND key > :after AND key < CAST('spans0' AS bytea) ORDER BY key LIMIT :most""",
+    f"UPDATE {{schema}}.partial_reports SET body = :packed WHERE shard = {SHARD} AND key = :key",
+    SPANS,
+    change_given,
+)
 
 
 class PostgresPartialReports:

@@ -36,9 +36,9 @@ from spool.postgres.ledger import PostgresLedger
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.entries import lowest_stored, read_committed_at, topic_code
 from spool.postgres.log.log import CACHE_BYTES, PostgresLog
-from spool.postgres.log.queries import LOCK_HEAD
+from spool.postgres.log.queries import LOCK_HEAD, SPANS_OF_COMMITS
 from spool.postgres.migrations import try_to_migrate
-from spool.postgres.partial_reports import PostgresHeard, PostgresPartialReports
+from spool.postgres.partial_reports import STORED_SPANS, PostgresHeard, PostgresPartialReports
 from spool.postgres.registry.bearers import add_bearers
 from spool.postgres.registry.follower import FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
@@ -267,6 +267,7 @@ async def open_storage(options: StorageOptions) -> Storage:
                 rows="shard = 0 AND topic = CAST(:topic AS smallint)",
                 code=topic_code,
                 lock=LOCK_HEAD,
+                spans=[STORED_SPANS, SPANS_OF_COMMITS],
             ).rename_records,
             overwrite=_left_to_the_server,
             health=lambda: read_health(database, settings.durability),

@@ -1,6 +1,6 @@
 """
-Renaming of people in entries, added reports, rejected records and records sent again. All are in the log's
-tables, so each step is one transaction.
+Renaming of people in entries, added reports, rejected records, records sent again and spans. All are in the
+log's tables, so each step is one transaction.
 """
 
 from __future__ import annotations
@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from spool.deliveries.rules import new_key
 from spool.erasure import EVER, NO_RECORDS, RenamedRecords, Renaming, rename_fields, rename_person
 from spool.errors import EntryUnreadable
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
+from spool.log.pending_spans import GivenValues
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, pack, unpack
 from spool.sql.connection import SqlConnection, SqlTransactions
 
 ENTRIES_AT_ONCE = 16
 AMENDMENTS_AT_ONCE = 1000
+SPANS_AT_ONCE = 256  # rows
 TOPICS_OF_PEOPLE = (AI_TELEMETRY, USAGE_EVENTS)
 
 _ENTRIES = """
@@ -44,6 +46,18 @@ _DEAD = "SELECT id, record FROM {schema}.dead"
 _PUT_DEAD = "UPDATE {schema}.dead SET record = :record WHERE id = :id"
 
 
+class StoredSpans(NamedTuple):
+    """
+    Rows with spans, which never change otherwise. `select` returns keys and packed spans after `:after`, and `put`
+    replaces them. `change` applies a change to the given values of packed spans.
+    """
+
+    select: str
+    put: str
+    before_first: bytes | int
+    change: Callable[[bytes, Callable[[GivenValues], GivenValues]], bytes]
+
+
 class SqlErasing:
     """
     Renaming in the log. `rows`: SQL condition for a topic. `code`: its stored value. `lock`: statement that
@@ -57,11 +71,13 @@ class SqlErasing:
         rows: str = "topic = :topic",
         code: Callable[[str], object] = str,
         lock: str = "",
+        spans: Sequence[StoredSpans],
     ) -> None:
         self._transactions = transactions
         self._rows = rows
         self._code = code
         self._lock = lock
+        self._spans = spans
 
     async def rename_records(self, renaming: Renaming) -> RenamedRecords:
         """
@@ -69,6 +85,8 @@ class SqlErasing:
 
         Each step is a transaction. After an interruption, call this again.
         """
+        for stored in self._spans:
+            await self._rename_spans(stored, renaming)
         renamed = await self._transactions.transaction(partial(_rename_set_aside, renaming=renaming))
         for topic in TOPICS_OF_PEOPLE:
             after = 0
@@ -77,6 +95,16 @@ class SqlErasing:
                 renamed = renamed.plus(count)
             renamed = renamed.plus(await self._rename_all_amendments(topic, renaming))
         return renamed
+
+    async def _rename_spans(self, stored: StoredSpans, renaming: Renaming) -> None:
+        def read_some(tables: SqlConnection, after: bytes | int) -> list[tuple[Any, ...]]:
+            return tables.all(stored.select, after=after, most=SPANS_AT_ONCE)
+
+        after = stored.before_first
+        while rows := await self._transactions.read(partial(read_some, after=after)):
+            if changed := await asyncio.to_thread(_rename_in_spans, stored, rows, renaming):
+                await self._transactions.transaction(partial(_put_spans, statement=stored.put, rows=changed))
+            after = rows[-1][0]
 
     async def _rename_some_entries(
         self, topic: str, after: int, renaming: Renaming
@@ -135,6 +163,25 @@ class SqlErasing:
                 tables.run(put, topic=code, number=number, checksum=checksum, fields=data)
                 count += 1
         return (rows[-1][0] if rows else None), count
+
+
+def _rename_in_spans(
+    stored: StoredSpans, rows: Iterable[Sequence[Any]], renaming: Renaming
+) -> list[Mapping[str, Any]]:
+    change = partial(_rename_given, renaming=renaming)
+    changed = ((key, bytes(packed), stored.change(bytes(packed), change)) for key, packed in rows)
+    return [{"key": key, "packed": after} for key, before, after in changed if after != before]
+
+
+def _put_spans(tables: SqlConnection, statement: str, rows: Iterable[Mapping[str, Any]]) -> None:
+    tables.run_each(statement, rows)
+
+
+def _rename_given(given: GivenValues, renaming: Renaming) -> GivenValues:
+    fields = {**given._asdict(), "tags": dict(given.tags)}
+    # spans rarely state a call's time, so any time counts
+    rename_fields(fields, renaming, EVER)
+    return GivenValues(**{**fields, "tags": (*fields["tags"].items(),)})
 
 
 def _rename_in_entries(

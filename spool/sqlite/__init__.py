@@ -35,7 +35,7 @@ from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
 from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
 from spool.sqlite.log.rest import Rest
-from spool.sqlite.partial_reports import SqliteHeard, SqlitePartialReports
+from spool.sqlite.partial_reports import STORED_SPANS, SqliteHeard, SqlitePartialReports
 from spool.sqlite.reserve import Reserve
 from spool.sqlite.streams import open_streams
 from spool.storage import Storage
@@ -95,7 +95,9 @@ class SqliteSpool:
             registry_problem=registry_problem,
             secret=self.secret,
             incarnation=self.incarnation,
-            rename_records=SqlErasing(SqliteTransactions(self.database, "records")).rename_records,
+            rename_records=SqlErasing(
+                SqliteTransactions(self.database, "records"), spans=[STORED_SPANS]
+            ).rename_records,
             overwrite=partial(overwrite, self.database),
             close=close,
         )

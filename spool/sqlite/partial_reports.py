@@ -12,9 +12,11 @@ from itertools import islice, takewhile
 
 from spool.clock import Clock
 from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_senders
-from spool.log.partial_reports import PartialReport, reports_of_kind
+from spool.log.partial_reports import SPANS, PartialReport, reports_of_kind
+from spool.log.pending_spans import change_given
 from spool.log.planning.plan import Plan
 from spool.shares import Holdings
+from spool.sql.erasing import StoredSpans
 from spool.sqlite.database import Database
 
 _PUT = "INSERT OR REPLACE INTO pending (key, at, body) VALUES (?, ?, ?)"
@@ -26,6 +28,13 @@ _ALL = "SELECT key, at, body FROM pending ORDER BY at, key"
 
 _FIND = "SELECT key, at, body FROM pending WHERE key = ?"
 _UNDER = "SELECT key, at, body FROM pending WHERE key >= ? AND substr(key, 1, ?) = ?"
+
+STORED_SPANS = StoredSpans(
+    "SELECT key, body FROM pending WHERE key > :after AND key < CAST('spans0' AS BLOB) ORDER BY key LIMIT :most",
+    "UPDATE pending SET body = :packed WHERE key = :key",
+    SPANS,
+    change_given,
+)
 
 
 class SqlitePartialReports:

@@ -265,6 +265,7 @@ class Assembler:
             wait_s=section.counter_wait,
             max_items=section.pending_items,
             max_bytes=section.pending_bytes,
+            renaming=lambda: attribution.renaming,
         )
         await counters.start(reports, hold_s=section.hold)
         self.waiting.append((", counters", lambda: counters.held))

@@ -13,7 +13,7 @@ import zlib
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from threading import Lock
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from spool.log.commits.unfolded import UnfoldedCommits
 from spool.log.duplicates import DuplicateIndex
 from spool.log.entries.codec import NO_RECORD
 from spool.log.partial_reports import PartialReport
+from spool.log.pending_spans import GivenValues, change_given
 from spool.log.planning.plan import Plan
 from spool.log.planning.planner import Planner
 from spool.record import TOPICS
@@ -121,6 +122,18 @@ def unpack_spans(data: bytes) -> Sequence[PartialReport]:
         return _packed.decode(data).spans if data else ()
     except NO_RECORD:
         return ()
+
+
+def change_spans(data: bytes, change: Callable[[GivenValues], GivenValues]) -> bytes:
+    """Return packed ids with changed values of spans. Damaged ids stay."""
+    try:
+        packed = _packed.decode(data)
+    except NO_RECORD:
+        return data
+    if not packed.spans:
+        return data
+    packed.spans = [row._replace(body=change_given(row.body, change)) for row in packed.spans]
+    return msgspec.msgpack.encode(packed)
 
 
 def _checksum(*parts: bytes) -> int:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from spool.erasure import NEVER, rename_fields
 from spool.identity import (
     ANY_SCOPE,
     Identity,
@@ -87,6 +88,7 @@ class KnownCalls:
         self._plan = plan
         self._reader = reader
         self._price = submission.price
+        self._renaming = submission.renaming
         self._terms = terms
         self._amends = amends
         self._open_from = closed_below.get(terms.topic, 1)
@@ -321,6 +323,8 @@ class KnownCalls:
         if not isinstance(known, Inference) or known.shadow:
             return
         fields: dict[str, Any] = values_to_add(known, around.given)
+        if self._renaming is not None:
+            rename_fields(fields, self._renaming, NEVER if known.start_time is None else known.start_time)
         fields |= runs_to_add((known.run, known.parent_run, known.ancestors), around.runs)
         if not fields:
             return

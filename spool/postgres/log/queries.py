@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from spool.log.commits.following import change_spans
+from spool.sql.erasing import StoredSpans
+
 # -- the head and the commits --------------------------------------------------------------------------------
 
 # Only the holder of this row lock, the head lock, commits records.
@@ -46,6 +49,14 @@ ADD_COMMIT = """
                                   terms, ids, found)
     VALUES (0, %(id)s, %(period)s, %(token)s, %(node)s, %(at)s, %(next)s::bigint[], %(closed)s::bigint[], %(durable)s,
             %(entries)s, %(size)s, %(checksum)s, %(terms)s, %(ids)s, %(found)s)"""
+
+# other nodes load the spans at a start
+SPANS_OF_COMMITS = StoredSpans(
+    "SELECT id, ids FROM {schema}.commits WHERE shard = 0 AND id > :after ORDER BY id LIMIT :most",
+    "UPDATE {schema}.commits SET ids = :packed WHERE shard = 0 AND id = :key",
+    0,
+    change_spans,
+)
 
 STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND token = %(token)s"
 

@@ -81,7 +81,7 @@ class Running:
 
     nodes: int = 1
     clock: MovedClock = field(default_factory=MovedClock)
-    limits: dict[str, int] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
     hold_s: float = 0
 
     async def open(self) -> None:

@@ -93,7 +93,7 @@ class Gateway:
         log, stored = self._spool.log, self._spool.partial_reports
         self._shadows = Shadows(self._clock, heard=self._spool.heard)
         await self._shadows.remember(log)
-        limits = {"max_items": 1000, "max_bytes": 2**24}
+        limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         self._counters = WaitingCounters(log, self._shadows, self._clock, wait_s=WAIT_S, **limits)
         await self._counters.start(stored, hold_s=HOLD_S)
         intake = Intake(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from itertools import cycle
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
@@ -51,7 +51,7 @@ class SharedGateways:
         opened = await open_node(stack, self._schema, SETTINGS, self._clock, Observed())
         stack.push_async_callback(opened.close)
         shadows = Shadows(self._clock, heard=opened.heard)
-        limits = {"max_items": 1000, "max_bytes": 2**24}
+        limits: Any = {"max_items": 1000, "max_bytes": 2**24}
         counters = WaitingCounters(opened.log, shadows, self._clock, wait_s=WAIT_S, **limits)
         await counters.start(opened.partial_reports, hold_s=HOLD_S)
         intake = Intake(

@@ -1,0 +1,328 @@
+"""
+Canaries of every kind of name, through every product and format that states one, and every request that stores one.
+After an erasure no table, file, log line, answer or delivery has one, as soon as nothing waits from before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from exporters.settings import DestinationSettings
+from gateway.cli import main
+from gateway.configuration.sections import Config, PrivacySettings
+from gateway.core.mounts import OPERATOR_API, socket_path
+from gateway.devices.states import revoked_by
+from gateway.http.event_streams import EVENT_STREAM
+from gateway.intake import merge_window, waiting_counters
+from gateway.intake.attribution import Attribution
+from gateway.service.addresses.table import OPERATOR_ADDRESSES
+from spool.erasing import AGAIN_AFTER_S, follow_once
+from spool.people import ERASED, HASH, KEEP, USER_EMAIL, People, is_address
+from spool.record import pack
+from spool.registry.operators import Person
+from spool.registry.scopes import CREATE_EVENT, ENROLL
+from spool.settings import SpoolSettings
+from tests.integration.conftest import Serve
+from tests.integration.operations.people.test_privacy import allow, erased, run
+from tests.integration.payloads import json_span, json_traces
+from tests.integration.receivers.test_second_names import CANARY as ADDRESS
+from tests.integration.receivers.test_second_names import storage_of as storage_of
+from tests.integration.receivers.test_second_names import with_address
+from tests.integration.receivers.test_work_canaries import requests
+from tests.integration.test_linked_names import lines, sent, whole
+from tests.integration.test_one_identity import AS, World, checked
+from tests.moved_clock import MovedClock
+from tests.stored_files import contents_of
+
+MARK = "canary"  # in each name, in any case
+LOGIN, SUBJECT = "canary-login", "canary-subject"
+SPOOL = SpoolSettings(hold=0, counter_wait=3600)
+ID = "enduser.id"  # of any OpenTelemetry library
+
+
+async def names_in_cases(serve: Serve) -> Mapping[str, str]:
+    """Return a canary for each name that a record of a case has."""
+    serving = await serve(
+        config=Config(spool=replace(SPOOL, counter_wait=0), privacy=PrivacySettings(emails=KEEP))
+    )
+    for path, body in requests():
+        await serving.send(path, body)
+    records = await serving.records()
+    named = {name for each in records for name in (each.user, each.tags.get(USER_EMAIL)) if name}
+    # what a record also states as something else is no name of a person alone
+    named -= {
+        value for each in records for value in (each.team, each.session, each.api_key, *each.tags.values())
+        if value != each.tags.get(USER_EMAIL)
+    }  # fmt: skip
+    return {
+        name: f"canary.{number:02}@example.com" if is_address(name) else f"canary-{number:02}"
+        for number, name in enumerate(sorted(named))
+    }
+
+
+def with_canaries(path: str, body: bytes, canaries: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield the requests of a case with canaries for names, also inside of longer texts."""
+    text = body.decode()
+    for name, canary in canaries.items():
+        text = re.sub(rf'"int(Value"\s*:\s*"){re.escape(name)}"', rf'"string\1{canary}"', text)
+        text = text.replace(json.dumps(name), json.dumps(canary))
+        if len(name) > 5:
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", canary, text)
+    for part in with_address(path, text.encode()):
+        document = json.loads(part)
+        _add_ids(document)
+        yield json.dumps(document).encode()
+
+
+def _add_ids(node: Any) -> None:
+    """Add the id of a user where no user is stated."""
+    for each in node if isinstance(node, list) else node.values() if isinstance(node, dict) else ():
+        _add_ids(each)
+    attributes = node.get("attributes") if isinstance(node, dict) else None
+    if isinstance(attributes, list) and not any(each.get("key") == ID for each in attributes):
+        attributes.append({"key": ID, "value": {"stringValue": LOGIN}})
+
+
+async def register(world: World, tmp_path: Path) -> None:
+    """Store the names by every kind of request that has people."""
+    serving = world.serving
+    week = f"{datetime.now(UTC) + timedelta(days=7):%Y-%m-%dT%H:%M:%SZ}"
+    for path, body in (
+        ("/views", {"name": "Of one", "filter": {"user": [LOGIN]}, "principal_dimension": "model"}),
+        ("/plans", {"name": "Seats", "view": "Of one", "fee": "20", "seats": [{"user": LOGIN, "since": "2026-01-01"}]}),
+        ("/roles", {"name": "One", "data_access": "limited", "members": [ADDRESS],
+                    "filters": [{"dimension": "user", "values": [LOGIN, ADDRESS]}]}),
+        ("/annotations", {"text": f"Why {LOGIN} calls so often.", "day": "2026-11-01"}),
+        ("/keys", {"name": "laptop", "description": f"of {LOGIN}", "labels": {"user": LOGIN},
+                   "use_cases": ["Send AI Telemetry"]}),
+        ("/fleet/tokens", {"name": "laptops", "expires_at": week, "labels": {"user": LOGIN}}),
+    ):  # fmt: skip
+        checked(await world.ask("POST", path, body))
+    inventory = tmp_path / "inventory.csv"
+    inventory.write_text(f"serial number,computer name,user\nC02XL0GYJGH5,mac-1,{LOGIN}\n")
+    await run(world, "fleet", "inventory", "import", str(inventory), "--source", "jamf")
+    registry = serving.app.services.storage.registry
+    assert registry is not None
+    person = Person(
+        email=ADDRESS, role="viewer", decides_role=True, issuer="https://sign-in.example.com", subject=SUBJECT
+    )
+    await registry.operators.sign_in_person(person, address="203.0.113.1", life_s=3600, takes_accounts=False)
+    fleet = await serving.make_key("fleet", scopes=[ENROLL])
+    device = {"device_id": "laptop-1", "hostname": f"{LOGIN}-mac", "user": LOGIN, "labels": {"owner": LOGIN}}
+    for path, body, key in (
+        ("/v1/ai-control-plane/enroll", device, fleet),
+        ("/v1/events", {"type": "order", "source": "shop", "subject": LOGIN, "data": {"by": ADDRESS}},
+         await serving.make_key("events", scopes=[CREATE_EVENT])),
+    ):  # fmt: skip
+        answer = await serving.send(path, json.dumps(body).encode(), key=key)
+        assert answer.status in (200, 201), answer.body
+
+
+async def answers(world: World, *more: str) -> Mapping[str, str]:
+    """Return every answer that the console and monitoring get."""
+    lists = [
+        each.path.removeprefix(OPERATOR_API)
+        for each in OPERATOR_ADDRESSES
+        if each.methods == ("GET",) and "{" not in each.path
+        and not any(EVENT_STREAM in content for content in each.gives.values())
+    ]  # fmt: skip
+    found = {}
+    connector = aiohttp.UnixConnector(str(socket_path(world.serving.app.config.data_dir)))
+    async with aiohttp.ClientSession(connector=connector) as session:
+        for path in (*lists, "/report?by=user&range=last_7d", *more):
+            async with session.get(f"http://tollhouse{OPERATOR_API}{path}", headers=AS) as answer:
+                found[path] = await answer.text()
+    for path in ("/metrics", "/readyz"):
+        async with world.serving.client.get(world.serving.app.operator_url + path) as answer:
+            found[path] = await answer.text()
+    return found
+
+
+def marked(texts: Mapping[str, str]) -> Collection[str]:
+    return sorted(name for name, text in texts.items() if MARK in text.lower())
+
+
+async def places(world: World, outside: Callable[[], Iterator[bytes]]) -> Collection[str]:
+    """Return what is stored around each canary: in files, rows of the database and unpacked records."""
+    contents = contents_of(world.serving.app.config.data_dir)
+    everything = {**contents, "records": pack([*await world.serving.records()])}
+    everything |= {f"row {number}": row for number, row in enumerate(outside())}
+    return [
+        f"{name}: {content[max(0, found.start() - 60) : found.end() + 30]!r}"
+        for name, content in everything.items()
+        for found in re.finditer(MARK.encode(), content.lower())
+    ]
+
+
+async def until(condition: Callable[[], Awaitable[object]]) -> None:
+    async with asyncio.timeout(120):
+        while not await condition():  # noqa: ASYNC110 - background tasks change it
+            await asyncio.sleep(1)
+
+
+@pytest.fixture
+def clock() -> MovedClock:
+    return MovedClock(time.time())
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for waiting reports without long waits."""
+    for module in (merge_window, waiting_counters):
+        monkeypatch.setattr(module, "LOOK_S", 0.05)
+
+
+async def opened(serve: Serve, config: Config, clock: MovedClock) -> World:
+    serving = await serve(config=config, clock=clock)
+    people = People.for_installation(serving.app.services.storage.secret)
+    world = World(serving, None, "", people, HASH)  # type: ignore[arg-type]
+    await allow(world)
+    return world
+
+
+async def test_no_name_is_left_anywhere(
+    serve: Serve,
+    storage_of: tuple[Config, Callable[[], Iterator[bytes]]],
+    clock: MovedClock,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    On each engine. Waiting counters and reports have a name until they are counted, as the receipt says. Logs, metrics
+    and later deliveries never have one, nor has a backup that is restored with the file of erasures.
+    """
+    for name in ("gateway", "spool", "exporters"):
+        caplog.set_level(logging.DEBUG, logger=name)
+    config, outside = storage_of
+    canaries = await names_in_cases(serve)
+    sink = tmp_path / "sink.ndjson"
+    destination = DestinationSettings(name="sink", type="ndjson", path=sink)
+    world = await opened(serve, replace(config, spool=SPOOL, destinations=(destination,)), clock)
+    storage = world.serving.app.services.storage
+    for path, body in requests():
+        for part in with_canaries(path, body, canaries):
+            answer = await world.serving.send(path, part)
+            assert answer.status in (200, 204, 207), (path, answer.body)
+    await register(world, tmp_path)
+    await storage.ledger.catch_up(storage.log)
+    named = [world.people.linked_form(each) for each in (LOGIN, ADDRESS, *canaries.values())]
+    records = await world.serving.records()
+    sources = {each.source for each in records if {each.user, each.tags.get(USER_EMAIL)} & {*named}}
+    assert len(sources) > 40, sources
+    checked(await world.ask("POST", "/people", {"people": [{"users": named, "name": "Canary Person"}]}))
+    before = await answers(world, f"/report?where=user={LOGIN}&range=last_7d")
+    seen = {
+        "/devices",
+        "/keys",
+        "/people",
+        "/plans",
+        "/records",
+        "/report?by=user&range=last_7d",
+        "/roles",
+        "/views",
+    }
+    assert seen <= {*marked(before)}
+    is_local = config.storage.engine == "sqlite"
+    if is_local:
+        await run(world, "backup", str(tmp_path / "backup"))
+
+    async def is_sent() -> bool:
+        return all(not route.queued for route in await storage.deliveries.routes())
+
+    await until(is_sent)
+    sent_before = sink.read_bytes()
+    assert MARK.encode() in sent_before.lower()
+    receipt = await erased(world, LOGIN, texts=True, devices=True)
+    assert "pending" == next(each["state"] for each in receipt["places"] if each["place"] == "waiting")
+    assert [] == marked(await answers(world))
+    left = await places(world, outside)
+    assert all("spool.sqlite" in each or each.startswith("row ") for each in left), left
+
+    late = json_span("gpt-4o", traceId="ab" * 16)
+    late["attributes"].append({"key": "user.id", "value": {"stringValue": LOGIN}})
+    assert 200 == (await world.serving.send("/v1/traces", json_traces(late))).status
+    clock.move(AGAIN_AFTER_S + 1)
+
+    async def is_clean() -> bool:
+        await follow_once(storage, clock, revoked_by(""))
+        return not await places(world, outside)
+
+    await until(is_clean)
+    await until(is_sent)
+    sent = sink.read_bytes()[len(sent_before) :]
+    assert b"erased:" in sent
+    assert MARK.encode() not in sent.lower()
+    assert MARK not in caplog.text.lower()
+    if is_local:
+        await restored(world, tmp_path)
+
+
+async def restored(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "erasures.json"
+    file.write_text(await run(world, "people", "erasures"))
+    words = ["restore", str(tmp_path / "backup"), "--data", str(tmp_path / "restored"), "--queued", "hold"]
+    done = await asyncio.to_thread(CliRunner().invoke, main, [*words, "--erasures", str(file)])
+    assert 0 == done.exit_code, done.output
+    contents = contents_of(tmp_path / "restored")
+    assert {"spool.sqlite", "registry.sqlite", "ledger.sqlite"} <= contents.keys()
+    # as in the installation itself, counters wait under the name until a server counts them
+    assert {"spool.sqlite"} >= {
+        name for name, content in contents.items() if MARK.encode() in content.lower()
+    }
+
+
+async def test_a_call_that_was_counted_under_the_name_is_counted_again(
+    serve: Serve, storage_of: tuple[Config, Callable[[], Iterator[bytes]]], clock: MovedClock
+) -> None:
+    """
+    Another gateway stores a call shortly before it knows of the erasure. The second pass finds it. A later call under
+    the name is another person's, and stays.
+    """
+    config, outside = storage_of
+    world = await opened(serve, config, clock)
+    await sent(world, random.Random(1), [LOGIN, "bob"])
+    await erased(world, LOGIN)
+    storage = world.serving.app.services.storage
+    assert storage.registry is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Attribution, "renaming", None)
+        await sent(world, random.Random(2), [LOGIN])
+    assert {ERASED: 1, LOGIN: 1, "bob": 1} == {
+        name: calls for name, (calls, _) in (await lines(world)).items()
+    }
+    before = await whole(world)
+    clock.move(AGAIN_AFTER_S + 1)
+    start = int(clock.now() - 60) * 10**9
+    span = json_span("gpt-4o", startTimeUnixNano=str(start), endTimeUnixNano=str(start + 10**9))
+    span["attributes"].append({"key": "user.id", "value": {"stringValue": LOGIN}})
+
+    persons = storage.registry.persons
+
+    async def is_over() -> bool:
+        await follow_once(storage, clock, revoked_by(""))
+        return all(each.passes == 2 for each in persons.erasures)
+
+    await until(is_over)
+    assert [] == await places(world, outside)
+    assert {ERASED: 2, "bob": 1} == {name: calls for name, (calls, _) in (await lines(world)).items()}
+    assert before == await whole(world)
+    assert 200 == (await world.serving.send("/v1/traces", json_traces(span))).status
+    await storage.ledger.catch_up(storage.log)
+    await follow_once(storage, clock, revoked_by(""))
+    assert {ERASED: 2, "bob": 1, LOGIN: 1} == {
+        name: calls for name, (calls, _) in (await lines(world)).items()
+    }
