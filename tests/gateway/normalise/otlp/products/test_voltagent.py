@@ -93,6 +93,14 @@ def test_an_agent_whose_calls_other_spans_report_repeats_them() -> None:
     assert [100, 200] == [call[1] for call in counted(normalised(payload))]
 
 
+def test_runs_without_an_id_share_no_name() -> None:
+    """A name that two runs shared would make one call of them."""
+    nameless = {name: value for name, value in MODEL.items() if name != "operation.id"}
+    outcome = sent(span(2, {**nameless, **used("llm.", 300, 30)}))
+    assert [("ok", 300, 30, None)] == counted(outcome)
+    assert [()] == [identity.also for identity in outcome.identities]
+
+
 def test_spans_of_another_scope_are_recognized() -> None:
     """VoltAgent's users may choose the name of the scope."""
     numbered = span(2, {**MODEL, "llm.model_index": 0, **used("llm.", 300, 30)})
