@@ -261,6 +261,11 @@ def test_a_restart_finds_what_was_kept() -> None:
     ]
 
 
+def test_calls_on_record_of_another_process_are_no_damaged_reports() -> None:
+    kept = merged(merger_of(is_shared=True), trace(), create(), update()).pending.keep
+    assert 0 == merger_of(is_shared=True).load(kept)
+
+
 def test_reports_of_the_first_release_are_read() -> None:
     """
     Partial reports of the first release are still read, because the stored field names do not depend
