@@ -234,6 +234,18 @@ def test_what_was_taken_is_remembered_by_address_and_key(
     assert one not in Acknowledged(url="http://a", key="k")
 
 
+def test_without_a_home_directory_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("could not determine home directory")
+
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    taken = Acknowledged(url="http://a", key=None)
+    with pytest.raises(FileNotFoundError, match="no home directory"):
+        taken.add(b"o" * 16)
+    assert b"o" * 16 in taken
+
+
 def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A full disk may leave half a line and noise after it."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
