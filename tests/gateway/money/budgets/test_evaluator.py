@@ -60,7 +60,6 @@ async def test_a_threshold_is_told_once_over_restarts() -> None:
     ]
     assert notice.fields["actual"] == "85"
     assert notice.fields["planned"] == "100"
-    assert notice.severity == "warning"
     assert notice.link.endswith(f"/console/#/budgets?open={budget.id}")
     [insight] = await insights(house)
     assert insight.category == "budget"
@@ -68,6 +67,11 @@ async def test_a_threshold_is_told_once_over_restarts() -> None:
     house.spend("20")
     await house.evaluate()
     assert [(CROSSED, "80 %"), (CROSSED, "100 %")] == await house.told()
+    assert ["warning", "critical"] == [
+        notification.notice.severity
+        for notification in await house.notifications()
+        if notification.channel == "oncall"
+    ]
     [insight] = await insights(house)
     assert "5.00" == insight.cost_impact
 
