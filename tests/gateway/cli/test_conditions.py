@@ -1,10 +1,11 @@
-"""Conditions of the option `--where`."""
+"""Conditions of the option `--where`, and labels."""
 
 from __future__ import annotations
 
+import click
 import pytest
 
-from gateway.cli.parameters import parse_conditions
+from gateway.cli.parameters import Label, parse_conditions
 
 
 def test_conditions_name_what_passes_and_what_does_not() -> None:
@@ -25,3 +26,9 @@ def test_a_condition_without_a_value_ends_the_command(capsys: pytest.CaptureFixt
         list(parse_conditions(["team"]))
     assert 2 == ended.value.code
     assert "NAME=VALUE or NAME!=VALUE" in capsys.readouterr().err
+
+
+def test_a_label_has_a_name_and_a_value() -> None:
+    assert ("team", "a=b") == Label().convert("team=a=b", None, None)
+    with pytest.raises(click.BadParameter, match="NAME=VALUE"):
+        Label().convert("team", None, None)
