@@ -176,6 +176,7 @@ async def test_the_command_says_the_same(console: Console) -> None:
     assert "1 will be sent again" in (await console.run("retry", made["id"])).stdout
     await console.until(made["id"], SENT)
     assert "0 discarded" in (await console.run("discard", "--all")).stdout
+    assert "0 discarded" in (await console.run("discard", "--channel", "one")).stdout
     await console.run("retry", code=2)
     await console.run("show", "one:nobody", code=2)
 
