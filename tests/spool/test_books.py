@@ -9,7 +9,16 @@ import msgspec
 import pytest
 
 from spool.errors import NotThere
-from spool.log.books import METER_TOO_LARGE, Terms, check_terms, is_term, pack_terms, sum_terms, unpack_terms
+from spool.log.books import (
+    METER_TOO_LARGE,
+    Terms,
+    check_equations,
+    check_terms,
+    is_term,
+    pack_terms,
+    sum_terms,
+    unpack_terms,
+)
 from spool.log.commits.following import NewIds, pack_names, pack_new_ids, unpack_ids, unpack_names
 from spool.log.receipts import Sealer
 
@@ -75,3 +84,27 @@ def test_the_id_of_a_receipt_is_base_32_and_opens(place: tuple[int, int]) -> Non
     assert sealed == Sealer(b"one").seal(*place)
     with pytest.raises(NotThere):
         Sealer(b"other").open(sealed)
+
+
+TOPIC = {"received": 5, "split": 1, "accepted": 3, "duplicates": 1, "pending": 1, "ignored.not_ai": 1,
+         "kept": 1, "expired": 1, "retired": 1}  # fmt: skip
+ROUTE = {"before_start": 1, "queued": 1, "delivered": 1}
+
+
+@pytest.mark.parametrize(
+    ("topic", "route", "expected"),
+    [
+        (TOPIC, ROUTE, []),
+        ({}, {}, []),
+        (TOPIC | {"split": 0}, ROUTE, ["ai-telemetry: received + split = 5"]),
+        (TOPIC | {"rejected.malformed": 1}, ROUTE, ["ai-telemetry: received + split = 6"]),
+        (TOPIC | {"retired": 0}, ROUTE, ["ai-telemetry: accepted = 3"]),
+        (TOPIC, ROUTE | {"queued": 2}, ["archive/ai-telemetry: accepted = 3"]),
+        ({}, {"queued": 1}, ["archive/ai-telemetry: accepted = 0"]),
+    ],
+)
+def test_what_comes_in_is_accounted_for(
+    topic: dict[str, int], route: dict[str, int], expected: list[str]
+) -> None:
+    found = check_equations({"ai-telemetry": topic}, {"archive/ai-telemetry": route}).imbalances
+    assert expected == [sentence.partition(",")[0] for sentence in found]
