@@ -104,6 +104,7 @@ class DeviceLifecycle:
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
         self._quiet = QuietDevices()
+        table.watchers.append(self._changed)
         self.listening_since = clock.now()
         self._clock = clock
         self._people = people or People.for_installation(secret)
@@ -132,6 +133,11 @@ class DeviceLifecycle:
         machine = self.expected().machine_of(device)
         evidence = Evidence(device, self.interval_s, machine, self.listening_since)
         return self._states.of(evidence, self._clock.now())
+
+    def _changed(self, id: str) -> None:
+        """Release the earlier row, which takes as much memory as the new one."""
+        self._states.changed(id, self.table.find(id))
+        self._quiet.forget(id)
 
     def counts(self) -> Mapping[str, int]:
         """Include empty states."""

@@ -268,6 +268,12 @@ class MachineStates:
         if len(self._known) > len(there):
             self._known = {id: known for id, known in self._known.items() if id in there}
 
+    def changed(self, id: str, device: Device | None) -> None:
+        """Forget the state unless a part of it still holds."""
+        known = self._known.get(id)
+        if known is not None and not (device is not None and _says_the_same(known[0].device, device)):
+            del self._known[id]
+
 
 class QuietDevices:
     """Devices whose state holds for a while. `until` has, by device, the device when its state was noted."""
@@ -291,6 +297,9 @@ class QuietDevices:
             for device in devices
             if (known := until.get(device.id)) is None or known[0] is not device or now > known[1]
         ]
+
+    def forget(self, id: str) -> None:
+        self._until.pop(id, None)
 
     def add(self, device: Device, state: MachineState) -> None:
         self._until[device.id] = device, state.changes_at

@@ -49,7 +49,7 @@ def reset(device: Device, now: float) -> Device:
         "left_at": None,
         "heartbeat": b"",
         "newest_calls": {},
-        "uses": {},
+        "uses": "{}",
     }
     after = _without_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
     return replace(after, reset_version=after.facts_version)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -52,8 +54,8 @@ class Device:
     last_telemetry: float | None = None
     # end of the newest call by coding assistant; "" for other programs
     newest_calls: Mapping[str, float] = field(default_factory=dict)
-    # by coding assistant; see gateway.devices.fleet.assistant_states
-    uses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # JSON by coding assistant; see gateway.devices.fleet.assistant_states. Objects would take 2 KiB per device.
+    uses: str = "{}"
     heartbeat: bytes = b""  # device-specific part of the newest heartbeat, as JSON
     clock_offset_s: float | None = None  # device minus server
     flagged_at: float | None = None  # when another machine's fingerprint tried to use this id
@@ -106,6 +108,17 @@ class Unenrolled:
     last_seen: float
     count: int
     key: str  # the key that last sent the name
+
+
+MAPPINGS = ("labels", "operator_labels", "newest_calls")  # columns with JSON
+
+
+def read_mapping(text: str) -> Mapping[str, Any]:
+    """Devices share equal texts."""
+    return {
+        sys.intern(name): sys.intern(value) if isinstance(value, str) else value
+        for name, value in json.loads(text).items()
+    }
 
 
 DeviceChange = Callable[[Device | None], Device]

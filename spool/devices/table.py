@@ -166,7 +166,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceTable:
-    """`auditor` adds audit rows before changes are written. `watcher` gets the id of each changed row."""
+    """`auditor` adds audit rows before changes are written. `watchers` get the id of each changed row."""
 
     def __init__(self, rows: DeviceRows) -> None:
         self._rows = rows
@@ -187,7 +187,7 @@ class DeviceTable:
         self._closing = False
         self.version = 0  # a number that grows with every write
         self.auditor: Auditor | None = None
-        self.watcher: Callable[[str], None] | None = None
+        self.watchers: list[Callable[[str], None]] = []
 
     @classmethod
     async def open(cls, rows: DeviceRows) -> DeviceTable:
@@ -524,8 +524,8 @@ class DeviceTable:
             self._by_token[device.token] += 1
             if device.hardware_id:
                 self._by_hardware[device.hardware_id].add(id)
-        if self.watcher is not None:
-            self.watcher(id)
+        for changed in self.watchers:
+            changed(id)
 
     def _handle_failure(self, batch: DeviceBatch, error: Exception) -> None:
         for name, expects in batch.names.items():

@@ -16,12 +16,14 @@ from typing import Any, TypeVar
 
 from spool.clusters import Cluster, TooManyClusters
 from spool.devices.device import (
+    MAPPINGS,
     Device,
     DevicesRefused,
     DeviceWrite,
     Expectations,
     Unenrolled,
     WriteConditions,
+    read_mapping,
 )
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import Expectation
@@ -41,7 +43,6 @@ from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
 
 _NAMES = tuple(attribute.name for attribute in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
-_JSON = ("labels", "operator_labels", "newest_calls", "uses")
 # seconds for which a commit with a lost result is searched, and the pause between searches
 LOOKED_UP_S, LOOK_UP_EVERY_S = 10.0, 0.1
 OVERLAP_S = 30.0  # seconds by which a commit may be later than the time in its rows
@@ -375,12 +376,12 @@ def _read_unenrolled(row: Sequence[Any]) -> Unenrolled:
 
 def _device_values(device: Device) -> dict[str, object]:
     values: dict[str, object] = {name: getattr(device, name) for name in _NAMES}
-    return {**values, **{name: json.dumps(dict(getattr(device, name))) for name in _JSON}}
+    return {**values, **{name: json.dumps(dict(getattr(device, name))) for name in MAPPINGS}}
 
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_NAMES, row, strict=True))
-    values.update({name: json.loads(values[name]) for name in _JSON})
+    values.update({name: read_mapping(values[name]) for name in MAPPINGS})
     return Device(**values)
 
 

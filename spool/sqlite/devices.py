@@ -8,13 +8,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from spool.devices.device import NO_EXPECTATIONS, Device, DeviceWrite, Expectations, Unenrolled
+from spool.devices.device import (
+    MAPPINGS,
+    NO_EXPECTATIONS,
+    Device,
+    DeviceWrite,
+    Expectations,
+    Unenrolled,
+    read_mapping,
+)
 from spool.errors import SpoolUnavailable
 from spool.sql.devices import ALL_NAMES, DELETE, FORGET_NAME
 from spool.sqlite.database import Database, SqliteConnection
 
 _COLUMNS = tuple(attribute.name for attribute in fields(Device))
-_JSON = ("labels", "operator_labels", "newest_calls", "uses")
 _FLAGS = ("has_key", "key_used")
 
 _PUT = f"INSERT OR REPLACE INTO devices ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -46,7 +53,7 @@ class SqliteDevices:
         def write_devices(connection: sqlite3.Connection) -> None:
             rows = SqliteConnection(connection)
             rows.run_each(DELETE, [{"id": id} for id in wanted.deleted])
-            connection.executemany(_PUT, [_device_values(device) for device in wanted.devices])
+            connection.executemany(_PUT, map(_device_values, wanted.devices))
             connection.executemany(
                 _PUT_NAME,
                 [
@@ -83,12 +90,12 @@ class SqliteDevices:
 
 def _device_values(device: Device) -> list[Any]:
     values = {name: getattr(device, name) for name in _COLUMNS}
-    values.update({name: json.dumps(dict(values[name])) for name in _JSON})
+    values.update({name: json.dumps(dict(values[name])) for name in MAPPINGS})
     return list(values.values())
 
 
 def _read_device(row: Sequence[Any]) -> Device:
     values = dict(zip(_COLUMNS, row, strict=True))
-    values.update({name: json.loads(values[name]) for name in _JSON})
+    values.update({name: read_mapping(values[name]) for name in MAPPINGS})
     values.update({name: bool(values[name]) for name in _FLAGS})
     return Device(**values)

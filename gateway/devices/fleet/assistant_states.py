@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any, NamedTuple
+from sys import intern
+from typing import NamedTuple
 
 import msgspec
 
@@ -79,7 +80,7 @@ class _Claims(msgspec.Struct, gc=False):
     spool: _Depth | None = None
 
 
-class AssistantState(NamedTuple):
+class AssistantState(msgspec.Struct, frozen=True, gc=False):
     """
     The state of an assistant. `newest` is the time of the newest call in epoch seconds, and `state` the word
     that people read.
@@ -96,7 +97,6 @@ class AssistantState(NamedTuple):
 
 _DECODER = msgspec.json.Decoder(_Claims)
 _NO_CLAIM = _Claim("")
-_NO_MEMORY: Mapping[str, Any] = {}
 
 
 class AssistantEvidence(NamedTuple):
@@ -119,7 +119,7 @@ class AssistantEvidence(NamedTuple):
     missed: float = 0.0
 
 
-class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
+class Memory(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """
     The part of `AssistantEvidence` that is stored between two heartbeats. `heard` is the hour of the newest call that
     the agent had when nothing waited, by its clock, or LATEST_TIME after the clock was set.
@@ -131,6 +131,10 @@ class Memory(msgspec.Struct, frozen=True, omit_defaults=True):
     heard: float | None = None
     missing: float | None = None
     missed: float = 0.0
+
+
+_MEMORIES = msgspec.json.Decoder(dict[str, Memory])
+_NO_MEMORY = Memory("", 0.0)
 
 
 def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
@@ -165,39 +169,43 @@ def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, 
 
 def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
     """Include assistants that the agent names or whose calls arrived, by name."""
-    claims = _claims(device.heartbeat).assistants
+    claims, memories = _claims(device.heartbeat).assistants, memories_of(device)
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
-    return [_state(device, name, claims.get(name, _NO_CLAIM), at) for name in sorted(names)]
+    return [
+        _state(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), at)
+        for name in sorted(names)
+    ]
 
 
 def holds_until(device: Device, *, at: float) -> float:
     """Return the time until which the state holds if the device reports nothing new."""
     times = [time + RECENT_S for time in device.newest_calls.values()]
-    for stored in device.uses.values():
-        if "unheard" in stored:
-            times.append(stored["unheard"] + GRACE_S)
-        if "missing" in stored:
-            times.append(stored["missed"] + FORWARDED_AFTER_S)
+    for memory in memories_of(device).values():
+        if memory.unheard is not None:
+            times.append(memory.unheard + GRACE_S)
+        if memory.missing is not None:
+            times.append(memory.missed + FORWARDED_AFTER_S)
     return min((time for time in times if time >= at), default=inf)
 
 
-def memory_of(device: Device, name: str) -> Memory | None:
-    stored = device.uses.get(name)
-    return None if stored is None else msgspec.convert(stored, Memory)
+def memories_of(device: Device) -> Mapping[str, Memory]:
+    return _MEMORIES.decode(device.uses)
 
 
-def remembered(
-    device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False
-) -> Mapping[str, Mapping[str, Any]]:
+def stored_uses(memories: Mapping[str, Memory]) -> str:
+    return msgspec.json.encode(memories).decode()
+
+
+def remembered(device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False) -> str:
     """
     Return what is stored about assistants. Of the uses without a call, the first one is stored, so that
     further uses do not postpone a loss. A repaired setting deletes it.
     """
-    found = {}
+    found, known = {}, memories_of(device)
     claims = _claims(heartbeat)
     is_empty = claims.spool is not None and claims.spool.records == 0
     for name, claim in claims.assistants.items():
-        before = memory_of(device, name)
+        before = known.get(name)
         setting, newest = SETTINGS[claim.state], device.newest_calls.get(name)
         since, unheard = now, None
         if before is not None:
@@ -218,8 +226,8 @@ def remembered(
         if is_empty and heard is not None:
             memory = _with_sent(memory, None if before is None else heard, newest, device, now)
             memory = msgspec.structs.replace(memory, heard=heard)
-        found[name] = msgspec.to_builtins(memory)
-    return found
+        found[name] = memory
+    return stored_uses(found)
 
 
 def _with_sent(
@@ -246,22 +254,23 @@ def corrected(device: Device, time: float, *, now: float) -> float:
     return min(time - (device.clock_offset_s or 0.0), now)
 
 
-def _state(device: Device, name: str, claim: _Claim, at: float) -> AssistantState:
-    # a large fleet has 60,000 of them
-    memory = device.uses.get(name) or _NO_MEMORY
+def _state(device: Device, name: str, claim: _Claim, memory: Memory, at: float) -> AssistantState:
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
         claim.state,
         claim.cause,
         claim.use,
         newest,
-        memory.get("since", 0.0),
-        memory.get("unheard"),
-        memory.get("missing"),
-        memory.get("missed", 0.0),
+        memory.since,
+        memory.unheard,
+        memory.missing,
+        memory.missed,
     )
     state, cause, setting, use = evaluate(evidence, at=at)
-    return AssistantState(name, state, cause, claim.version, newest, setting, use)
+    # a large fleet has 60,000 states with few different texts
+    return AssistantState(
+        intern(name), intern(state), intern(cause), intern(claim.version), newest, setting, intern(use)
+    )
 
 
 def _claims(heartbeat: bytes) -> _Claims:

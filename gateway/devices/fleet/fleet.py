@@ -33,7 +33,6 @@ class _Known(NamedTuple):
 
     row: FleetRow
     state: MachineState
-    os: str
 
 
 class Fleet:
@@ -43,6 +42,7 @@ class Fleet:
         self._lifecycle = lifecycle
         self._inventory = inventory
         self._known: dict[str, _Known] = {}
+        lifecycle.table.watchers.append(self._changed)
         self._expected: tuple[Inventory | None, ExpectedMachines] = (None, NOBODY)
 
     @property
@@ -112,16 +112,17 @@ class Fleet:
     def _row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
         state = self._lifecycle.state_of(device)
         known = self._known.get(device.id)
-        os = None
-        if known is not None and (before := known.row.device) is not None:
-            is_same = before is device and known.row.machine is machine and known.state is state
-            if is_same and known.row.is_away == (known.row.heard_at < heard_since):
-                return known.row
-            os = known.os if before.heartbeat is device.heartbeat else None
-        os = _os_of(device) if os is None else os
-        row = _marked(device_row(device, machine, state, os=os), heard_since)
-        self._known[device.id] = _Known(row, state, os)
+        if known is not None:
+            row = known.row
+            is_same = row.device is device and row.machine is machine and known.state is state
+            if is_same and row.is_away == (row.heard_at < heard_since):
+                return row
+        row = _marked(device_row(device, machine, state, os=_os_of(device)), heard_since)
+        self._known[device.id] = _Known(row, state)
         return row
+
+    def _changed(self, id: str) -> None:
+        self._known.pop(id, None)
 
     def _forget(self, there: Collection[str]) -> None:
         if len(self._known) > len(there):

@@ -74,7 +74,9 @@ def _causes(row: FleetRow) -> list[str]:
     if row.causes:
         known = frozenset(row.causes)
         named += [
-            f"{name}.{state}.{cause}" for name, state, cause, *_ in row.assistants if (state, cause) in known
+            f"{each.name}.{each.state}.{each.cause}"
+            for each in row.assistants
+            if (each.state, each.cause) in known
         ]
     return named
 

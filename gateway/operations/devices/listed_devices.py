@@ -67,7 +67,8 @@ class ListedDevices:
         self._rows = OrderedRows(DEVICES, "state")
         self._basis = self._new_basis()
         self._due, self._heap = {}, []
-        self._table.watcher = self._changed
+        if self._changed not in self._table.watchers:
+            self._table.watchers.append(self._changed)
         for device in self._table.all():
             self._derive(device.id, self._clock.now())
             await pause_when_due()

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
 from gateway.configuration.sections import AllocationSettings
-from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory
+from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory, stored_uses
 from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
@@ -172,10 +171,10 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
         assistants = sorted({name for source in sources if (name := assistant_of(source)) is not None})
         claim = {"state": UNUSED, "used_at": moment(now)}
-        uses: Mapping[str, Any] = {}
+        uses: Mapping[str, Memory] = {}
         if loses:
             claim |= {"state": TELEMETRY_OFF, "cause": "settings"}
-            uses = msgspec.to_builtins(Memory(OFF, since=newest, unheard=newest + DAY_S))
+            uses = dict.fromkeys(assistants, Memory(OFF, since=newest, unheard=newest + DAY_S))
         os = "macos 26.1" if index % 2 else "ubuntu 24.04"
         device = Device(
             id=laptop,
@@ -188,7 +187,7 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
             last_heartbeat=now,
             last_telemetry=newest,
             newest_calls=dict.fromkeys(assistants or [OTHER_CALLS], newest),
-            uses=dict.fromkeys(assistants if loses else (), uses),
+            uses=stored_uses(uses),
             heartbeat=msgspec.json.encode({"assistants": dict.fromkeys(assistants, claim), "os": os}),
         )
         await storage.devices.replace_row(device)

@@ -62,7 +62,7 @@ def drawn(dice: random.Random, id: str, now: float) -> Device:
         last_heartbeat=None if kind == "calls" else seen,
         copied_at=now if dice.random() < 0.1 else None,
         newest_calls={dice.choice(("codex", "")): ago(RECENT_S, DAY)} if dice.random() < 0.8 else {},
-        uses={"codex": uses} if kind == "assistants" and dice.random() < 0.7 else {},
+        uses=json.dumps({"codex": uses} if kind == "assistants" and dice.random() < 0.7 else {}),
         heartbeat=json.dumps(heartbeat).encode(),
     )  # fmt: skip
 

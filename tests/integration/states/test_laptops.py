@@ -78,7 +78,7 @@ def made(dice: random.Random, number: int, now: float) -> Device:
         held=dice.choice((None,) * 9 + (REVOKED_UPSTREAM, "400 the name is too long")),
         last_heartbeat=heard if has_agent else None,
         newest_calls=calls,
-        uses=uses,
+        uses=json.dumps(uses),
         labels=dice.choice(({},) * 14 + ({"kind": "cluster"},)),
         heartbeat=json.dumps(heartbeat).encode() if has_agent else b"",
     )

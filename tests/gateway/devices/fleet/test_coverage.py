@@ -143,12 +143,12 @@ def test_the_word_of_a_machine() -> None:
         (device("d", state=PENDING, assistants=codex, newest_calls=calls), "pending", False),
         (device("d", copied_at=NOW, assistants=codex, newest_calls=calls), "copied", False),
         (device("d", last_heartbeat=None, last_seen=0.0), "missing", False),
-        (device("d", assistants=codex, uses=unheard), "losing", False),
+        (device("d", assistants=codex, uses=json.dumps(unheard)), "losing", False),
         (device("d", assistants=unread | {"copilot": {"state": "overridden"}}), "unknown", False),
         (device("d", assistants=off | {"copilot": waits["codex"]}), "at_risk", False),
         (device("d", assistants=waits, newest_calls=calls), "delayed", True),
         (device("d", assistants=codex, newest_calls=calls), "reporting", True),
-        (device("d", assistants=codex, uses=unheard, newest_calls=calls), "reporting", True),
+        (device("d", assistants=codex, uses=json.dumps(unheard), newest_calls=calls), "reporting", True),
         (device("d", assistants=codex), "unused", True),
         (device("d", assistants={"codex": {"state": "not_installed"}}), "unused", True),
         (device("d"), "unknown", False),
@@ -274,7 +274,10 @@ def test_the_figures_equal_a_count_by_hand() -> None:
             assert cause.devices == len(having) > 0
             for name, count in cause.assistants.items():
                 assert count == sum(
-                    (name, cause.state, cause.cause) in {state[:3] for state in each.assistants}
+                    any(
+                        (name, cause.state, cause.cause) == (at.name, at.state, at.cause)
+                        for at in each.assistants
+                    )
                     for each in having
                 )
         all_causes = {cause for each in counted for cause in each.causes}

@@ -56,7 +56,7 @@ def machine(
         last_seen=now,
         last_heartbeat=now,
         newest_calls={"codex": now - DAY_S},
-        uses={"codex": {"setting": "x", "since": now - HOUR_S}},
+        uses=json.dumps({"codex": {"setting": "x", "since": now - HOUR_S}}),
         heartbeat=json.dumps(heartbeat).encode(),
     )
     return device_row(device, None, machine_state(Evidence(device, 60.0), now), os="macOS 15")

@@ -1,0 +1,58 @@
+"""The memory of a device and its states, in bytes of Python objects, which do not depend on the machine."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from pathlib import Path
+
+from tests.integration.fleet.test_outage import DEVICES, Site
+from tests.integration.operations.server import operator_server
+
+MAX_BYTES = 5_400  # of a device with the states of six assistants, and its rows of two lists
+
+
+async def test_a_device_is_small_and_its_earlier_rows_are_released(tmp_path: Path) -> None:
+    """The caches of states and rows keep nothing of a device that has reported again."""
+    async with operator_server(tmp_path) as server:
+        site = Site(server)
+        table = site.lifecycle.table
+        await site.enrol()
+        await _report(site)
+        await _look(site)
+        await table.delete([device.id for device in table.all()], [])
+        await _look(site)
+        tracemalloc.start()
+        try:
+            before = _traced()
+            await site.enrol()
+            await _report(site)
+            await _look(site)
+            first = _traced() - before
+            assert first / DEVICES < MAX_BYTES
+            for _ in range(3):
+                await _report(site)
+                assert _traced() - before < 1.1 * first
+                await _look(site)
+                assert _traced() - before < 1.1 * first
+        finally:
+            tracemalloc.stop()
+
+
+async def _report(site: Site) -> None:
+    site.clock.move(300)
+    await site.report(waits=False)
+    site.call()
+    await site.lifecycle.table.flush()
+
+
+async def _look(site: Site) -> None:
+    for path in ("/fleet/coverage", "/fleet/devices", "/devices"):
+        answer = await site.server.ask("GET", path)
+        assert 200 == answer.status
+    await site.lifecycle.note_states()
+
+
+def _traced() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
