@@ -119,12 +119,18 @@ class DeviceReporter:
                 rest_s = self._interval_s
 
     async def _wait_for_change(self, rest_s: float) -> None:
-        """Wait until the report changes. After an error, wait the whole time."""
+        """Wait until the report changes. After an error, wait the whole time, or until a key changes."""
         end = time.monotonic() + rest_s
+        stamps = self._stamps()
         while (left_s := end - time.monotonic()) > 0:
+            if self._stamps() != stamps:
+                return
             if self.reason is None and self._sent_at is not None and self._version() != self._sent_version:
                 return
             await asyncio.sleep(min(left_s, CHECK_S))
+
+    def _stamps(self) -> list[object]:
+        return [key.stamp() for key in (self._device_key, self._enrolment_key) if key is not None]
 
     async def close(self) -> None:
         await self._client.close()

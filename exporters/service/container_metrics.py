@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from math import inf, nextafter
 from urllib.parse import urlsplit
 
 import msgspec
@@ -96,6 +97,7 @@ class ContainerSync:
         self._oldest: dict[str, float] = {}  # upload time of the oldest waiting file, by kind
         self._held: set[str] = set()
         self._poked = asyncio.Event()
+        self._poked_at = -inf
 
     def state(self) -> RouteState:
         """
@@ -124,9 +126,13 @@ class ContainerSync:
         return self._upstream.stamps()
 
     def poke(self) -> None:
+        self._end_waits()
+        self._poked.set()
+
+    def _end_waits(self) -> None:
         for lane in self._lanes.values():
             lane.closed_until = 0.0
-        self._poked.set()
+        self._poked_at = self._clock.now()
 
     async def close(self) -> None:
         await self._upstream.close()
@@ -314,12 +320,18 @@ class ContainerSync:
         await self._settle(LEGACY, [file])
 
     async def _load_due_files(self, kind: str) -> Sequence[ContainerFile]:
-        due = await self._files.due_files(kind, limit=AT_ONCE)
+        due = await self._files.due_files(kind, limit=AT_ONCE, at=self._due_at())
         if due:
             self._oldest[kind] = due[0].uploaded_at or self._clock.now()
         else:
             self._oldest.pop(kind, None)
         return due
+
+    def _due_at(self) -> float:
+        """Return until when files are due: those that were held before the last `poke` wait no longer."""
+        if self._clock.now() < self._poked_at:  # the clock was set back
+            self._poked_at = -inf
+        return nextafter(self._poked_at + HELD_RETRY_S, -inf)
 
     async def _settle(self, stream: str, files: Sequence[ContainerFile]) -> None:
         await self._files.settle(files)
@@ -347,6 +359,8 @@ class ContainerSync:
             for task in waits:
                 task.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
+            if self._poked.is_set():
+                self._end_waits()  # the response to an earlier request may have begun a wait
             self._poked.clear()
 
 

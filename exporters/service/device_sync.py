@@ -125,9 +125,12 @@ class DeviceSync:
         return self._upstream.stamps()
 
     def poke(self) -> None:
+        self._end_waits()
+        self._poked.set()
+
+    def _end_waits(self) -> None:
         self._closed_until = 0.0
         self._backoffs.clear()
-        self._poked.set()
 
     async def close(self) -> None:
         await self._upstream.close()
@@ -160,6 +163,8 @@ class DeviceSync:
         finally:
             change.cancel()
             await asyncio.gather(change, return_exceptions=True)
+            if self._poked.is_set():
+                self._end_waits()  # the response to an earlier request may have begun a wait
             self._poked.clear()
 
     async def _wait_for_news(self) -> None:

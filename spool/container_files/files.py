@@ -399,12 +399,15 @@ class ContainerFiles:
             await self._kept.make_room_for_rows(by.key, sum(before is None for before, _ in changed))
             await self._kept.write(changed, is_bounded=True)
 
-    async def due_files(self, kind: str, *, limit: int) -> Sequence[ContainerFile]:
+    async def due_files(self, kind: str, *, limit: int, at: float = 0.0) -> Sequence[ContainerFile]:
         """
-        Return files that are ready to be sent. Raises SpoolUnavailable if their states are not durable yet.
+        Return files that are to be sent now, or at the later time `at`. Raises SpoolUnavailable if their
+        states are not durable yet.
         """
         return await self._wait_until_files_durable(
-            await self.rows.select_files(container_rows.DUE, kind=kind, now=self._clock.now(), limit=limit)
+            await self.rows.select_files(
+                container_rows.DUE, kind=kind, now=max(at, self._clock.now()), limit=limit
+            )
         )
 
     async def unreported_files(self, *, limit: int) -> Sequence[ContainerFile]:

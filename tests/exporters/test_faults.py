@@ -38,7 +38,7 @@ async def test_a_stream_of_container_metrics() -> None:
     class Files:
         sums = ContainerSums(ContainerSettings())
 
-        async def due_files(self, kind: str, *, limit: int) -> list[object]:
+        async def due_files(self, kind: str, *, limit: int, at: float) -> list[object]:
             asked.append(kind)
             if kind == FILE:
                 fault.meet()

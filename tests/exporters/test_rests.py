@@ -54,7 +54,7 @@ async def lane_of_container_metrics(clock: SteppingClock, border: float, _: Path
     """Run one round of a stream of container metrics that waits after a failure."""
 
     class Files:
-        async def due_files(self, kind: str, *, limit: int) -> list[object]:
+        async def due_files(self, kind: str, *, limit: int, at: float) -> list[object]:
             if kind == FILE:
                 raise Tried
             return []
