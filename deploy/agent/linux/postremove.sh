@@ -1,7 +1,11 @@
 #!/bin/sh
 # dpkg calls this with `remove`, `purge` or `upgrade`, rpm with the number of versions that stay.
 set -e
+if [ "$1" = remove ]; then
+	: >/var/lib/tollhouse-agent.removed # for the next installation
+fi
 if [ "$1" = purge ]; then
+	rm -f /var/lib/tollhouse-agent.removed
 	rm -rf /etc/tollhouse/agent.toml /etc/tollhouse/agent-keys
 	rmdir /etc/tollhouse 2>/dev/null || true
 	# The secret of the device: a later installation enrols again.
