@@ -1,4 +1,4 @@
-"""A laptop, a site and a centre in a row: one person at the centre, and erased everywhere by one request."""
+"""A laptop and three gateways in a row: one person at the centre, and erased everywhere by one request."""
 
 from __future__ import annotations
 
@@ -52,11 +52,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 class Chain:
     laptop: Serving
     site: Serving
+    region: Serving
     centre: Serving
 
     @property
-    def all(self) -> tuple[Serving, Serving, Serving]:
-        return self.laptop, self.site, self.centre
+    def all(self) -> Sequence[Serving]:
+        return self.laptop, self.site, self.region, self.centre
 
     @property
     def world(self) -> World:
@@ -72,10 +73,16 @@ def world_at(serving: Serving) -> World:
 async def chain(serve: Serve, tmp_path: Path) -> Chain:
     sink = DestinationSettings(name="sink", type="ndjson", path=tmp_path / "sink.ndjson")
     centre = await serve(config=Config(spool=SPOOL, destinations=(sink,)), chain_keys=("site",))
-    (tmp_path / "site.key").write_text(await centre.make_key("site", scopes=SCOPES))
-    key = UpstreamKey(name="site", secret_file=tmp_path / "site.key", scopes=SCOPES)
-    upstream = UpstreamSettings(base_url=centre.url, kind="tollhouse", keys=(key,))
-    site = await serve(config=Config(spool=SPOOL, upstream=upstream))
+
+    async def below(above: Serving) -> Serving:
+        file = tmp_path / f"{above.port}.key"
+        file.write_text(await above.make_key("site", scopes=SCOPES))
+        key = UpstreamKey(name="site", secret_file=file, scopes=SCOPES)
+        upstream = UpstreamSettings(base_url=above.url, kind="tollhouse", keys=(key,))
+        return await serve(config=Config(spool=SPOOL, upstream=upstream), chain_keys=("site",))
+
+    region = await below(centre)
+    site = await below(region)
     fleet = await site.make_key("fleet", scopes=SCOPES)
     body = {"device_id": "laptop-1", "want_key": True, "fingerprint": "one"}
     enrolled = await site.send("/v1/ai-control-plane/enroll", json.dumps(body).encode(), key=fleet)
@@ -83,7 +90,7 @@ async def chain(serve: Serve, tmp_path: Path) -> Chain:
     agent.data_dir.mkdir()
     (agent.data_dir / KEY_FILE).write_text(json.loads(enrolled.body)["key"])
     laptop = await serve(config=with_gateway_upstream(agent), local=LAPTOP)
-    return Chain(laptop, site, centre)
+    return Chain(laptop, site, region, centre)
 
 
 def hash_at(serving: Serving) -> str:
@@ -185,26 +192,26 @@ async def test_a_person_behind_a_laptop_and_a_site_is_one_line(chain: Chain) -> 
     await delivered(chain)
     world, hashed = chain.world, chain.world.people.hash_address(ADDRESS)
     own = {hash_at(serving) for serving in chain.all}
-    assert 3 == len(own)
-    await until(partial(has_names, chain, 3))
+    assert 4 == len(own)
+    await until(partial(has_names, chain, 4))
     assert own == {*names_at(chain.centre)}
     by_record = [record.user for record in await chain.centre.records()]
     assert {*own, "somebody"} == {*by_record}, "records stay as they are"
     found = await lines(world)
-    assert {hashed: 9, "somebody": 9} == {name: calls for name, (calls, _) in found.items()}
+    assert {hashed: 12, "somebody": 12} == {name: calls for name, (calls, _) in found.items()}
     assert await cost_of_records(chain) == sum(cost for _, cost in found.values())
     filtered = await lines(world, "model", where=f"user={ADDRESS}")
-    assert 18 == sum(calls for calls, _ in filtered.values())
+    assert 24 == sum(calls for calls, _ in filtered.values())
     audit = checked(await world.ask("GET", "/audit", action="person.join"))["audit"]
     for serving, local in ((chain.laptop, LAPTOP), (chain.site, None), (chain.laptop, LAPTOP)):
         await restart(serving, local)
         await call_at(chain.laptop, chance, user__id=ADDRESS)
     await delivered(chain)
-    assert 12 == (await lines(chain.world))[hashed][0]
+    assert 15 == (await lines(chain.world))[hashed][0]
     assert audit == checked(await chain.world.ask("GET", "/audit", action="person.join"))["audit"]
     assert [] == holders(chain, ADDRESS)
     sent = (chain.centre.app.config.destinations[0].path or Path()).read_text().splitlines()
-    assert 21 == len(sent)
+    assert 27 == len(sent)
     total = sum(Decimal(str(json.loads(line)["estimated_cost"])) for line in sent)
     assert total == await cost_of_records(chain)
 
@@ -232,8 +239,8 @@ def below(receipt: Mapping[str, Any]) -> Any:
 
 async def test_an_erasure_reaches_every_server_below(chain: Chain) -> None:
     """
-    The laptop is off. The site erases the person, but is pending until the laptop has. Then no disk has a name, no sum
-    has changed, and a late report or a repeat brings no name back.
+    The laptop is off. The gateways erase the person, but are pending until the laptop has. Then no disk has a name, no
+    sum has changed, and a late report or a repeat brings no name back.
     """
     await allow(chain.world)
     chance = random.Random(2)
@@ -243,20 +250,20 @@ async def test_an_erasure_reaches_every_server_below(chain: Chain) -> None:
         await call_at(serving, chance, user__id="bob")
     await delivered(chain)
     own = [hash_at(serving) for serving in chain.all]
-    await until(partial(has_names, chain, 3))
-    checked(await chain.world.ask("POST", "/people", {"people": [{"users": [own[2], LOGIN]}]}))
+    await until(partial(has_names, chain, 4))
+    checked(await chain.world.ask("POST", "/people", {"people": [{"users": [own[-1], LOGIN]}]}))
     before = await whole(chain.world)
     assert {name for name, _ in holders(chain, LOGIN, *own)} == {LOGIN, *own}
-    assert 3 == len({file.partition("/")[0] for _, file in holders(chain, LOGIN)})
+    assert 4 == len({file.partition("/")[0] for _, file in holders(chain, LOGIN)})
     await chain.laptop.app.stop()
     receipt = await erased(chain)
     assert ("pending", 1) == (below(receipt)["state"], len(below(receipt)["listed"]))
 
-    async def is_site_clean() -> bool:
+    async def are_gateways_clean() -> bool:
         found = holders(chain, LOGIN, ADDRESS, *own)
         return {file.partition("/")[0] for _, file in found} == {chain.laptop.app.config.data_dir.name}
 
-    await until(is_site_clean)
+    await until(are_gateways_clean)
     assert below(receipt)["listed"] == await pending(chain)
     await start_again(chain.laptop, LAPTOP)
     await until(partial(is_confirmed, chain))
@@ -266,7 +273,7 @@ async def test_an_erasure_reaches_every_server_below(chain: Chain) -> None:
         await call_at(serving, chance, user__id=ADDRESS)
     await delivered(chain)
     assert [] == holders(chain, LOGIN, ADDRESS, *own), "calls from before the erasure"
-    assert {ERASED: 9, "bob": 3} == {name: calls for name, (calls, _) in (await lines(chain.world)).items()}
+    assert {ERASED: 12, "bob": 4} == {name: calls for name, (calls, _) in (await lines(chain.world)).items()}
     for serving in chain.all:
         users = {record.user for record in await serving.records()}
         assert {"bob"} == {user for user in users if not str(user).startswith("erased:")}
@@ -329,7 +336,7 @@ async def test_a_gateway_waits_for_the_one_above_it(chain: Chain) -> None:
 
     await until(is_linked_at_site)
     await start_again(chain.centre)
-    await until(partial(has_names, chain, 3))
+    await until(partial(has_names, chain, 4))
     assert [] == holders(chain, ADDRESS)
 
 
@@ -341,7 +348,7 @@ async def test_an_erasure_that_is_cut_off_below_is_finished(
     for serving in chain.all:
         await call_at(serving, random.Random(5), user__id=ADDRESS)
     await delivered(chain)
-    await until(partial(has_names, chain, 3))
+    await until(partial(has_names, chain, 4))
     await chain.laptop.app.stop()
     await chain.site.app.stop()
     await erased(chain)

@@ -20,18 +20,20 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import aiohttp
 import pytest
 
 from gateway.configuration.sections import Config, PrivacySettings
 from gateway.core.mounts import OPERATOR_API
+from gateway.mcp.tools.group_costs import GroupDimension
 from gateway.money.costs.groups import cuts
 from gateway.operations.requests.address import NOTHING, OPERATION, SLICED, WHOLE
 from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import MEMORY, POSTGRES
+from spool.ledger.groups import SPLIT_BY
 from spool.ledger.queries import QuestionLimit, apply_limit
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
@@ -399,6 +401,10 @@ async def test_who_may_see_names_sees_every_person(tmp_path: Path) -> None:
         there.headers["X-Tollhouse-Reason"] = "Ticket 7"
         assert 200 == await there.ask("/report?by=user&from=2026-08-01&to=2026-09-20")
         assert crowd.people[1] in there.texts[-1]
+
+
+def test_the_tool_splits_by_every_dimension_of_groups() -> None:
+    assert SPLIT_BY == get_args(GroupDimension)
 
 
 async def test_a_cut_is_no_query_of_one_person(tmp_path: Path) -> None:
