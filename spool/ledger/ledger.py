@@ -687,12 +687,10 @@ class Ledger:
         """Return `costs` of several queries at the same moment."""
         limit, now = running_limit(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
-        own = {**self._derived, _PERSON: self.person}
 
         def answer_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
-            if all(dimension is own.get(name) for name, dimension in query.derived.items()):
+            if self._has_own_dimensions(query):
                 return self._remembered.costs(rows, query, limit, self.rates, now)
-            # not cached, because the query defines a dimension of its own
             return costs(rows, query, limit, self.rates)
 
         return await self._read(lambda rows: [answer_query(rows, query) for query in prepared])
@@ -707,9 +705,16 @@ class Ledger:
         """Return the groups of queries that differ only in their times (see spool.ledger.usages)."""
         from spool.ledger.usages import usages
 
-        limit = running_limit()
-        prepared = self._prepare_queries(queries, self._clock.now())
-        return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
+        limit, now = running_limit(), self._clock.now()
+        prepared = self._prepare_queries(queries, now)
+        if not all(map(self._has_own_dimensions, prepared)):
+            return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
+        return await self._read(lambda rows: self._remembered.usages(rows, prepared, limit, self.rates, now))
+
+    def _has_own_dimensions(self, query: CostQuery) -> bool:
+        """Return False if the query defines a dimension. Its results are not cached."""
+        own = {**self._derived, _PERSON: self.person}
+        return all(dimension is own.get(name) for name, dimension in query.derived.items())
 
     def _prepare_queries(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
         prepared = []

@@ -9,11 +9,11 @@ the running month has counted costs on days without a bill.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spool.ledger.costs import costs
 from spool.ledger.counting import EVERY, EVERY_BILLED, mark_name
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spool.currencies import Rates
     from spool.ledger.ledger_rows import LedgerRows
     from spool.ledger.queries import QuestionLimit
+    from spool.ledger.usages import Usages
 
 MOST_ROWS = 20_000  # all results together, some 20 MB
 MOST_OF_ONE = 5_000
@@ -36,7 +37,7 @@ _OF_BILLED = (EVERY_BILLED,)
 _DAY = timedelta(days=1)
 
 Marks = tuple[int | None, ...]
-Answer = list[CostRow]
+Answer = list[CostRow] | dict[Any, Any]  # the rows of costs, or the groups of usages
 
 
 class RememberedCosts:
@@ -50,26 +51,50 @@ class RememberedCosts:
 
     def costs(
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
-    ) -> Answer:
+    ) -> list[CostRow]:
         if not _is_cached(query, now):
             return costs(rows, query, limit, rates)
         marks = marks_of(rows.state_values(), query.since, query.until, is_billed=bool(query.arranged))
         key = _query_key(query)
-        cost_rows = self._find_answer(key, marks)
-        if cost_rows is None:
-            cost_rows = costs(rows, query, limit, rates)
-            # exchange rates have no mark, so converted results are not cached
-            if not any(row.charges or row.unconverted for row in cost_rows):
-                self._store_answer(key, marks, cost_rows)
+        if isinstance(found := self._find_answer(key, marks), list):
+            return found
+        cost_rows = costs(rows, query, limit, rates)
+        # exchange rates have no mark, so converted results are not cached
+        if not any(row.charges or row.unconverted for row in cost_rows):
+            self._store_answer(key, marks, cost_rows)
         return cost_rows
+
+    def usages(
+        self,
+        rows: LedgerRows,
+        queries: Sequence[CostQuery],
+        limit: QuestionLimit | None,
+        rates: Rates | None,
+        now: float,
+    ) -> list[Usages]:
+        from spool.ledger.usages import usages
+
+        state = rows.state_values()
+        answers: dict[int, Usages] = {}
+        for place, query in enumerate(queries):
+            found = self._find_answer(*_place_of_usages(query, state)) if _is_cached(query, now) else None
+            if isinstance(found, dict):
+                answers[place] = found
+        missing = [place for place in range(len(queries)) if place not in answers]
+        read = usages(rows, [queries[place] for place in missing], limit, rates) if missing else ()
+        for place, answer in zip(missing, read, strict=True):
+            answers[place] = answer
+            if _is_cached(queries[place], now) and not state.get("charged"):
+                self._store_answer(*_place_of_usages(queries[place], state), answer)
+        return [answers[place] for place in range(len(queries))]
 
     def _find_answer(self, key: Hashable, marks: Marks) -> Answer | None:
         with self._lock:
-            known_marks, cost_rows = self._answers.get(key, ((), []))
+            known_marks, answer = self._answers.get(key, ((), []))
             if known_marks != marks:
                 return None
             self._answers.move_to_end(key)
-            return cost_rows
+            return answer
 
     def _store_answer(self, key: Hashable, marks: Marks, answer: Answer) -> None:
         size = len(answer) + 1
@@ -102,6 +127,10 @@ def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
     while at < end:
         yield mark_name(at, every)
         at = next_beginning(at, "daily" if at.day == 1 else "monthly")
+
+
+def _place_of_usages(query: CostQuery, state: Mapping[str, int]) -> tuple[Hashable, Marks]:
+    return ("usages", _query_key(query)), marks_of(state, query.since, query.until)
 
 
 def _query_key(query: CostQuery) -> Hashable:

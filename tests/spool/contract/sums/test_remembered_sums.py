@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -19,6 +19,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
+from spool.ledger.usages import Usages, usages
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog, FakePrices, call
@@ -210,6 +211,32 @@ async def test_the_running_month_is_added_up_after_each_change(ledgers: Ledgers,
     for _ in range(2):
         await ledger.costs(replace(OF_AUGUST, since=edges[0], until=edges[1], zone=BEHIND_UTC))
     assert 5 == counted.times
+
+
+async def test_usages_are_read_again_after_each_change(
+    ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A comparison reads only the time in which a sum changed, and its usages always equal those of a new ledger."""
+    log, ledger = await filled(ledgers)
+    sides = [OF_AUGUST, replace(OF_SEPTEMBER, until=LATE)]
+    read: list[datetime] = []
+
+    def counting(rows: Any, queries: Sequence[CostQuery], *others: Any) -> Iterator[Usages]:
+        read.extend(query.since for query in queries)
+        return usages(rows, queries, *others)
+
+    monkeypatch.setattr("spool.ledger.usages.usages", counting)
+    for changed, expected in (
+        (SEPTEMBER, [AUGUST, SEPTEMBER]), (AUGUST, [SEPTEMBER]), (OCTOBER, [AUGUST]), (OCTOBER, [SEPTEMBER])
+    ):  # fmt: skip
+        for _ in range(2):
+            assert await ledgers.store.read(
+                lambda rows: list(usages(rows, sides, None))
+            ) == await ledger.usages_of(sides)
+        assert expected == read
+        read.clear()
+        log.add([called(changed, "late", day=7)], at=LATE.timestamp())
+        await ledger.catch_up(log)
 
 
 async def test_answers_are_bounded(ledgers: Ledgers, counted: Counted) -> None:
