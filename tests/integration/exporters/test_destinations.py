@@ -87,7 +87,10 @@ async def test_each_destination_gets_everything(
     async with forwarding(spool, *destinations):
         for destination in destinations:
             await settled(spool, f"{destination.name}/ai-telemetry")
-    expected: list[Record] = [call(1), call(2, shadow=True), counter(3), call(4)]
+        await spool.add([call(5, shadow=True)])  # a delivery of which nothing leaves
+        for destination in destinations:
+            await settled(spool, f"{destination.name}/ai-telemetry")
+    expected: list[Record] = [call(1), call(2, shadow=True), counter(3), call(4), call(5, shadow=True)]
     assert [record_to_json(record) for record in expected] == [
         orjson.loads(line) for line in archive.read_bytes().splitlines()
     ]
@@ -108,9 +111,9 @@ async def test_each_destination_gets_everything(
     assert not {"authorization", "content-encoding"} & hook.headers.keys()
     terms = {name: await spool.terms(f"{name}/ai-telemetry") for name in ("archive", "otlp", "hook")}
     assert {
-        "archive": {"delivered": 4},
-        "otlp": {"delivered": 3, "shadow": 1},
-        "hook": {"delivered": 3, "shadow": 1},
+        "archive": {"delivered": 5},
+        "otlp": {"delivered": 3, "shadow": 2},
+        "hook": {"delivered": 3, "shadow": 2},
     } == terms
 
 

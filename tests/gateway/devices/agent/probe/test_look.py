@@ -91,6 +91,19 @@ def test_a_program_of_the_machine(tree: Tree, assistant: str, where: str) -> Non
     assert {"state": "unused", "configured": True, "use": "none"} == found
 
 
+@pytest.mark.parametrize("assistant", NAMES)
+@pytest.mark.parametrize(
+    "where", [".bun/bin/{program}", ".npm-global/lib/node_modules/{package}/package.json"]
+)
+def test_a_program_of_a_user(tree: Tree, assistant: str, where: str) -> None:
+    """An assistant that a user installed has a state before its first start."""
+    places = PLACES[assistant]
+    tree.write(
+        "home/ada/" + where.format(program=places.program, package=places.package), {"version": "999.1.0"}
+    )
+    assert ("not_configured", "no_policy") == tree.state(assistant)
+
+
 @pytest.mark.parametrize("assistant", ASSISTANTS)
 def test_settings_of_a_user(tree: Tree, assistant: str) -> None:
     """The settings of `agent setup` count as configured, and another endpoint as overridden."""
