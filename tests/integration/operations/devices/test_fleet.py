@@ -111,6 +111,8 @@ async def test_coverage_of_an_inventory(server: OperatorServer) -> None:
         one[name] for name in ("serial", "os", "system", "team")
     )
     assert one["inventory_last_seen"].startswith("2026-11-26")
+    [missing] = (await server.ask("GET", "/fleet/devices", id="S2")).payload["devices"]
+    assert ("macOS 26.1", "macos") == (missing["os"], missing["system"])
     refused = await server.ask("GET", "/fleet/devices", state="asleep")
     assert 400 == refused.status
 
