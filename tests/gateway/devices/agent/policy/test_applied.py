@@ -178,6 +178,13 @@ def test_no_link_is_followed(tmp_path: Path, root: Path, folder: str) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
+def test_an_error_names_the_whole_path(tmp_path: Path, root: Path) -> None:
+    (root / GEMINI).mkdir(parents=True)
+    with pytest.raises(IsADirectoryError) as caught:
+        applied.apply(checked(tmp_path / "policy", "gemini-cli"), LINUX, root)
+    assert f"/{GEMINI}" == caught.value.filename
+
+
 def changed(directory: Path) -> None:
     file = directory / "linux" / GEMINI
     content = bytearray(file.read_bytes())
