@@ -209,7 +209,7 @@ data_option = click.option(
 )
 
 
-WIDEST = max(map(len, COMMANDS))  # so that the groups share one column
+WIDEST = max(map(len, COMMANDS))  # the groups then share one column
 
 
 def _is_raised_by_echo(error: OSError) -> bool:

@@ -98,7 +98,9 @@ def agent(
         "server.listen": listen,
         "server.grpc_listen": grpc_listen,
     }
-    from gateway.cli.agent_run import run_agent  # here, so that the other commands do not load the server
+    from gateway.cli.agent_run import (
+        run_agent,
+    )  # imported here, so that the other commands do not load the server
 
     sys.exit(run_agent(config, data, flags, stdin_stops=until_stdin_ends))
 

@@ -21,7 +21,7 @@ from gateway.service.app import App
 from spool.clock import SteadyClock, SystemClock
 
 LOOK_S: Final = 0.2  # seconds between two looks whether records still wait
-ENDED: Final = (401, 404, 410)  # the gateway no longer knows this key
+ENDED: Final = (401, 404, 410)  # statuses after which the gateway no longer knows this key
 
 
 async def deliver_waiting(config: Config, wait_s: float) -> int:

@@ -46,7 +46,7 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     The agent sends the result to the gateway. As root, the command looks at the homes of all users, and otherwise
     at the own home. It reads known settings files, and only the time of session files.
     """
-    from gateway.devices.agent.probe.folders import store  # here, so that the agent does not load it
+    from gateway.devices.agent.probe.folders import store  # imported here, so that the agent does not load it
 
     settings = read_probe_settings(config, data)
     found, memories = _look_around(settings)
@@ -215,7 +215,9 @@ def find_assistants(settings: ProbeSettings) -> Mapping[str, Any]:
 
 
 def _look_around(settings: ProbeSettings, endpoint: str | None = None) -> Looked:
-    from gateway.devices.agent.probe.machine import look_around  # here, so that the agent does not load it
+    from gateway.devices.agent.probe.machine import (
+        look_around,
+    )  # imported here, so that the agent does not load it
 
     now = SystemClock().now()
     addresses = [f"http://{address}" for address in (settings.listen, settings.grpc_listen) if address]

@@ -238,7 +238,7 @@ def _next_heartbeat_number(numbers: HeartbeatNumbers) -> Mapping[str, object]:
 def _store_heartbeat_word(numbers: HeartbeatNumbers, word: str) -> None:
     try:
         numbers.keep(word)
-    except OSError as error:  # the word before stays valid
+    except OSError as error:  # the previous word stays valid
         _log.warning(
             "the word of a heartbeat cannot be stored: %s", error, extra={"action": "word_not_stored"}
         )

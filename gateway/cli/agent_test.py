@@ -111,7 +111,8 @@ def _find_repair(result: DeliveryResult) -> CauseRepair:
     return CauseRepair(words + details, advice or repair_of((UNREACHABLE, result.cause)).advice)
 
 
-# why a call does not arrive, and the repair, if it is not the one of an assistant that loses calls for this reason
+# why a call does not arrive, and its repair, unless the repair is that of an assistant that loses calls for
+# this reason
 _OF_WAY: Mapping[str, tuple[str, str]] = {
     NOT_INSTALLED: ("is not installed on this machine", "`tollhouse agent probe` lists what is installed."),
     "agent_down": ("the agent is stopped", ""),

@@ -17,7 +17,7 @@ from spool.settings import DATABASE_AUTHORITIES, DAY_S
 
 SOON_S = 14 * DAY_S
 CRITICAL_S = 3 * DAY_S
-OWN, AUTHORITIES = "cert_file", "ca_file"  # how the names of these settings end
+OWN, AUTHORITIES = "cert_file", "ca_file"  # endings of the names of these settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

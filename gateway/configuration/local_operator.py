@@ -13,7 +13,7 @@ from spool.errors import Invalid
 from spool.registry.operators import check_email
 
 AS_ENV = "TOLLHOUSE_AS"
-REASON_ENV = "TOLLHOUSE_REASON"  # why somebody looks at figures of a person
+REASON_ENV = "TOLLHOUSE_REASON"  # environment variable with the reason for looking at figures of a person
 
 
 def local_address(config: Config) -> str:

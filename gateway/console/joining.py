@@ -15,8 +15,8 @@ from posixpath import dirname, normpath
 from typing import Any
 
 FIRST = "app.mjs"  # the file that every page loads
-_OFTEN = ("pages/overview.mjs", "pages/costs.mjs")  # the first file has the modules of these pages
-_MANY = 6  # the first file has each module that this number of files need
+_OFTEN = ("pages/overview.mjs", "pages/costs.mjs")  # pages whose modules are in the first file
+_MANY = 6  # the first file contains each module that at least this number of files need
 # At the beginning of a line, or after a statement. Texts that contain code have neither.
 _IMPORT = re.compile(r'import(?<![^\n]import) ?(\w+|\{[^}]*\}) ?from ?"(\.[^"]+)";')
 _EXPORTS = re.compile(r'export(?<![^\n;}]export) ?\{([^}]*)\}(?: from "(\.[^"]+)")?;')

@@ -38,7 +38,7 @@ def words(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # a type's notes must have a hash
+@dataclass(frozen=True, slots=True, eq=False)  # hashable, because the notes of a type must have a hash
 class Example:
     """
     The example of a field in the reference. A creation states it if it differs from the default. `changed` is

@@ -17,10 +17,10 @@ WHOLE_SINCE = "Tollhouse-Whole-Since"  # field `whole_since`
 # field `cut_periods`, separated by commas; a column would change the CSV
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 OTHER_UNITS = "Tollhouse-Other-Units"  # header with the field `other_units`: calls and cost
-REASON = "X-Tollhouse-Reason"  # why somebody looks at figures of a person
+REASON = "X-Tollhouse-Reason"  # header with the reason for looking at figures of a person
 REASON_COOKIE = "tollhouse_reason"  # cookie with the same reason, from the console
 WARNINGS = "Tollhouse-Warnings"  # JSON list of sentences about what a file lacks
-AS = "X-Tollhouse-As"  # who sends a request on the operator socket
+AS = "X-Tollhouse-As"  # header with the person who sends a request on the operator socket
 
 
 def console_link(url: str, secret: str) -> str:

@@ -82,7 +82,7 @@ def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
         count += 1
     message = process.stderr.read(1000).decode("utf-8", "replace")
     status = process.wait()
-    # the library reports a lack of memory only so
+    # the library reports a lack of memory only in this way
     if status < 0 or "bad_alloc" in message:
         message, status = f"takes more than {MEMORY_BYTES // 1024**2} MiB to read", TOO_LARGE
     if status == TOO_LARGE:

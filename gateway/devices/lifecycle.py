@@ -60,7 +60,7 @@ from spool.turns.fair_turns import pause_when_due
 
 ENROLMENTS = 2000  # enrolments at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
-TOKEN_ENROLMENTS_PER_S = 50.0  # under one token, whose number of uses limits their number
+TOKEN_ENROLMENTS_PER_S = 50.0  # enrolments per second under one token, whose number of uses limits them
 # seconds in which a device without a fingerprint may request its first key
 FIRST_KEY_S = 3600.0
 FORGET_EVERY_S = 600.0
@@ -70,7 +70,7 @@ DEVICES_PER_STEP, STEP_S = (
     2000,
     60.0,
 )  # with each further 2,000 devices, the interval of reports is a minute longer
-CLOCK_MOVED_S = 60.0  # a larger change between two heartbeats was no slow request
+CLOCK_MOVED_S = 60.0  # seconds; a larger change between two heartbeats was no slow request
 GRACE_S = 3600.0  # seconds after a start before any device is deleted
 
 _log = logging.getLogger(__name__)
@@ -458,7 +458,7 @@ class DeviceLifecycle:
         reports.check_speaks_for(device, bearer)
         if (
             is_collector(device.id) and not device.last_seen
-        ):  # admitted by an operator, so its first key is its own
+        ):  # an operator admitted the device, so its first key is its own
             device = replace(device, enrolled_by=bearer.name)
         device = states.seen(self._clock.now())(device)
         if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):

@@ -49,7 +49,9 @@ WORDS = (
     REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
     UNUSED, UNHEALTHY, COLLECTOR,
 )  # fmt: skip
-OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})  # the fleet does not list their devices
+OTHER_AGENTS = frozenset(
+    {UNHEALTHY, COLLECTOR}
+)  # states of other agents; the fleet does not list their devices
 _WITHOUT_CAUSES = OTHER_AGENTS | {REPLACED, REVOKED, LEFT, PENDING, MISSING}
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
 FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY})  # need a repair
@@ -238,7 +240,7 @@ def _link(evidence: Evidence, now: float) -> tuple[str, float]:
     device, missed_s = evidence.device, MISSED * evidence.interval_s
     if now <= device.last_seen + missed_s:
         return ONLINE, device.last_seen + missed_s
-    if not _has_agent(device):  # sends only while it is used
+    if not _has_agent(device):  # without an agent, an assistant sends only while it is used
         return UNKNOWN, inf
     if now <= evidence.listening_since + missed_s:
         return UNKNOWN, evidence.listening_since + missed_s

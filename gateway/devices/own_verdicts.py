@@ -10,7 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-MOST = 100  # rows for one device; rows that are over come first
+MOST = 100  # rows for one device, of which exceeded ones come first
 OFF, STATE, AMOUNTS = "off", "state", "amounts"  # values of the setting devices.verdicts
 OVER = "over"
 

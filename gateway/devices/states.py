@@ -42,7 +42,7 @@ def approved(device: Device, now: float) -> Device:
 
 
 def reset(device: Device, now: float) -> Device:
-    # facts of an earlier machine no longer apply
+    # facts of an earlier machine, which no longer apply
     forgotten: dict[str, Any] = {
         **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words", "state_changes"), ""),
         "copied_at": None,

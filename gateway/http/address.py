@@ -28,7 +28,7 @@ from gateway.people.authentication.access import Bearer
 
 Content: TypeAlias = "Mapping[str, type | Schema]"  # type of a body, or schema, by media type
 Check: TypeAlias = "Callable[[web.Request], None]"
-# rows name services of their subject, which the server does not know
+# Any, because rows name services of their subject that the server does not know
 Guard: TypeAlias = "Callable[[web.Request, Any], None]"
 People: TypeAlias = "Callable[[web.Request, Any], Awaitable[Bearer | None]]"
 # encodes a refusal; the float is the current time
@@ -132,7 +132,7 @@ class BodyLimit:
     bytes: Callable[[Any], int]
 
 
-# Decoding in one call blocks the event loop.
+# Bytes that are decoded in one call, which blocks the event loop.
 WHOLE_BYTES: Final = 1024 * 1024
 
 
@@ -165,10 +165,10 @@ class Address:
     takes: Content = field(default_factory=dict)
     may_be_empty: bool = False  # accepts an empty body as {}
     passes: tuple[str, ...] = ()  # content codings that a body stored as it arrives may keep
-    # None: WHOLE_BYTES for a struct, server.max_body_bytes for bytes
+    # limit of a body; None means WHOLE_BYTES for a struct, server.max_body_bytes for bytes
     max_bytes: int | None = None
     limit: BodyLimit | None = None  # setting with another limit than max_bytes
-    # By status. A mapping that the handler returns is sent with the first.
+    # Content of answers by status. A mapping that the handler returns is sent with the first status.
     gives: Mapping[int, Content] = field(default_factory=dict)
     errors: Content = field(default_factory=lambda: {JSON: ERROR})
     refusals: tuple[int, ...] = WRITE
@@ -180,14 +180,14 @@ class Address:
     repeated: tuple[str, ...] = ()  # query parameters that may be repeated
     # values of path parameters whose pattern matches any text
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    lists: List[Any] | None = None  # the answer is a page of it
+    lists: List[Any] | None = None  # the list of which the answer is a page
     item: type | Schema = field(default_factory=lambda: OBJECT)
     takes_idempotency_key: bool = (
         False  # whether the Idempotency-Key header is used; other addresses ignore it
     )
-    # waits for a turn because of its memory and processor time (see [answers])
+    # whether a request waits for a turn because of its memory and processor time (see [answers])
     in_turn: bool = False
-    # whether a body needs a turn; None is always
+    # function that returns whether a body needs a turn; None means that each does
     asks_much: Callable[[Any], bool] | None = None
 
     def __call__(self, handler: Served) -> Served:

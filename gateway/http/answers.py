@@ -31,7 +31,7 @@ CLOUD_EVENTS = ("application/cloudevents+json", "application/cloudevents-batch+j
 RECEIPT = "Tollhouse-Receipt"
 CHALLENGE = "WWW-Authenticate"
 
-MAX_MESSAGE = 1000  # clients limit the text that they read
+MAX_MESSAGE = 1000  # characters of a message, because clients limit the text that they read
 MAX_EXAMPLES = 3
 SLOW_S = 60.0  # seconds in which a client must read one piece
 

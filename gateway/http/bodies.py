@@ -35,7 +35,7 @@ BLOCK = 64 * 1024  # bytes per block of a compressed body that waits
 IDLE_S = 30.0  # pause after which a body is rejected
 SLACK_S = 10.0  # seconds that a large body may lag behind `server.min_upload_rate`
 TOTAL_S = 600.0  # seconds after which an incomplete body is rejected
-# 503, because OTLP senders drop a batch answered with 408
+# the status is 503, because OTLP senders drop a batch answered with 408
 SLOW_RETRY_S = 5
 # log2 of the zstd window: 8 MiB, RFC 9659's maximum for a content coding
 ZSTD_WINDOW_LOG = 23

@@ -22,7 +22,7 @@ class RequestsInHand:
     def __init__(self) -> None:
         self.count = 0
         self.closed = False
-        # answers close their connection, so that the next request reaches the successor process
+        # whether answers close their connection, so that the next request reaches the successor process
         self.leaving = False
         self.stopping = asyncio.Event()
         self._empty = asyncio.Event()

@@ -27,7 +27,7 @@ from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
 LARGE: Final = 256 * 1024  # a larger body is decoded on the thread
-# Without a pause. Earlier if a lighter party waits.
+# Seconds without a pause. The pause is earlier if a lighter party waits.
 STINT_S: Final = 0.02
 # one thread for all, so that only one slice needs memory at a time
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)

@@ -21,7 +21,7 @@ from spool.log.pending_spans import GivenValues, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, fold_address, is_address, may_be_second
 from spool.record import AiRecord, Inference, UsageEvent
 
-_OPENCODE, _NOBODY = "opencode", "unknown"  # the user of each call, unless the settings of opencode name one
+_OPENCODE, _NOBODY = "opencode", "unknown"  # user of each call of opencode, unless its settings name one
 _IDS = ("user", "api_key", "session", "team", "run", "parent_run")
 
 

@@ -37,7 +37,7 @@ RETRY_S: Final = 300
 _CREATE = "Use an existing connection id, or let the operator create it: tollhouse connections create --id."
 _ENABLE = "Let the operator enable it: tollhouse connections enable."
 
-# None if the upstream does not answer
+# function that returns None if the upstream does not answer
 Validate = Callable[[bytes], Awaitable["list[str] | None"]]
 
 _log = logging.getLogger(__name__)
@@ -201,7 +201,7 @@ class BillingConnections:
         if self._fits(size, drop) and not is_full:
             return
         if await self.drops.has_drop(drop.connection_id, month, drop.id.hex()):
-            return  # a repeated file adds no rows
+            return  # nothing to do, because a repeated file adds no rows
         if is_full:
             message = (
                 "Nothing was stored: the billing rows of all months have reached the limit "

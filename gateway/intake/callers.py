@@ -46,14 +46,14 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
 
     name: str
     key: str
-    at: float  # the last calls of any kind
+    at: float  # time of the last calls of any kind
     kept_at: float  # when kinds were queued for storage after an interval of `KEEP_EVERY_S`
     placed_at: float  # when the entry was moved to the end of its key's queue
     due_at: float  # when the entry must be moved again, or queued for storage
     kind: Kind | None  # the only kind, or None if there are several
-    # the last calls of several kinds, which were queued for storage since `kept_at`
+    # times of the last calls of several kinds, which were queued for storage since `kept_at`
     times: dict[Kind, float] | None
-    earlier: dict[Kind, float]  # the last calls of kinds that were not queued since then
+    earlier: dict[Kind, float]  # times of the last calls of kinds that were not queued since then
     others: dict[str, ReportedCalls] | None = None  # entries of other keys for the same caller
 
     def last_reported_at(self, fact: bytes) -> float:

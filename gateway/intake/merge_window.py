@@ -50,7 +50,7 @@ from spool.turns.fair_turns import pause
 
 LOOK_S = 5.0
 
-_Turn = asyncio.Future[None]  # done when the turn is over
+_Turn = asyncio.Future[None]  # a future that is done when the turn is over
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._last: dict[bytes, _Turn] = {}  # the last in the queue of each key
+        self._last: dict[bytes, _Turn] = {}  # the last turn in the queue of each key
 
     @property
     def taken(self) -> Set[bytes]:

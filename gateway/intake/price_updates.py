@@ -33,9 +33,9 @@ from gateway.intake.rates import row_in_force_or_first
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
 
-NEWER: Final = "newer"  # the newer list's prices apply from a day on
-REPLACE: Final = "replace"  # the newer list's prices apply to all days
-FILL: Final = "fill"  # the newer list fills in prices that are missing, as if they had always been known
+NEWER: Final = "newer"  # rule: the newer list's prices apply from a day on
+REPLACE: Final = "replace"  # rule: the newer list's prices apply to all days
+FILL: Final = "fill"  # rule: the newer list fills in missing prices, as if they had always been known
 KEEP: Final = "keep"
 _ROUNDING: Final = 1000  # a smaller difference than one part in this number is rounding
 _NOON_NS: Final = 12 * 3600 * NS

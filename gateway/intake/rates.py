@@ -40,7 +40,7 @@ class Missing(NamedTuple):
     """Prices that are missing. Each concerns only some of its calls."""
 
     mode: str  # mode of the quote, or ""
-    is_1h: bool  # cache writes for an hour have the price of others
+    is_1h: bool  # whether cache writes for an hour have the price of other writes
     regional: Model | None  # the model, if its price differs in some regions
 
 

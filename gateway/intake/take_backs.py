@@ -93,7 +93,7 @@ class _Members:
 class _Kept(NamedTuple):
     at: float
     counted: Counted
-    # when it was read, because other processes may reverse it as well
+    # version of the waiting group when it was read, because other processes may reverse it as well
     version: int = NOTHING
     receipt: str = ""  # id of the receipt that has the record numbers, until they are known
 

@@ -81,7 +81,7 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     key: str = ""  # of the sender
     # the group must stay in order, because a point after a later point of its series is lost
     has_points: bool = False
-    version: int = 0  # when the group was read, because other processes may release it as well
+    version: int = 0  # version of the group when it was read, because other processes may release it as well
 
     @classmethod
     def of(
@@ -353,7 +353,7 @@ class WaitingCounters:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
                 await self._tried(self.release())
         finally:
-            self._counted = {}  # outdated, because another process releases from now on
+            self._counted = {}  # no longer valid, because another process releases counters from now on
 
     @property
     def _is_over_full(self) -> bool:

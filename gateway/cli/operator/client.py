@@ -53,7 +53,7 @@ TURN_S = 40.0
 SILENCE_S = 60.0
 ANSWER_S = 600.0  # seconds to wait for a response; recounting a large queue takes minutes
 RETRY_EVERY_S = 0.1
-_SHOWN_BYTES = 100  # of a response that is no JSON
+_SHOWN_BYTES = 100  # bytes of a response that is no JSON, shown in an error
 OPENED = "opened"
 WRONG_USE = (400, 404, 409, 422)
 

@@ -133,7 +133,7 @@ def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
         try:
             found[path] = (directory / path).read_text("utf-8")
         except FileNotFoundError:
-            continue  # the server reports it with its place, unless the object keeps its secret
+            continue  # the server reports the fault with its place, unless the object keeps its secret
     return found
 
 
@@ -145,7 +145,7 @@ def _secret_files(files: Mapping[str, str]) -> Iterator[str]:
         try:
             node = read(text.encode(), Faults())
         except InvalidDefinition:
-            continue  # the server reports it with its place
+            continue  # the server reports the fault with its place
         for item in node if isinstance(node, list) else ():
             path = item.get("secret_file") if isinstance(item, dict) else None
             if isinstance(path, str):

@@ -29,7 +29,7 @@ from spool.registry.roles import BASES, LIMITED
 COLUMNS = ("email", "role", "status", "issuer", "created_by", "created", "last_modified")
 SESSION_COLUMNS = ("id", "actor", "role", "account", "began_with", "address", "created", "last_seen", "ends")
 PERSON_COLUMNS = ("user", "name", "names", "origin")
-SECRET = console_link("", "")  # part of a sign-in link between the address and the secret
+SECRET = console_link("", "")  # text between the address and the secret in a sign-in link
 _AT_ONCE = 5000
 
 # role as the API names it -> name that people see and type

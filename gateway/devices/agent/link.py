@@ -96,7 +96,7 @@ class ProbedStates:
 
     async def wait(self, most_s: float) -> None:
         """Wait until there is a file, but no longer than `most_s`."""
-        from asyncio import sleep  # here, because the probe does not need it
+        from asyncio import sleep  # imported here, because the probe does not need it
 
         for _ in range(round(most_s / 0.5)):
             if self.fields():

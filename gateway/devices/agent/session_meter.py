@@ -39,7 +39,7 @@ async def cost_of(session: str, ledger: Ledger, log: Log, now: float) -> int | N
         entries = await log.read(AI_TELEMETRY, closed_below, last, with_open=True)
         if (
             log.closed_below(AI_TELEMETRY) == closed_below
-        ):  # otherwise a record counts in both sums or in neither
+        ):  # a record would otherwise count in both sums or in neither
             closed = sum(money.units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)
             return closed + sum(_spend(record, session) for record in records)
@@ -47,7 +47,7 @@ async def cost_of(session: str, ledger: Ledger, log: Log, now: float) -> int | N
 
 def _spend(record: Record, session: str) -> int:
     if isinstance(record, Correction):
-        if record.before.session != session:  # the later report named the session
+        if record.before.session != session:  # the session was named by the later report
             return _spend(record.after, session)
         return verdict_of(record).spend or 0
     if not isinstance(record, Inference | UsageMetric) or record.session != session:

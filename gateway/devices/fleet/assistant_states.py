@@ -35,8 +35,8 @@ from spool.devices.device import Device
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
 # seconds from a use without a call until it counts as a loss, because assistants export in batches
 GRACE_S = USE_PRECISION_S + 600.0
-FORWARDED_AFTER_S = 600.0  # a call that the agent sent must arrive
-DELAYED_S = 86_400.0  # calls may wait this long on a machine that is covered
+FORWARDED_AFTER_S = 600.0  # seconds in which a call that the agent sent must arrive
+DELAYED_S = 86_400.0  # seconds that calls may wait on a machine that is covered
 
 CONFIGURED, OFF, UNSET, ABSENT = "configured", "off", "unset", "absent"
 SETTINGS: Mapping[str, str] = {  # by claim
@@ -50,10 +50,12 @@ SETTINGS: Mapping[str, str] = {  # by claim
     NOT_INSTALLED: ABSENT,
 }
 DELAYED, UNSEEN = "delayed", "unseen"  # uses that only the gateway states
-BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})  # lose calls, unless a call shows otherwise
+BAD = frozenset(
+    {OVERRIDDEN, OFF, UNSET, UNKNOWN}
+)  # states in which calls are lost, unless a call shows otherwise
 WAITS_ON_LAPTOP = frozenset(
     {"backlog", "tls", "dns", "refused", "no_answer"}
-)  # calls that the agent will still send
+)  # causes of calls that the agent will still send
 FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # need no repair
 OTHER_CALLS = ""  # calls of a device that no coding assistant made
 
@@ -150,7 +152,7 @@ def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, 
     if claim == UNREACHABLE and cause in WAITS_ON_LAPTOP:
         return claim, cause, setting, DELAYED
     use = HEARD if is_recent else NONE
-    if stated:  # exact times, of which the gateway knows only the hours
+    if stated:  # the agent's times are exact, while the gateway knows only the hours
         use = stated if stated in (LOSING, WAITING) else use
     elif unheard is not None and is_unheard(unheard, newest):
         use = LOSING if is_bad or claim == UNREACHABLE or at > unheard + GRACE_S else WAITING
@@ -243,7 +245,7 @@ def _with_sent(
     if sent is None or (memory.heard is not None and sent <= memory.heard):
         return memory
     hour = sent - (device.clock_offset_s or 0.0)
-    # stated before the agent's clock was set back
+    # the agent stated it before its clock was set back
     if memory.missing is None and device.enrolled_at <= hour <= now and is_unheard(hour, newest):
         return msgspec.structs.replace(memory, missing=hour, missed=now)
     return memory

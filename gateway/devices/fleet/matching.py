@@ -20,7 +20,7 @@ class ExpectedMachines:
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
-        # decoding each heartbeat again is expensive
+        # cached, because decoding each heartbeat again is expensive
         self._places: dict[str, tuple[Device, int | None]] = {}
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial

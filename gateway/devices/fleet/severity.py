@@ -9,7 +9,7 @@ from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from spool.registry.notices import CRITICAL, INFO, SEVERITIES, WARNING
 
-MANY = 20  # a warning in a fleet of any size
+MANY = 20  # machines that are a warning in a fleet of any size
 WARNING_PERCENT, LEAST_OF_WARNING = 10, 3
 CRITICAL_PERCENT, LEAST_OF_CRITICAL = 50, 10
 # states that lose calls; the others lose no call yet, so they are one step less severe

@@ -61,7 +61,7 @@ class _Instance:
     key: str
     sequence: int = -1
     connection: object | None = field(default=None, repr=False)
-    has_interval: bool = False  # True if this connection was offered the heartbeat interval
+    has_interval: bool = False  # whether this connection was offered the heartbeat interval
 
 
 class OpampInstances:
@@ -93,7 +93,7 @@ class OpampInstances:
             answer.flags = REPORT_FULL_STATE
             return answer
         device = self._table.find(id)
-        if device is not None and device.state != REVOKED:  # the refusal of a revoked one is another
+        if device is not None and device.state != REVOKED:  # a revoked device gets another refusal
             reports.check_speaks_for(device, bearer)
         key = None
         if bearer.token is not None and not (

@@ -24,7 +24,7 @@ _MESSAGES: Mapping[str, str] = {
     "KeyValue": "1 key string, 2 value AnyValue",
     "AgentDescription": "1 identifying_attributes *KeyValue, 2 non_identifying_attributes *KeyValue",
     "ComponentHealth": "1 healthy bool, 3 last_error string, 4 status string, 6 component_health_map *NamedHealth",
-    "NamedHealth": "1 key string, 2 value ComponentHealth",  # an entry of the map as it is sent
+    "NamedHealth": "1 key string, 2 value ComponentHealth",  # type of an entry of the map as it is sent
     "AgentDisconnect": "",
     "AgentToServer": (
         "1 instance_uid bytes, 2 sequence_num uint64, 3 agent_description AgentDescription, 4 capabilities uint64, "

@@ -21,7 +21,7 @@ FORWARDED_PROTO = "X-Forwarded-Proto"
 _TRACES = (FORWARDED_FOR, FORWARDED_PROTO, "X-Forwarded-Host", "X-Real-IP", "Forwarded", "Via")
 _SCHEMES = ("http", "https")
 
-# a named proxy reported the client
+# whether a named proxy reported the client
 _IS_REPORTED = web.RequestKey("IS_TOLD", bool)
 
 

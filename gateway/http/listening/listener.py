@@ -32,7 +32,7 @@ from spool.turns.fair_turns import FairTurns, current_work
 _log = logging.getLogger(__name__)
 
 MAX_HEADER = 17 * 1024  # a token of a person with 200 groups has 16 KiB
-# Of an idle connection, and to receive headers. OpenTelemetry's metric readers export every 60 s.
+# Seconds for an idle connection, and to receive headers. OpenTelemetry's metric readers export every 60 s.
 KEEP_ALIVE_S = 75.0
 LINGER_S = 5.0  # seconds in which the rest of a rejected upload is read, so that its sender gets the answer
 STOP_S = 2.0  # seconds for each of two steps, after the requests have finished

@@ -29,7 +29,7 @@ from spool.turns.fair_turns import Party, WorkInHand
 # Any, because aiohttp's type says BaseRequest
 Handle: TypeAlias = "Callable[[Any], Awaitable[web.StreamResponse]]"
 
-# read literally: nothing escaped, no part optional
+# paths that are read literally: nothing is escaped, and no part is optional
 _PLAIN = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 SERVER: Final = "tollhouse"

@@ -62,7 +62,7 @@ class Certificate:
             stamps = self._stamps()
             if stamps == self._seen:
                 return False
-            self._read()  # check the files before the context changes
+            self._read()  # the files are checked before the context changes
             self.context.load_cert_chain(self._cert, self._key)
             if self._client_ca is not None:
                 self.context.load_verify_locations(self._client_ca)

@@ -124,7 +124,7 @@ class WebSockets:
             await asyncio.sleep(CHECK_S)
             for place, socket in enumerate(list(self._open)):
                 if place % CHECKED_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # let other work go on
+                    await asyncio.sleep(0)  # other work of the event loop goes on
                 try:
                     socket.enforce_timeouts(now())
                 except Exception:  # noqa: BLE001 - a defect in one check must not end the checks of all connections

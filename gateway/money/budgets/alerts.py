@@ -61,7 +61,7 @@ class AlertNotice:
     limit: int
 
 
-Alerts = dict[tuple[str, int], Alert]  # alert by kind and percentage
+Alerts = dict[tuple[str, int], Alert]  # alert by kind and percentage of the amount
 
 
 def judge(

@@ -430,7 +430,7 @@ def _zone(name: str, granularity: str, now: float) -> str:
     return name
 
 
-@lru_cache(maxsize=16)  # an apply checks many budgets with few time zones
+@lru_cache(maxsize=16)  # cached, because an apply checks many budgets with few time zones
 def _offsets(zone: ZoneInfo, today: date) -> frozenset[timedelta]:
     start = datetime.combine(today, time(), UTC)
     times = (start + timedelta(days=day) for day in range(_ZONE_DAYS))

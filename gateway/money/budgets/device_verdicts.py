@@ -34,7 +34,7 @@ class DeviceVerdicts:
         self._board = board
         self._people = people
         self._interval_s = interval_s
-        self._indexed: tuple[object, ...] = ()  # the table and the links of people in the index
+        self._indexed: tuple[object, ...] = ()  # the table and the links of people as of the last index
         self._rows: Mapping[tuple[str, str], Sequence[BudgetVerdict]] = {}
 
     async def of(self, device: Device, *, has_amounts: bool) -> OwnVerdicts | None:

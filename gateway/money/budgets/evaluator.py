@@ -39,7 +39,7 @@ from spool.registry.roles import EVERYTHING
 
 EVERY_S = 600.0
 LOOK_S = 15.0  # seconds between checks whether an early evaluation is needed
-RECORDS = 10_000  # number of new records that triggers an early evaluation
+RECORDS = 10_000  # number of new records that starts an early evaluation
 _log = logging.getLogger(__name__)
 # Maximum owners that have their own time series, because each series takes memory in the monitoring system.
 MAX_OWNERS = 200

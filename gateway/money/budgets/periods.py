@@ -11,8 +11,8 @@ from spool.ledger.periods import beginning, next_beginning
 
 LATE_S = (
     3 * 86400.0
-    # Seconds after the end of a period in which alerts can still fire for it, because a late call counts in
-    # the period in which the call started.
+    # The seconds after the end of a period in which alerts can still fire for it, because a late call counts
+    # in the period in which the call started.
 )
 # like LATE_S, but for budgets of billed money; longer, because bills arrive days after the usage
 BILLED_LATE_S = 14 * 86400.0

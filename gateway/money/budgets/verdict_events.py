@@ -23,7 +23,7 @@ from spool.registry.views import View
 VERDICT = "budget.verdict"
 _NAMED_OWNERS = 10
 
-States = Mapping[str, str]  # state by owner, without owners that are within
+States = Mapping[str, str]  # state by owner, without owners that are within their amount
 
 
 class VerdictEvents:

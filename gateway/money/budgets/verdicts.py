@@ -41,7 +41,7 @@ from spool.registry.views import View
 from spool.turns.fair_turns import current_work, run_in_background
 
 OVER, NEAR, WITHIN = "over", "near", "within"
-ACTING, ALL = "acting", "all"  # tables: only OVER and NEAR, or every state
+ACTING, ALL = "acting", "all"  # kinds of tables: only the states OVER and NEAR, or every state
 TABLES = (ACTING, ALL)
 MAX_ROWS = 20_000
 VALID_S = 300.0
@@ -49,7 +49,7 @@ REFRESH_S = 10.0  # age from which a requested table is compared with the ledger
 RENEW_S = 60.0  # age from which an unchanged table gets a new end of validity
 MEASURE_S = 600.0  # age from which the delays of calls are measured again
 MEASURED = 4096  # newest records whose delays are measured
-MAX_SOURCES = 64  # sources with a delay
+MAX_SOURCES = 64  # sources whose delay is measured
 LOOK_S = 1.0  # seconds between looks at the stored table
 # dimensions that an enforcer knows before a call, in addition to tags
 KNOWN_BEFORE = frozenset({"api_key", "team", "user", "device", "source", "model", "provider"})
@@ -176,7 +176,7 @@ class _Kept:
     signed: SignedTable
     read_at: float
     compared_at: float = float("-inf")
-    bundle: bytes = b""  # made when it is first requested
+    bundle: bytes = b""  # the bundle, made when it is first requested
 
 
 class VerdictBoard:

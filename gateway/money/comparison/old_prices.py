@@ -40,8 +40,8 @@ class Priced(NamedTuple):
 KINDS = Priced._fields  # added to a query's groups, because prices depend on them
 # of a row
 _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
-_LEAST_DEPTH = 2  # values of a kind that the first of MIXES distinguishes
-_SMALL = -1  # inputs without a list price for large inputs
+_LEAST_DEPTH = 2  # number of values of a kind that the first of MIXES distinguishes
+_SMALL = -1  # size of inputs without a list price for large inputs
 
 Rates = Sequence[tuple[int, Rate]]  # from PriceBook.rates
 AnyUsage = CostRow | GroupUsage

@@ -94,7 +94,7 @@ def _needs_amount(driver: Driver) -> bool:
     """
     before, now = driver.before.cost, driver.now.cost
     if not driver.before.calls or not driver.now.calls:
-        return False  # new, ended, or only billed money
+        return False  # the group is new, has ended, or has only billed money
     return before < money.UNIT or now >= _FACTOR * before or before >= _FACTOR * now
 
 

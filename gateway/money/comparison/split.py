@@ -158,7 +158,7 @@ def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
 
 
 def _rank(driver: Driver) -> tuple[int, list[str]]:
-    change = driver.now.cost - driver.before.cost  # equals the sum of its parts
+    change = driver.now.cost - driver.before.cost  # the change equals the sum of its parts
     return -abs(change), [name or "" for name in driver.group]
 
 

@@ -109,7 +109,7 @@ async def _answer(
     except NotKept:
         if query.granularity == TOTAL:
             raise
-        previous, before = None, []  # old hours are no longer stored
+        previous, before = None, []  # the earlier hours are no longer stored
     billed = await bills_status(query, reader, now, states_alone=states_alone)
     return CostAnswer(
         question=question,

@@ -34,7 +34,7 @@ async def continuing(
         top=None,
         aggregated=False,
     )
-    # old hours are stored as days
+    # whole days, because old hours are stored as days
     before = (query.since - _MARGIN).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     spans = ((before, query.since), (query.until, query.until + _MARGIN))
     found = set[str]()

@@ -77,7 +77,7 @@ def _comparable_days(query: CostQuery, first: datetime, now: float) -> int:
         since = midnight - _DAY * (count - 1)
         return preceding(replace(query, since=since, until=end_of_hour(now))).since >= first
 
-    # the month before may be longer
+    # the month before may have more days
     most = max(0, (midnight + _DAY - first) // (2 * _DAY))
     return next(filter(is_known, range(most, 0, -1)), 0)
 

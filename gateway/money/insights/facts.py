@@ -133,7 +133,7 @@ class Facts:
     # by day of arrival: the fields that the calls of each source and sender version had
     sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
     enforcer_faults: Sequence[EnforcerFault] = ()
-    unmapped: Sequence[EventType] = ()  # event types for which no stream is set
+    unmapped: Sequence[EventType] = ()  # types of events for which no stream is set
     series: int = 0  # number of cumulative counters that are known
     max_series: int = 0
     # Number of ids that are recorded more than once. The reports came so far apart that duplicate

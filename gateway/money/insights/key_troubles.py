@@ -19,7 +19,7 @@ from spool.registry.tables.expired_tries import ExpiredTries
 EXPIRED_KEY, EXPIRING_KEY = "expired_key", "expiring_key"  # the detectors
 IDLE_S = 30 * DAY_S  # a key that was not used for this time is not in use
 SOON_S = 14 * DAY_S
-WARNING_S = 7 * DAY_S  # remaining time of a used key
+WARNING_S = 7 * DAY_S  # remaining time at which the expiry of a used key is a warning
 CRITICAL_S = DAY_S
 
 

@@ -95,7 +95,7 @@ class PortkeyHeaders(RequestIdHeaders):
 
 class PortkeyRequest(msgspec.Struct):
     url: Any = None
-    json: ProviderBody | Other = None  # set only by the hook
+    json: ProviderBody | Other = None  # only the hook sets it
     headers: PortkeyHeaders | Other = None
     body: ProviderBody | Other = None
     portkeyHeaders: PortkeyHeaders | Other = None
@@ -103,7 +103,7 @@ class PortkeyRequest(msgspec.Struct):
 
 class PortkeyResponse(msgspec.Struct):
     status: Any = None
-    json: ProviderBody | Other = None  # set only by the hook
+    json: ProviderBody | Other = None  # only the hook sets it
     statusCode: Any = None
     responseTime: Any = None
     headers: PortkeyHeaders | Other = None

@@ -66,25 +66,25 @@ class SpanCall(Struct, gc=False):
     scope: Scope | None = None
     agent: str | None = None
     why: dict[str, str] | None = None
-    provider_request_id: str | None = None  # given by the provider, a further name of the call
+    provider_request_id: str | None = None  # id that the provider gave; a further name of the call
     own_id: str | None = None  # own id of a response that came from the source's cache
     also: tuple[bytes, ...] = ()  # see spool.identity
-    links: tuple[tuple[bytes, bytes], ...] = ()  # connect the call to reports of another kind
+    links: tuple[tuple[bytes, bytes], ...] = ()  # names that connect the call to reports of another kind
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
-    # the result of a stream that a sibling span started
+    # whether the span reports the result of a stream that a sibling span started
     reports_stream: bool = False
     is_attempt: bool = False  # a retry inside a call, which is never merged with the outer call
-    is_logged: bool = False  # events without the id of the call report it as well
+    is_logged: bool = False  # whether events without the id of the call report it as well
     # a model run inside a request; if the request is a call as well, the run is a part of that call
     is_part: bool = False
     # AS_ASSISTANT or AS_GATEWAY, if the other may report the call as well, with no id in common
     relay_side: str | None = None
     relayed_session: str | None = None  # session that the assistant states to the gateway
     guesses_cost: bool = False  # whether the cost was computed without knowing the seller's price
-    names_request: bool = False  # a name in `also` is from the provider's id of the request
-    is_of_sdk: bool = False  # written by the provider's own SDK
-    is_of_provider: bool = False  # written by the provider's API or its own SDK
+    names_request: bool = False  # whether a name in `also` is from the provider's id of the request
+    is_of_sdk: bool = False  # whether the provider's own SDK wrote the span
+    is_of_provider: bool = False  # whether the provider's API or its own SDK wrote the span
     # relations to other spans of the payload
     inner: list[SpanCall] | None = None  # nearest calls of the same class below
     twin_caller: Caller = NO_CALLER  # callers of dropped duplicate spans, nearest first
@@ -94,7 +94,7 @@ class SpanCall(Struct, gc=False):
     sdk: SpanCall | None = None  # the dropped span around this call
     # one of two nested spans, the SDK's and the one around it, was dropped as a duplicate
     is_nested: bool = False
-    # the scope writes its span as a sibling of the one of the SDK that made the call
+    # whether the scope writes its span next to that of the SDK that made the call
     is_beside: bool = False
     is_guess: bool = False  # the span names neither an operation nor a kind
 

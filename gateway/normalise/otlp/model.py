@@ -97,6 +97,6 @@ class Point(msgspec.Struct, gc=False):
     time: int
     value: int | float
     attributes: Attributes
-    apart: bytes = b""  # hash of the attributes that were not decoded, which also distinguish series
+    apart: bytes = b""  # hash of attributes that were not decoded, which also distinguish series
     may_fall: bool = False  # whether the value may fall, because the sum is not monotonic
     cannot_count: str = ""  # why the point cannot count, such as "a gauge"

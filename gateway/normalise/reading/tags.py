@@ -20,11 +20,11 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 
 MAX_NAME = 64
 MAX_VALUE = 256
-MAX_FREE_WORDS = 5  # under a name that is neither known nor configured
+MAX_FREE_WORDS = 5  # words of a text under a name that is neither known nor configured
 # characters of a value of several words; a single word may be longer, such as an id or a path
 MAX_FREE_VALUE = 64
 MAX_FREE_WORD = 128
-# Their meaning is the same for every sender.
+# Names that mean the same for every sender.
 KNOWN = frozenset({
     "agent", "branch", "claimed_device", "commit", "cost_center", "department", "device", "effort", "end_user",
     "environment", "organization", "plugin", "pull_request", "query_source", "repository", "route",

@@ -50,7 +50,7 @@ class Tokens(NamedTuple):
         return sum(number is not None for number in self)
 
 
-# parts of input, output or cache_write
+# counts that are parts of input, output or cache_write
 PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
 NUMBERS: Final = ("input", "output", *PARTS)
 
@@ -106,7 +106,7 @@ class Usage(msgspec.Struct):
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None
     output_tokens_details: Details | Other = None
-    input_token_details: Details | Other = None  # of OpenAI's realtime responses and transcriptions
+    input_token_details: Details | Other = None  # details of OpenAI's realtime responses and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
     num_search_queries: Any = None  # a field of Perplexity, like the next two
@@ -123,7 +123,7 @@ class Usage(msgspec.Struct):
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
     cacheDetails: CacheDetail | Other = None  # a list of CacheDetail
-    totalInputTokens: Any = None  # Nova Sonic's, as the next two
+    totalInputTokens: Any = None  # a count of Nova Sonic, like the next two
     totalOutputTokens: Any = None
     details: SonicDetails | Other = None
     billed_units: BilledUnits | Other = None  # Cohere's
@@ -137,7 +137,7 @@ class Gemini(msgspec.Struct):
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
     trafficType: Any = None  # only from Vertex
-    promptTokensDetails: Other = None  # lists by modality, as the following
+    promptTokensDetails: Other = None  # lists by modality, like the following fields
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
     responseTokensDetails: Other = None  # sent only by the Live API

@@ -180,7 +180,7 @@ async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
 @Address(
     methods=("POST",),
     path="/api/public/ingestion",
-    checks_query=False,  # clients of other products choose their own parameters
+    checks_query=False,
     summary="Send a Langfuse batch; the answer is 207 with the result of each event",
     endpoint="langfuse",
     scope=INGEST,
@@ -241,7 +241,7 @@ async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> we
 @Address(
     methods=("GET",),
     path="/api/public/health",
-    checks_query=False,  # clients of other products choose their own parameters
+    checks_query=False,
     summary="Health check for Langfuse clients",
     endpoint="langfuse/health",
     gives={200: {JSON: closed({"status": TEXT, "version": TEXT})}},
@@ -256,7 +256,7 @@ async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result
 @Address(
     methods=("GET",),
     path="/api/public/projects",
-    checks_query=False,  # clients of other products choose their own parameters
+    checks_query=False,
     summary="Key check for Langfuse clients; the answer is the same for every key",
     endpoint="langfuse/projects",
     scope=INGEST,
@@ -273,7 +273,7 @@ async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
 @Address(
     methods=("POST",),
     path="/api/v1/events",
-    checks_query=False,  # clients of other products choose their own parameters
+    checks_query=False,
     summary="Send OpenMeter CloudEvents, one or many",
     endpoint="openmeter",
     scope=INGEST,

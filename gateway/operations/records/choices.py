@@ -47,7 +47,6 @@ def choices(
 
 
 def _different(of_type: Sequence[KeptRecord], names: Iterable[str]) -> Iterable[KeptRecord]:
-    """Return records of one type, with each combination of values of some dimensions."""
     of = "record.after" if isinstance(of_type[0].record, Correction) else "record"
     example = attrgetter(of)(of_type[0])
     columns: list[Iterable[object]] = []

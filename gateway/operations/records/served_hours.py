@@ -93,7 +93,6 @@ class ServedHours:
                     self._sums[place] = self._sums.get(place, ModelTokens()).plus(counted)
 
     def _drop_oldest(self) -> None:
-        """Drop the sums of the oldest hours until half of the limit is free."""
         limit = self._most(MAX_BYTES)
         if self._bytes <= limit:
             return

@@ -176,7 +176,8 @@ def profile(assistants: Iterable[ManagedAssistant], destination: Destination) ->
 
 
 def _payload(identifier: str, type: str, title: str) -> dict[str, Any]:
-    # An MDM replaces the installed profile if the identifiers are equal, so they never depend on the values.
+    # An MDM replaces the installed profile if the identifiers are equal, so the identifiers never depend on
+    # the values.
     return {
         "PayloadType": type,
         "PayloadIdentifier": identifier,

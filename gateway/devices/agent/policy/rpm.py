@@ -26,7 +26,7 @@ _FEATURES: Final = {  # features of rpm, by the version that has them
 _INT16, _INT32, _STRING, _BINARY, _STRINGS, _TRANSLATED = 3, 4, 6, 7, 8, 9
 _SIZES: Final = {_INT16: 2, _INT32: 4}
 _SHA256: Final = 8
-_OF_SIGNATURE, _OF_HEADER = 62, 63  # tags of the regions
+_OF_SIGNATURE, _OF_HEADER = 62, 63  # tags of the signature and of the header in an rpm file
 
 Value: TypeAlias = str | bytes | Sequence[int] | Sequence[str]
 

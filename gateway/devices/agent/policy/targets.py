@@ -208,7 +208,7 @@ MANAGED: Final = {
                 LINUX: "/etc/github-copilot/managed-settings.json",
                 MACOS: "/Library/Application Support/GitHubCopilot/managed-settings.json",
             },
-            # both take only texts, so an object becomes JSON
+            # both settings accept only texts, so an object becomes JSON
             domain="com.github.copilot",
             preferences=lambda content: _texts(json.loads(content)),
             registry=r"SOFTWARE\Policies\GitHubCopilot",

@@ -259,7 +259,7 @@ class _Look:
         if USE in report and worst.state != NOT_INSTALLED:
             memory = worst.memory
             times = {"used_at": used_at, "state_since": memory.since}
-            if not worst.is_direct:  # else only the gateway knows the calls
+            if not worst.is_direct:  # otherwise only the gateway knows the calls
                 times |= {
                     "unheard_since": memory.unheard,
                     "heard_at": self._link.calls.get(self._managed.name),

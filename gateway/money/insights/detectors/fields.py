@@ -18,7 +18,7 @@ UNCOUNTED_SHARE = 0.5
 MOVED_SHARE = 0.2  # change of a share that may explain a lost field
 ENDS_S = 7 * DAY_S  # seconds after the last call of a version
 
-# what a finding calls a field
+# names of fields in a finding
 _FIELDS = {
     "model": "model",
     "provider": "provider",

@@ -111,14 +111,14 @@ class SpanReader:
         self._usage_spans: list[UsageSpan] = []
         self._ended: set[str] = set()  # traces without further spans in this payload
         self._enough = PART  # calls from which it pays to add finished traces early
-        self._has_streams = False  # a span reports the result of a stream that a sibling span started
-        self._has_links = False  # the other report of a call may be in another payload
-        self._has_beside = False  # a call may be reported by a sibling of another scope
-        self._has_guesses = False  # a guessed call may repeat a sibling
-        self._has_inner = False  # a call has a parent, so it may repeat an enclosing call
-        self._has_steps = False  # a span is not a call
-        self._has_runs = False  # spans of several traces repeat one run
-        # a stream started without a parent, so its report may be in another trace
+        self._has_streams = False  # whether a span reports the result of a stream that a sibling span started
+        self._has_links = False  # whether the other report of a call may be in another payload
+        self._has_beside = False  # whether a sibling of another scope may report a call
+        self._has_guesses = False  # whether a guessed call may repeat a sibling
+        self._has_inner = False  # whether a call has a parent, so that it may repeat an enclosing call
+        self._has_steps = False  # whether a span is not a call
+        self._has_runs = False  # whether spans of several traces repeat one run
+        # whether a stream started without a parent, so that its report may be in another trace
         self._has_loose_streams = False
         self._resource: Resource | None = None
         self._scope: Scope | None = None

@@ -100,7 +100,7 @@ class SpanReading:
             self.operation = kind.operation
         else:
             self.operation = dialect.operation or operation_by_name
-        # the span names neither an operation nor a kind
+        # whether the span names neither an operation nor a kind
         self.guesses = not shape.names_operation and kind is None and dialect.operation is None
         self.refine = origin.refine if dialect.refine is None else (dialect.refine, *origin.refine)
         # whether attributes hold several fields
@@ -110,13 +110,13 @@ class SpanReading:
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # place in Tokens, and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
-        # nothing but input and output is counted
+        # whether nothing but input and output is counted
         self.has_only_totals = not (self.contains or shape.meters or shape.total or any(counted[2:]))
-        # the call has no other id than that of the provider
+        # whether the call has no other id than that of the provider
         self.has_only_response_id = (
             dialect.ids is None and len(shape.request_id) == 1 and shape.request_id[0] in semconv.RESPONSE_ID
         )
-        # an attribute may show that the call failed
+        # whether an attribute may show that the call failed
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
     def _deciding_values(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
@@ -145,7 +145,7 @@ class SpanReading:
 
 def find_or_add_reading(span: Span, shape: AttributeShape, origin: SpanOrigin) -> SpanReading:
     product = _reading_product(span, shape, origin)
-    # weak marks depend on the span
+    # without weak marks, the product does not depend on the span
     key = (origin, product) if shape.weak_marks else origin
     reading = shape.readings.get(key)
     if reading is None:

@@ -40,7 +40,7 @@ class Above(NamedTuple):
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
     work: Mapping[str, str] = NO_WORK
     runs: tuple[str, ...] = ()  # runs of agents that enclose the span, from the nearest on
-    missing: str | None = None  # first span above that is in another payload
+    missing: str | None = None  # the first span above that is in another payload
 
     @property
     def link(self) -> str | None:
@@ -58,7 +58,7 @@ class Node(Struct, gc=False):
     is_border: bool  # a tool or agent, below which calls are separate
     call: SpanCall | None
     began: int | None = None  # start time of a span that started a stream
-    stream: SpanCall | None = None  # reports the result of the stream
+    stream: SpanCall | None = None  # the span that reports the result of the stream
     ended: int = 0  # set only for spans that are not calls
     work: Mapping[str, str] = NO_WORK  # set only for spans that are not calls
     is_run: bool = False  # an agent's span, which is the run of the calls below it
