@@ -41,7 +41,8 @@ class WordNumbers(NamedTuple):
 
 class WordTurn(NamedTuple):
     """
-    A check of a word. `is_copy`: the heartbeat returned an older word. `is_next`: the answer has a word.
+    The result of checking a device's word. `is_copy`: the heartbeat returned an older word. `is_next`: the
+    answer contains a new word.
     """
 
     numbers: WordNumbers

@@ -169,7 +169,7 @@ class DuplicateIndex:
         self._places = places
 
     def removed_below(self, number: int) -> None:
-        """Note that records with lower numbers are deleted. The next fold drops their places."""
+        """Note that records with lower numbers are deleted, so that the next fold forgets where they were."""
         self._lowest_place = encode_place(AI_TELEMETRY, number)
 
     def reaches_back_to(self, moment: float) -> bool:

@@ -29,7 +29,7 @@ _PAIRS = tuple([first + second for first in _LETTERS for second in _LETTERS])
 _SHIFTS = tuple(range(8 * (TAG_SIZE + _PLACE.size) - 10, -1, -10))
 NO_LONGER_KEPT = "the receipt is older than spool.retention, so only the totals in the accounting are left"
 
-# by priority: a request in parts has the first state that one part has
+# states of a request by priority: a request in parts has the first state that one of its parts has
 _STATES = ("removed", "open", "kept", "known")
 
 # terms are None if the row is damaged

@@ -51,7 +51,7 @@ def shown_types(named: Collection[str]) -> frozenset[str]:
     """
     Return the named cost types, or all if none is named.
 
-    Several types may have the same sum. A role with one of them shows all of them.
+    Several types may be names of one sum. If one of them is named, all of them are returned.
     """
     sums = {COST_TYPES.get(name, name) for name in named or ROLE_COST_TYPES}
     return frozenset(name for name in ROLE_COST_TYPES if COST_TYPES.get(name, name) in sums)
@@ -89,8 +89,8 @@ class RoleFilter:
         """
         Return whether the filter certainly passes everything that `include` and `exclude` select.
 
-        An empty `include` means every value. A value in both is included. An excluded person may also have an
-        included name. So False may be wrong, but True never is.
+        An empty `include` means every value. A value in both is included. False may be wrong, because
+        an excluded person may also have an included name.
         """
         if include and (self.mode == IS or self.dimension != USER) and all(map(self.is_met_by, include)):
             return True

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 STEP_S: Final = 0.0005  # after a step of this length, other parties may work
 LEAST_STEP_S: Final = 0.00005
-# the same length if no other party is active
+# length of a step if no other party is active
 ALONE_S: Final = 0.004
 MEMORY_S: Final = 2.0  # time constant of past use, which counts half after 1.4 s
 # a party that committed within this time may commit more at any moment
@@ -45,7 +45,7 @@ URGENT_S: Final = 0.05
 # within these.
 LEAST_REST_S, MOST_REST_S = 0.003, 0.01
 REST: Final = 4.0
-# far less is below the other's use divided by this
+# far less use is use below the other party's divided by this number
 FAR_LESS: Final = 2.0
 # Weighted use, a tenth of the time. A party with less use waits for nobody.
 HEAVY_S: Final = 0.2
@@ -57,7 +57,7 @@ _FAR: Final = 100.0  # sums are scaled down at this exponent, long before exp() 
 
 
 class Party:
-    """A party with its processor time, in which recent time weighs more."""
+    """A key, person or address with its processor time, in which recent time weighs more."""
 
     __slots__ = ("in_hand", "name", "seen", "step_s", "submitted", "turns", "urgent_until", "used", "waiting")
 

@@ -229,7 +229,7 @@ class SpanMemory:
                     clock.begin_slice()
         unknown = sum([part.kinds.count(None) for part in found])
         most = selected.spans * (1 - self._pace.least_known)
-        # Reading all spans at once is then faster than reading them one by one.
+        # With many unknown spans, reading all at once is faster than reading them one by one.
         if unknown > most:
             self._give_up(selected, found, most)
             return None

@@ -261,7 +261,7 @@ def _choose_kept_calls(outermost: SpanCall, dropped: set[int]) -> None:
     dropped as its duplicates. It also takes their token counts if these are fuller. If an outer span encloses
     several kept calls, its values belong to no single call, so no call takes them.
     """
-    below: dict[int, KeptCalls] = {}  # kept calls by position of the outer call
+    below: dict[int, KeptCalls] = {}  # kept calls of each subtree by position of its root
     for call in _inside_out(outermost):
         calls, counted = _join_branches(below.pop(inner.place) for inner in call.inner or ())
         if calls and not call.is_part and all(inner.is_part for inner in calls):
