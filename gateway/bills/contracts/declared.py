@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from itertools import chain, combinations, product
@@ -19,7 +18,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.processing import PRICED_TIERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replace_fields, version_of
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_unsigned, check_text
@@ -68,7 +67,7 @@ _PERIODS = {
 Workload = tuple[str, str, str]  # cluster, namespace and name
 
 
-class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """
     A term about the prices of calls, or about their sum. Amounts are decimal text. `discount` needs `percent`,
     `tier_price` needs `tier` and either `factor` or prices, `capacity` needs `unit`, `number`, `price` and `per`, or
@@ -128,32 +127,59 @@ class Term(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
         return self.cluster, self.namespace, self.workload
 
 
-class StatedTerm(Term, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """A term in a request. Unknown fields are refused."""
+class Term(StatedTerm, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=False):
+    """A stored term, which may have fields of a newer release."""
 
 
-StatedTerm.__doc__ = Term.__doc__
+class NewContract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: Annotated[
+        str,
+        words(
+            f"A name that no other contract has, regardless of case: 1 to {MAX_NAME} printable characters."
+        ),
+        example("Azure PTU"),
+    ]
+    provider: Annotated[
+        str, words("Provider of the calls, such as openai or azure.ai.openai."), example("azure.ai.openai")
+    ]
+    since: Annotated[
+        str, words("First day (UTC) of the contract."), Option(metavar="DATE"), example("2026-11-01")
+    ]
+    until: Annotated[
+        str,
+        words("First day (UTC) after the contract; leave empty for a contract without an end."),
+        Option(metavar="DATE"),
+        example("2027-11-01", changed="2027-05-01"),
+    ] = ""
+    currency: Annotated[
+        str,
+        words("ISO 4217 code of amounts; default: USD. Prices of tokens are in dollars."),
+        Option(metavar="CODE"),
+        example("USD"),
+    ] = "USD"
+    terms: Annotated[
+        tuple[StatedTerm, ...],
+        words(f"1 to {MAX_TERMS} terms. Two terms of a kind must not cover the same calls."),
+        Option(is_by_hand=True),
+        example(
+            [
+                {
+                    "kind": "capacity",
+                    "models": ["gpt-4o*"],
+                    "unit": "ptu",
+                    "number": "100",
+                    "price": "1",
+                    "per": "hour",
+                }
+            ]
+        ),
+    ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContractDraft:
-    """
-    The fields of a contract that operators set. It applies from the day `since` until the day before `until`, which is
-    "" if the contract has no end.
-    """
-
-    name: str
-    provider: str
-    since: str
-    until: str = ""
-    currency: str = CURRENCY
-    terms: tuple[Term, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contract(ContractDraft):
+class Contract(NewContract, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A stored contract. Times are epoch seconds."""
 
+    terms: tuple[Term, ...] = ()
     id: str
     created: float
     last_updated: float
@@ -175,7 +201,7 @@ def _has_any(kind: str, phrases: Sequence[str]) -> bool:
     return any(f"_{phrase}_" in f"_{kind}_" for phrase in phrases)
 
 
-def price_term(contract: ContractDraft, term: Term) -> PriceTerm:
+def price_term(contract: NewContract, term: StatedTerm) -> PriceTerm:
     """Return a term of a checked contract, as prices of calls use it."""
     factor: Decimal | None = Decimal(term.factor) if term.factor else None
     if term.kind == DISCOUNT:
@@ -194,17 +220,17 @@ def price_term(contract: ContractDraft, term: Term) -> PriceTerm:
     )
 
 
-def span_of(contract: ContractDraft) -> tuple[int, int]:
+def span_of(contract: NewContract) -> tuple[int, int]:
     """Return the first day of a contract, and the first day after it, in epoch seconds."""
     return parse_day(contract.since), parse_day(contract.until) if contract.until else parse_day("9999-12-31")
 
 
-def has_amounts(contract: ContractDraft) -> bool:
+def has_amounts(contract: NewContract) -> bool:
     """Return whether a contract has amounts besides the prices of calls and container costs."""
     return any(term.kind in (*PREPAID, *SUMS) and not term.is_workload for term in contract.terms)
 
 
-def _price_terms(contract: ContractDraft) -> Iterator[PriceTerm]:
+def _price_terms(contract: NewContract) -> Iterator[PriceTerm]:
     return (price_term(contract, term) for term in contract.terms)
 
 
@@ -218,7 +244,7 @@ def price_terms(registry: Registry | None) -> tuple[PriceTerm, ...]:
     return tuple(term for term in terms if term.kind in KINDS)
 
 
-def check_contract(draft: ContractDraft) -> ContractDraft:
+def check_contract(draft: NewContract) -> NewContract:
     """Validate a draft and return its stored form. Raises Invalid with the field and the rule."""
     # imported here, because the import is slow and only this function needs it
     from spool.currencies import DECIMALS
@@ -231,7 +257,7 @@ def check_contract(draft: ContractDraft) -> ContractDraft:
     first, end = date.fromisoformat(since), date.fromisoformat(until) if until else None
     if not 1 <= len(draft.terms) <= MAX_TERMS:
         raise Invalid(f"terms must have 1 to {MAX_TERMS} entries")
-    checked = replace(
+    checked = replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
         provider=providers.canonical_name(check_text("provider", draft.provider, MAX_NAME)),
@@ -252,13 +278,13 @@ def check_contract(draft: ContractDraft) -> ContractDraft:
     return checked
 
 
-def _have_common_workload(one: ContractDraft, other: ContractDraft) -> bool:
+def _have_common_workload(one: NewContract, other: NewContract) -> bool:
     (first, end), (other_first, other_end) = span_of(one), span_of(other)
     workloads = ({term.place for term in each.terms if term.is_workload} for each in (one, other))
     return max(first, other_first) < min(end, other_end) and bool(set.intersection(*workloads))
 
 
-def _term(number: int, term: Term, since: date, end: date | None) -> Term:
+def _term(number: int, term: StatedTerm, since: date, end: date | None) -> Term:
     at = f"terms.{number}"
     check_one_of(f"{at}.kind", term.kind, _FIELDS)
     what, (needed, further) = str(term.kind), _FIELDS[term.kind]
@@ -297,7 +323,8 @@ def _term(number: int, term: Term, since: date, end: date | None) -> Term:
         name: check_text(f"{at}.{name}", getattr(term, name), MAX_MODEL)
         for name in (_OF_WORKLOAD if term.is_workload else ())
     }
-    return msgspec.structs.replace(term, models=models, **amounts, **names)
+    stored = {**msgspec.structs.asdict(term), "models": models, **amounts, **names}
+    return Term(**stored)
 
 
 def _day(field: str, text: str) -> str:
@@ -311,14 +338,14 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
     """The stored contracts. If a change raises Invalid, NotAllowed or NotThere, nothing is changed."""
 
     kind = DocumentKind("contract", Contract, "contract")
-    draft = ContractDraft
+    draft = NewContract
     limit = "contracts.max"
     action = "contract"
 
     def in_order(self) -> list[Contract]:
         return sorted(self.all(), key=lambda contract: (contract.created, contract.id))
 
-    def check_draft(self, draft: ContractDraft) -> ContractDraft:
+    def check_draft(self, draft: NewContract) -> NewContract:
         return check_contract(draft)
 
     def check_place(
@@ -334,56 +361,6 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
                 raise NotAllowed(f"terms: the contract {other.name!r} has the same workload")
 
 
-class NewContract(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    name: Annotated[
-        str,
-        words(
-            f"A name that no other contract has, regardless of case: 1 to {MAX_NAME} printable characters."
-        ),
-        example("Azure PTU"),
-    ]
-    provider: Annotated[
-        str, words("Provider of the calls, such as openai or azure.ai.openai."), example("azure.ai.openai")
-    ]
-    since: Annotated[
-        str, words("First day (UTC) of the contract."), Option(metavar="DATE"), example("2026-11-01")
-    ]
-    until: Annotated[
-        str,
-        words("First day (UTC) after the contract; leave empty for a contract without an end."),
-        Option(metavar="DATE"),
-        example("2027-11-01", changed="2027-05-01"),
-    ] = ""
-    currency: Annotated[
-        str,
-        words("ISO 4217 code of amounts; default: USD. Prices of tokens are in dollars."),
-        Option(metavar="CODE"),
-        example("USD"),
-    ] = "USD"
-    terms: Annotated[
-        list[StatedTerm],
-        words(f"1 to {MAX_TERMS} terms. Two terms of a kind must not cover the same calls."),
-        Option(is_by_hand=True),
-        example(
-            [
-                {
-                    "kind": "capacity",
-                    "models": ["gpt-4o*"],
-                    "unit": "ptu",
-                    "number": "100",
-                    "price": "1",
-                    "per": "hour",
-                }
-            ]
-        ),
-    ]
-
-
 ContractChanges = changes_of(NewContract)
 ContractItem = item_of(NewContract, "A stored contract. Times are RFC 3339.", answered=KEPT)
 OneContract = one_of(NewContract, ContractItem)
-
-
-def terms_of(value: Any) -> Any:
-    """Return the stored form of the terms in a request."""
-    return msgspec.convert(msgspec.to_builtins(value), tuple[Term, ...])

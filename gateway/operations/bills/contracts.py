@@ -16,17 +16,16 @@ from gateway.bills.contracts.declared import (
     ContractTable,
     NewContract,
     OneContract,
-    terms_of,
 )
 from gateway.bills.contracts.reading import charge_reader
 from gateway.bills.plans.costs import month_of
-from gateway.core.fields import answer, stated
+from gateway.core.fields import answer
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedResource
+from gateway.operations.managed import SHOW, Answer, ByPeople, ManagedResource
 from gateway.operations.records.served_hours import ServedHours
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
@@ -76,9 +75,6 @@ class ContractResource(ManagedResource[Contract]):
         changes=MODIFY_BILLING,
         words={SHOW: "Show a contract, by id or name"},
     )
-
-    async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        return stated(given, terms=terms_of)
 
 
 CONTRACT = ContractResource()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from gateway.bills.contracts.declared import ContractDraft, ContractTable, Term
+from gateway.bills.contracts.declared import ContractTable, NewContract, Term
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.money.annotations import AnnotationTable, NewAnnotation
 from gateway.operations.money.own_prices import NewPrice, PriceTable
@@ -79,7 +79,7 @@ async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
         price=str(_least(spent * CAPACITY_PRICE)),
         per="month",
     )
-    contract = ContractDraft(
+    contract = NewContract(
         name="Gemini throughput",
         provider="gcp.gemini",
         since=_month_of(end).date().isoformat(),
