@@ -22,7 +22,7 @@ from gateway.core.fields import KEPT, changes_of, item_of, one_of, words
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, stamp_edit
+from spool.registry.documents import DocumentKind, replace_fields, stamp_edit
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.operators import Actor
@@ -57,18 +57,21 @@ OVER = frozenset((DONE, FAILED, CANCELLED))
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceDraft:
-    """The fields of a namespace that a person or a key sets."""
+class NewNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new namespace. If `name` is missing, the id is the name."""
 
-    name: str
-    description: str
+    name: Annotated[
+        str | None, words(f"The displayed name, 1 to {MAX_NAME} characters. Default: the id.")
+    ] = None
+    description: Annotated[
+        str, words(f"The purpose of the namespace, at most {MAX_DESCRIPTION} printable characters.")
+    ] = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Namespace(NamespaceDraft):
+class Namespace(NewNamespace, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A namespace, which owns the dimensions of its definition. Times are epoch seconds."""
 
+    name: str
     id: str
     created: float
     last_updated: float
@@ -152,11 +155,11 @@ def check_namespace_id(id: str) -> str:
     return id
 
 
-def check_namespace(draft: NamespaceDraft) -> NamespaceDraft:
+def check_namespace(draft: NewNamespace) -> NewNamespace:
     """Return the draft in its stored form. Raises Invalid with the field and the rule."""
-    return replace(
+    return replace_fields(
         draft,
-        name=check_text("name", draft.name, MAX_NAME),
+        name=check_text("name", draft.name or "", MAX_NAME),
         description=optional_text("description", draft.description, MAX_DESCRIPTION),
     )
 
@@ -170,18 +173,7 @@ def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVe
     return {name: newest[name] for name in sorted(newest)}
 
 
-class NewNamespace(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A new namespace. If `name` is missing, the id is the name."""
-
-    name: Annotated[
-        str | None, words(f"The displayed name, 1 to {MAX_NAME} characters. Default: the id.")
-    ] = None
-    description: Annotated[
-        str, words(f"The purpose of the namespace, at most {MAX_DESCRIPTION} printable characters.")
-    ] = ""
-
-
-class NewNamespaceOfId(NewNamespace):
+class NewNamespaceOfId(NewNamespace, frozen=True):
     id: Annotated[
         str, words("1 to 64 lowercase letters, digits, _ and -, beginning with a letter. Not `default`.")
     ]
@@ -229,7 +221,7 @@ class AllocationTable(ManagedTable[Namespace]):
     """
 
     kind = NAMESPACES
-    draft = NamespaceDraft
+    draft = NewNamespace
     limit = "allocation.max_namespaces"
     action = "allocation_namespace"
 
@@ -265,10 +257,10 @@ class AllocationTable(ManagedTable[Namespace]):
         if id != DEFAULT:
             self.get(id)
 
-    def check_draft(self, draft: NamespaceDraft) -> NamespaceDraft:
+    def check_draft(self, draft: NewNamespace) -> NewNamespace:
         return check_namespace(draft)
 
-    async def create(self, draft: NamespaceDraft, *, id: str | None = None, **how: Any) -> Namespace:
+    async def create(self, draft: NewNamespace, *, id: str | None = None, **how: Any) -> Namespace:
         return await super().create(draft, id=check_namespace_id(id or ""), **how)
 
     def check_deletion(self, rows: RegistryRows, row: Namespace) -> None:

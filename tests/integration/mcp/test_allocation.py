@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.mcp.tool import MAX_BYTES
 from gateway.mcp.tools.allocation import MOST_VERSIONS
-from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
+from gateway.money.allocation.declared import AllocationTable, NewNamespace
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 
@@ -31,7 +31,7 @@ async def publish(assistant: Assistant, text: str, namespace: str = "") -> None:
 
 async def two_namespaces(assistant: Assistant) -> None:
     table = assistant.serving.app.services.operators.installation.require_registry().table(AllocationTable)
-    await table.create(NamespaceDraft(name="Models", description=""), id="ml", most=9, actor=ACTOR)
+    await table.create(NewNamespace(name="Models"), id="ml", most=9, actor=ACTOR)
     await publish(assistant, OWNER.replace("Nobody", "No one"))
     await publish(assistant, OWNER)
     await publish(assistant, MODEL, "ml")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.money.allocation.declared import NamespaceDraft, check_namespace
+from gateway.money.allocation.declared import NewNamespace, check_namespace
 from gateway.money.budgets.declared import NewBudget, ViewName, check_budget
 from spool.registry.connections import ConnectionDraft, check_connection
 from spool.registry.roles import FULL, RoleDraft, RoleLimits, check_role_draft
@@ -24,7 +24,7 @@ from spool.registry.views import ViewDraft, check_view
         (NewBudget, partial(check_budget, now=0.0), {"view": ViewName(id="v"), "default_amount": "5"}),
         (RoleDraft, partial(check_role_draft, limits=RoleLimits()), {"data_access": FULL}),
         (ConnectionDraft, check_connection, {"cloud_provider": "x"}),
-        (NamespaceDraft, check_namespace, {"description": ""}),
+        (NewNamespace, check_namespace, {}),
     ],
 )
 def test_a_field_more_of_a_draft_is_kept(

@@ -64,6 +64,7 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {
         "silent_until": 1793000000.123456, "silent_reason": "move", "cost_type": "metered_cost", "currency": "EUR",
         "id": "b", "rules_since": 2.0, **_MADE,
     },
+    "allocation-namespace": {"id": "n", "name": "n", "description": "Own hardware", **_MADE},
     "contract": {
         "name": "Deal", "provider": "openai", "since": "2026-11-01", "until": "2027-11-01", "currency": "EUR",
         "terms": [{"kind": "discount", "percent": "5"}], "id": "c", **_MADE,

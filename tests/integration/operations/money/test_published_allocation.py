@@ -13,7 +13,7 @@ import pytest_asyncio
 from aiohttp import ClientSession, FormData
 
 from gateway.configuration.sections import AllocationSettings, Config, LedgerSettings, ServerSettings
-from gateway.money.allocation.declared import OVER, PUBLISHING, VALIDATING, AllocationTable, NamespaceDraft
+from gateway.money.allocation.declared import OVER, PUBLISHING, VALIDATING, AllocationTable, NewNamespace
 from gateway.operations.services import OperatorServices
 from gateway.service.app import App
 from spool.registry.scopes import GROUPS
@@ -335,7 +335,7 @@ async def test_a_restart(tmp_path: Path) -> None:
     """
     manager = await started(tmp_path, SMALL)
     await manager.publish(BY_SERVICE)
-    await manager.table.create(NamespaceDraft(name="ml", description=""), id="ml", most=2, actor=ACTOR)
+    await manager.table.create(NewNamespace(name="ml"), id="ml", most=2, actor=ACTOR)
     # The job stays under way until the process ends, because the test holds the turn.
     async with manager.services.money.require_publishing()._turn:
         for state, namespace, text in ((VALIDATING, "ml", REGION), (PUBLISHING, "", WRONG)):

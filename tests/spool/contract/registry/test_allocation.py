@@ -16,7 +16,7 @@ from gateway.money.allocation.declared import (
     VALIDATING,
     AllocationTable,
     JobFault,
-    NamespaceDraft,
+    NewNamespace,
     PublishJob,
 )
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere, RegistryDamaged
@@ -44,7 +44,7 @@ async def publish(table: AllocationTable, text: str = "text", *, namespace: str 
 
 
 async def namespace(table: AllocationTable, id: str = "ml", most: int = 9) -> None:
-    await table.create(NamespaceDraft(name=id, description=""), id=id, most=most, actor=ADA)
+    await table.create(NewNamespace(name=id), id=id, most=most, actor=ADA)
 
 
 @pytest.mark.every_engine

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
+from gateway.money.allocation.declared import AllocationTable, NewNamespace
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.errors import NotAllowed
 from spool.registry.connections import ConnectionDraft
@@ -44,9 +44,7 @@ async def edits(registry: Registry) -> Mapping[str, Edit]:
     bill = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ADA
     )
-    await registry.table(AllocationTable).create(
-        NamespaceDraft(name="n", description=""), id="space", most=9, actor=ADA
-    )
+    await registry.table(AllocationTable).create(NewNamespace(name="n"), id="space", most=9, actor=ADA)
     insight = await registry.insights.create(Draft(title="t", description="d", category="c"), actor=ADA)
     note = await registry.insights.add_comment(insight.id, "first", actor=ADA)
     await registry.operators.add("eve@example.com", role="viewer", password="a long password", actor=ADA)

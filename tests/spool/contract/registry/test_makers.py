@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
+from gateway.money.allocation.declared import AllocationTable, NewNamespace
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.errors import AlreadyThere, NotAllowed
 from spool.registry.connections import ConnectionDraft
@@ -71,7 +71,7 @@ async def roles(registry: Registry) -> tuple[Make, Delete]:
 async def namespaces(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
         made = await registry.table(AllocationTable).create(
-            NamespaceDraft(name=name, description=""), id=name, most=MOST, actor=by
+            NewNamespace(name=name), id=name, most=MOST, actor=by
         )
         return made.id
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
 import pytest
 
-from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
+from gateway.money.allocation.declared import AllocationTable, NewNamespace
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.list import declared_tables
 from spool.devices.table import DeviceTable
@@ -75,7 +75,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ACTOR
     )
     space = await registry.table(AllocationTable).create(
-        NamespaceDraft(name="n", description=""), id="space", most=9, actor=ACTOR
+        NewNamespace(name="n"), id="space", most=9, actor=ACTOR
     )
     await registry.statements.put(statement(row()), actor=ACTOR)
     [month] = await registry.statements.months()

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from gateway.money.allocation.declared import AllocationTable, NamespaceDraft
+from gateway.money.allocation.declared import AllocationTable, NewNamespace
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.list import declared_tables
 from spool.errors import AlreadyThere, NotAllowed, NotThere, SpoolUnavailable
@@ -95,7 +95,7 @@ async def make_connection(registry: Registry) -> None:
 
 async def make_namespace(registry: Registry) -> None:
     await registry.table(AllocationTable).create(
-        NamespaceDraft(name="Retail", description=""), id="retail", most=10, actor=ACTOR
+        NewNamespace(name="Retail"), id="retail", most=10, actor=ACTOR
     )
 
 
