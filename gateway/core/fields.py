@@ -139,7 +139,7 @@ def _with_example(field: msgspec.structs.FieldInfo) -> Any:
     notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
     if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):
         return field.type
-    return Annotated[field.type, example(msgspec.to_builtins(default))]
+    return Annotated[field.type, example(msgspec.json.decode(msgspec.json.encode(default)))]
 
 
 def _with_notes_of(declared: Any, kind: Any) -> Any:

@@ -18,7 +18,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_C
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.people import values_for_filter
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, StoredForm, version_of
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, storable_text
@@ -228,6 +228,9 @@ def _check_anomalies(anomalies: Anomalies) -> Anomalies:
         raise Invalid(f"anomalies.threshold_value must be a whole number from 1 to {MAX_PERCENT}")
     return anomalies
 
+
+# The form in documents of a field with the id of a view.
+STORED_VIEW = StoredForm(lambda view: {"view_id": view}, lambda document: document["view_id"])
 
 # Kinds of documents that refer to a view by `view_id`, with their plural nouns for messages.
 ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}

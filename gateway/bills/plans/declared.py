@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import date
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -14,190 +13,23 @@ from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
-from spool.record import CURRENCY
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replace_fields, version_of
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_unsigned, check_text, optional_text
-from spool.registry.views import NO_VIEW, VIEWS
+from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS
 
 MAX_NAME, MAX_USER, MAX_SEATS = 100, 256, 2000
 MAX_CYCLE_DAY = 31
 USD, CALLS, CREDITS = UNITS = ("usd", "calls", "credits")  # units of included usage
+if TYPE_CHECKING:
+    Unit: TypeAlias = str
+else:
+    Unit = Literal[UNITS]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """
-    A seat of `user` from the day `since` until the day before `until`. `until` is "" for a current seat.
-    `team` pays for it.
-    """
-
-    user: str
-    since: str
-    until: str = ""
-    team: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanDraft:
-    """
-    The fields of a plan that operators set. Amounts are decimal text.
-
-    `fee` is per seat and billing cycle. `included` is in `unit`; "" means unlimited. `overage_price` is per
-    unit of overage. `fee` and `overage_price` are in `currency`. A cycle begins on the `cycle_day` of each
-    month, or on the last day of a shorter month. `credit_value` is the list price of a credit in dollars.
-    `billed_by` is the provider whose bills state fees and overage.
-    """
-
-    name: str
-    view_id: str
-    fee: str = "0"
-    included: str = ""
-    unit: str = USD
-    is_pooled: bool = False
-    cycle_day: int = 1
-    overage_price: str = "0"
-    credit_value: str = ""
-    currency: str = CURRENCY
-    billed_by: str = ""
-    seats: tuple[Seat, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssistantPlan(PlanDraft):
-    """A stored plan. Times are epoch seconds."""
-
-    id: str
-    created: float
-    last_updated: float
-
-    @property
-    def version(self) -> str:
-        return version_of(self)
-
-
-PLANS = DocumentKind("plan", AssistantPlan, "plan")
-
-
-def check_plan(draft: PlanDraft, people: People) -> PlanDraft:
-    """
-    Validate a draft and return its stored form. Raises Invalid with the field and the rule. The view
-    is checked elsewhere.
-    """
-    # imported here, because the import is slow and only this function needs it
-    from spool.currencies import DECIMALS
-
-    check_one_of("unit", draft.unit, UNITS)
-    check_one_of("currency", draft.currency, DECIMALS)
-    if (draft.unit == CREDITS) != bool(draft.credit_value):
-        raise Invalid("credit_value is required with the unit credits, and is not allowed with another unit")
-    credit_value = check_optional_unsigned("credit_value", draft.credit_value)
-    if credit_value and not float(credit_value):
-        raise Invalid("credit_value must be more than 0")
-    if not 1 <= draft.cycle_day <= MAX_CYCLE_DAY:
-        raise Invalid(
-            f"cycle_day must be the day of the month on which a billing cycle begins: 1 to {MAX_CYCLE_DAY}"
-        )
-    if len(draft.seats) > MAX_SEATS:
-        raise Invalid(f"seats must have at most {MAX_SEATS} entries")
-    return replace(
-        draft,
-        name=check_text("name", draft.name, MAX_NAME),
-        fee=check_optional_unsigned("fee", draft.fee),
-        included=check_optional_unsigned("included", draft.included),
-        overage_price=check_optional_unsigned("overage_price", draft.overage_price),
-        credit_value=credit_value,
-        billed_by=_provider(draft.billed_by),
-        seats=_seats(draft.seats, people),
-    )
-
-
-def _seats(seats: tuple[Seat, ...], people: People) -> tuple[Seat, ...]:
-    """Return seats sorted by user and first day. Raises Invalid if two seats of a user overlap."""
-    sorted_seats = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
-    by_user: dict[str, list[Seat]] = defaultdict(list)
-    for seat in sorted(sorted_seats, key=lambda seat: seat.since):
-        held = by_user[people.person_identity(seat.user)]
-        if held and (not held[-1].until or held[-1].until > seat.since):
-            raise Invalid(f"seats: {seat.user} has two seats on {seat.since}")
-        held.append(seat)
-    return tuple(sorted_seats)
-
-
-def _seat(seat: Seat) -> Seat:
-    since = _day("seats.since", seat.since)
-    until = _day("seats.until", seat.until) if seat.until else ""
-    if until and until <= since:
-        raise Invalid("seats.until must be after since; it is the first day without the seat")
-    user = check_text("seats.user", seat.user, MAX_USER)
-    return Seat(user=user, since=since, until=until, team=optional_text("seats.team", seat.team, MAX_USER))
-
-
-def _provider(text: str) -> str:
-    stated = optional_text("billed_by", text, MAX_NAME)
-    return providers.canonical_name(stated) if stated else ""
-
-
-def _day(field: str, text: str) -> str:
-    try:
-        return date.fromisoformat(text).isoformat()
-    except ValueError:
-        raise Invalid(f"{field} must be a day such as 2026-11-20") from None
-
-
-class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
-    """The stored plans. If a change raises Invalid, NotAllowed or NotThere, nothing is changed."""
-
-    kind = PLANS
-    draft = PlanDraft
-    limit = "plans.max"
-    action = "plan"
-
-    def __init__(self, changes: Changes) -> None:
-        super().__init__(changes)
-        self.people = changes.people
-        # by plan id: the plan, and its copy in which the addresses of people are hashed
-        self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}
-
-    def in_order(self) -> list[AssistantPlan]:
-        """Return all plans in order of precedence: if two plans cover a call, the first one applies."""
-        return sorted(self.all(), key=lambda plan: (plan.created, plan.id))
-
-    def as_recorded(self, plan: AssistantPlan) -> AssistantPlan:
-        """
-        Return the plan with its people named by the hash of their address, as in records. The order of seats stays.
-        """
-        cached = self._as_recorded.get(plan.id)
-        if cached is None or cached[0] is not plan:
-            hashed = self.people.hash_address
-            seats = tuple(replace(seat, user=hashed(seat.user)) for seat in plan.seats)
-            cached = self._as_recorded[plan.id] = plan, replace(plan, seats=seats)
-        return cached[1]
-
-    def check_draft(self, draft: PlanDraft) -> PlanDraft:
-        return check_plan(draft, self.people)
-
-    def check_place(
-        self,
-        rows: RegistryRows,
-        stored: Mapping[str, AssistantPlan],
-        row: AssistantPlan,
-        sees: Sees[AssistantPlan],
-    ) -> None:
-        check_name(stored.values(), row, noun="plan", sees=sees)
-        view = VIEWS.find(rows, row.view_id)
-        if view is None:
-            raise NotAllowed(NO_VIEW)
-        if view.unit is not None:
-            raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit}")
-
-
-Unit = Literal["usd", "calls", "credits"]
-
-
-class SeatHeld(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class SeatHeld(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
     A seat. Days are UTC, such as 2026-11-20. `until` is the first day without the seat; empty for a current seat.
     """
@@ -208,7 +40,11 @@ class SeatHeld(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     team: str = ""
 
 
-class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class Seat(SeatHeld, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A stored seat, which may have fields of a newer release."""
+
+
+class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: Annotated[
         str,
         words(f"A name that no other plan has, regardless of case: 1 to {MAX_NAME} printable characters."),
@@ -219,6 +55,7 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "The view that matches the assistant's calls, by id or name. Calls of people with a seat "
             "are covered."
         ),
+        STORED_VIEW,
     ]
     fee: Annotated[
         str,
@@ -263,13 +100,147 @@ class NewPlan(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Option(metavar="PROVIDER"),
     ] = ""
     seats: Annotated[
-        list[SeatHeld],
+        tuple[SeatHeld, ...],
         words(
             "Seats: user, first day, first day without the seat, and the team that pays; at most "
             f"{MAX_SEATS}."
         ),
         Option(is_by_hand=True),
-    ] = []
+    ] = ()
+
+
+class AssistantPlan(NewPlan, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A stored plan. Times are epoch seconds."""
+
+    unit: str = USD  # also a unit of a newer release
+    seats: tuple[Seat, ...] = ()
+    id: str
+    created: float
+    last_updated: float
+
+    @property
+    def version(self) -> str:
+        return version_of(self)
+
+    @property
+    def view_id(self) -> str:
+        return self.view
+
+
+PLANS = DocumentKind("plan", AssistantPlan, "plan")
+
+
+def check_plan(draft: NewPlan, people: People) -> NewPlan:
+    """
+    Validate a draft and return its stored form. Raises Invalid with the field and the rule. The view
+    is checked elsewhere.
+    """
+    # imported here, because the import is slow and only this function needs it
+    from spool.currencies import DECIMALS
+
+    check_one_of("unit", draft.unit, UNITS)
+    check_one_of("currency", draft.currency, DECIMALS)
+    if (draft.unit == CREDITS) != bool(draft.credit_value):
+        raise Invalid("credit_value is required with the unit credits, and is not allowed with another unit")
+    credit_value = check_optional_unsigned("credit_value", draft.credit_value)
+    if credit_value and not float(credit_value):
+        raise Invalid("credit_value must be more than 0")
+    if not 1 <= draft.cycle_day <= MAX_CYCLE_DAY:
+        raise Invalid(
+            f"cycle_day must be the day of the month on which a billing cycle begins: 1 to {MAX_CYCLE_DAY}"
+        )
+    if len(draft.seats) > MAX_SEATS:
+        raise Invalid(f"seats must have at most {MAX_SEATS} entries")
+    return replace_fields(
+        draft,
+        name=check_text("name", draft.name, MAX_NAME),
+        fee=check_optional_unsigned("fee", draft.fee),
+        included=check_optional_unsigned("included", draft.included),
+        overage_price=check_optional_unsigned("overage_price", draft.overage_price),
+        credit_value=credit_value,
+        billed_by=_provider(draft.billed_by),
+        seats=_seats(draft.seats, people),
+    )
+
+
+def _seats(seats: tuple[SeatHeld, ...], people: People) -> tuple[Seat, ...]:
+    """Return seats sorted by user and first day. Raises Invalid if two seats of a user overlap."""
+    sorted_seats = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
+    by_user: dict[str, list[Seat]] = defaultdict(list)
+    for seat in sorted(sorted_seats, key=lambda seat: seat.since):
+        held = by_user[people.person_identity(seat.user)]
+        if held and (not held[-1].until or held[-1].until > seat.since):
+            raise Invalid(f"seats: {seat.user} has two seats on {seat.since}")
+        held.append(seat)
+    return tuple(sorted_seats)
+
+
+def _seat(seat: SeatHeld) -> Seat:
+    since = _day("seats.since", seat.since)
+    until = _day("seats.until", seat.until) if seat.until else ""
+    if until and until <= since:
+        raise Invalid("seats.until must be after since; it is the first day without the seat")
+    user = check_text("seats.user", seat.user, MAX_USER)
+    return Seat(user=user, since=since, until=until, team=optional_text("seats.team", seat.team, MAX_USER))
+
+
+def _provider(text: str) -> str:
+    stated = optional_text("billed_by", text, MAX_NAME)
+    return providers.canonical_name(stated) if stated else ""
+
+
+def _day(field: str, text: str) -> str:
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise Invalid(f"{field} must be a day such as 2026-11-20") from None
+
+
+class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
+    """The stored plans. If a change raises Invalid, NotAllowed or NotThere, nothing is changed."""
+
+    kind = PLANS
+    draft = NewPlan
+    limit = "plans.max"
+    action = "plan"
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(changes)
+        self.people = changes.people
+        # by plan id: the plan, and its copy in which the addresses of people are hashed
+        self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}
+
+    def in_order(self) -> list[AssistantPlan]:
+        """Return all plans in order of precedence: if two plans cover a call, the first one applies."""
+        return sorted(self.all(), key=lambda plan: (plan.created, plan.id))
+
+    def as_recorded(self, plan: AssistantPlan) -> AssistantPlan:
+        """
+        Return the plan with its people named by the hash of their address, as in records. The order of seats stays.
+        """
+        cached = self._as_recorded.get(plan.id)
+        if cached is None or cached[0] is not plan:
+            hashed = self.people.hash_address
+            seats = tuple(replace_fields(seat, user=hashed(seat.user)) for seat in plan.seats)
+            cached = self._as_recorded[plan.id] = plan, replace_fields(plan, seats=seats)
+        return cached[1]
+
+    def check_draft(self, draft: NewPlan) -> NewPlan:
+        return check_plan(draft, self.people)
+
+    def check_place(
+        self,
+        rows: RegistryRows,
+        stored: Mapping[str, AssistantPlan],
+        row: AssistantPlan,
+        sees: Sees[AssistantPlan],
+    ) -> None:
+        check_name(stored.values(), row, noun="plan", sees=sees)
+        view = VIEWS.find(rows, row.view_id)
+        if view is None:
+            raise NotAllowed(NO_VIEW)
+        if view.unit is not None:
+            raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit}")
 
 
 PlanChanges = changes_of(NewPlan)

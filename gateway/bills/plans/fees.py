@@ -11,7 +11,7 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from gateway.bills.billed.spreading import in_turn
@@ -44,6 +44,7 @@ from spool.ledger.queries import CHARGE, OVERAGE, PAID_COST, PLAN, SEAT_FEE, Cos
 from spool.ledger.slices import SlicedLedger
 from spool.people import People
 from spool.record import CURRENCY
+from spool.registry.documents import replace_fields
 from spool.registry.registry import Registry
 from spool.registry.views import View
 from spool.statements import parse_day
@@ -150,7 +151,7 @@ class SeatFees:
                 begun=sum(day <= self.now for day in month.days),
                 converter=self._converter(plan.currency),
             )
-            for seat_month in month_of_plan(replace(plan, fee="0"), asked_days, used):
+            for seat_month in month_of_plan(replace_fields(plan, fee="0"), asked_days, used):
                 if seat_month.overage:
                     found[seat_month.mark].update(self._spread(seat_month, asked_days, currency))
         nothing = Amount()

@@ -21,6 +21,7 @@ from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.bounded_reading import SEPARATORS, check_json, column_places, plain_name, table_rows
 from spool.errors import Invalid
 from spool.people import People
+from spool.registry.documents import replace_fields
 from spool.registry.operators import Actor
 
 PULLER: Final = Actor("seat pull", "")
@@ -394,7 +395,7 @@ def merged(
                 new_seats.append(seat)
                 continue
             ended.append(seat.user)
-            new_seats += [replace(seat, until=today)] if seat.since < today else []
+            new_seats += [replace_fields(seat, until=today)] if seat.since < today else []
     return SeatChanges(
         seats=tuple(new_seats), added=tuple(added), ended=tuple(ended), repeats=repeats(listed)
     )
@@ -408,7 +409,7 @@ def _updated(seat: Seat, listed: ListedSeat) -> Seat:
     until = listed.until if listed.tells_until else seat.until
     if until and until <= seat.since:
         until = ""
-    return replace(seat, until=until, team=listed.team or seat.team)
+    return replace_fields(seat, until=until, team=listed.team or seat.team)
 
 
 class SeatPull(Protocol):

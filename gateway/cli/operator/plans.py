@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from itertools import chain
 from typing import Any, BinaryIO, TextIO
 
 import click
+import msgspec
 
 from gateway.bills.plans.declared import NewPlan, Seat
 from gateway.bills.plans.seat_lists import ListedSeat, chosen, merged, read_bounded, read_list, read_names
@@ -179,7 +179,7 @@ def fill(
             click.echo(f"{word}: {replace_unprintable(user)}", err=True)
     if dry_run:
         return
-    body = {"seats": [asdict(seat) for seat in changes.seats], "version": before["version"]}
+    body = {"seats": [msgspec.to_builtins(seat) for seat in changes.seats], "version": before["version"]}
     changed = client.request("PATCH", f"/plans/{quote_segment(plan)}", body=body)
     show_json(changed) if as_json else show_fields(_plan_row(changed["plan"]))
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
 from gateway.bills.plans.costs import PlanQuestion, asked_costs, month_of
 from gateway.bills.plans.declared import (
@@ -16,7 +15,6 @@ from gateway.bills.plans.declared import (
     PlanChanges,
     PlanItem,
     PlanTable,
-    Seat,
 )
 from gateway.core.fields import answer, stated
 from gateway.http.lists import Filter, List, Sort
@@ -40,7 +38,6 @@ def _item(row: Row) -> Answer:
     return answer(
         PlanItem,
         plan,
-        view=plan.view_id,
         view_name=view,
         seats=[msgspec.to_builtins(seat) for seat in plan.seats],
         created=moment(plan.created),
@@ -85,18 +82,11 @@ class PlanResource(ManagedResource[AssistantPlan]):
         return row, None if view is None else view.name
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        stated_fields = stated(given, seats=_seats)
+        stated_fields = stated(given)
         asking.shared.people.check(seat.user for seat in stated_fields.get("seats", ()))
-        word = stated_fields.pop("view", UNSET)
-        return (
-            stated_fields
-            if word is UNSET
-            else {**stated_fields, "view_id": (await asking.view_named(word)).id}
-        )
-
-
-def _seats(value: Any) -> Any:
-    return value if value is UNSET else msgspec.convert(msgspec.to_builtins(value), tuple[Seat, ...])
+        if "view" in stated_fields:
+            stated_fields["view"] = (await asking.view_named(given.view)).id
+        return stated_fields
 
 
 PLAN = PlanResource()

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.configuration.sections import AllocationSettings
 from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory, stored_uses
 from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of
@@ -267,9 +267,9 @@ async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: froze
     view = await registry.views.create(view_draft, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     last = datetime.fromtimestamp(end, UTC)
     since = (last - timedelta(seconds=OLD_S)).date().isoformat()
-    draft = PlanDraft(
+    draft = NewPlan(
         name="Claude Team",
-        view_id=view.id,
+        view=view.id,
         fee="25",
         included="40",
         overage_price="1",

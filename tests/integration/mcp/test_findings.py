@@ -7,7 +7,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.registry.insights import ADDRESSED, Draft
 from spool.registry.registry import Registry
@@ -134,8 +134,8 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
     view = await registry.views.create(
         ViewDraft(name="all", principal_dimension="user"), known=("user",), most=9, actor=ACTOR
     )
-    plan = PlanDraft(
-        name="Claude", view_id=view.id, fee="31", included="0.0001", overage_price="1.5",
+    plan = NewPlan(
+        name="Claude", view=view.id, fee="31", included="0.0001", overage_price="1.5",
         seats=(Seat(user="ann", since="2020-01-01"),),
     )  # fmt: skip
     await registry.table(PlanTable).create(plan, most=9, actor=ACTOR)

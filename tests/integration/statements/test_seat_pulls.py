@@ -15,7 +15,7 @@ import pytest_asyncio
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from gateway.bills.plans.declared import PlanDraft, PlanTable
+from gateway.bills.plans.declared import NewPlan, PlanTable
 from gateway.bills.plans.seat_lists import PULLER
 from gateway.bills.statements.puller import DONE, FAILED, PullState
 from gateway.bills.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
@@ -173,7 +173,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             most=9,
             actor=PULLER,
         )
-        await registry.table(PlanTable).create(PlanDraft(name="Seats", view_id=view.id), most=9, actor=PULLER)
+        await registry.table(PlanTable).create(NewPlan(name="Seats", view=view.id), most=9, actor=PULLER)
         pull = StatementPullSettings(
             name="seats", source=request.param, key_file=key, base_url=str(server.make_url("/")),
             account=ACCOUNTS.get(request.param, ACCOUNT), plan="seats", names_file=names,

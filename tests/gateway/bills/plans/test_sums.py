@@ -59,7 +59,7 @@ def test_every_day_is_in_one_cycle(day: int) -> None:
 
 
 def plan(*seats: Seat, **fields: Any) -> AssistantPlan:
-    values: dict[str, Any] = {"name": "Plan", "view_id": "v", "id": "p", "created": 0, "last_updated": 0}
+    values: dict[str, Any] = {"name": "Plan", "view": "v", "id": "p", "created": 0, "last_updated": 0}
     return AssistantPlan(**values | fields, seats=seats)
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import pytest
 from click.testing import CliRunner
 
-from gateway.bills.plans.declared import PlanDraft, PlanTable, Seat
+from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.cli import main
 from gateway.intake.billing_connections import BillingConnections
 from gateway.money.allocation.language import parse
@@ -789,7 +789,7 @@ async def test_paid_costs_exist_with_plans_only(serve: Serve) -> None:
         actor=ROOT,
     )
     seats = (Seat(user="ann@example.com", since="2026-09-21", team="search"),)
-    plan = PlanDraft(name="Claude", view_id=view.id, fee="30", seats=seats)
+    plan = NewPlan(name="Claude", view=view.id, fee="30", seats=seats)
     await registry.table(PlanTable).create(plan, most=9, actor=ROOT)
     assert before["costs"] == (await client.costs(*SEPTEMBER))["costs"]
     paid = (*SEPTEMBER, ("cost_type", "paid_cost"), ("granularity", "monthly"))
