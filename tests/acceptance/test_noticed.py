@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from gateway.configuration.reader import load
-from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from gateway.service.assembly.storage import open_storage
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, RouteSpec
@@ -343,7 +343,7 @@ async def _schedule(registry: Registry, name: str) -> None:
     """Add a scheduled report to a channel that does not exist."""
     view = ViewDraft(name="Everything", principal_dimension="team")
     made = await registry.views.create(view, known={"team": ()}, most=10, actor=ACTOR)
-    draft = ScheduledReportDraft(name=name, view_id=made.id, channels=("deleted",))
+    draft = NewScheduledReport(name=name, view=made.id, channels=("deleted",))
     await registry.table(ScheduledReportTable).create(draft, most=10, actor=ACTOR, owner="")
 
 

@@ -135,7 +135,7 @@ def _field_option(field: str, kind: Any, is_required: bool) -> Callable[[Command
     text = _LINK.sub(r"\1", text or "")
     name = declared.name or f"--{field.replace('_', '-')}"
     settings: dict[str, Any] = {"help": text, "metavar": declared.metavar or None, "required": is_required}
-    if get_origin(kind) is list and get_args(kind)[0] is str:
+    if get_origin(kind) in (list, tuple) and get_args(kind)[0] is str:
         settings |= {"multiple": True, "help": f"{text.removesuffix('.')}; may repeat.", "type": str}
         kind = str
     if kind is bool:

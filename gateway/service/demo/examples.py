@@ -12,7 +12,7 @@ from gateway.bills.contracts.declared import ContractTable, NewContract, Term
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from gateway.operations.money.annotations import AnnotationTable, NewAnnotation
 from gateway.operations.money.own_prices import NewPrice, PriceTable
-from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from gateway.operations.records.event_mappings import EventMappingTable, NewEventMapping
 from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
@@ -39,7 +39,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     await _add_budgets(registry, ledger, end)
     view = ViewDraft(name="All teams", filter={}, principal_dimension="team")
     shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
-    report = ScheduledReportDraft(name="Weekly costs", view_id=shown.id, channels=(CHANNEL,))
+    report = NewScheduledReport(name="Weekly costs", view=shown.id, channels=(CHANNEL,))
     await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
     price = NewPrice(model="acme-small-*", provider="acme", input="0.4", output="1.2")
     await registry.table(PriceTable).create(price, most=MOST, actor=ACTOR)

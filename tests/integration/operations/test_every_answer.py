@@ -216,7 +216,7 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
         last_updated=0.0,
         done=0.0,
         name="weekly",
-        view_id=view.id,
+        view=view.id,
         channels=("mail",),
     )
     await do("scheduled report", figures_of(money, report, view, reader, report.next_due(clock.now())))

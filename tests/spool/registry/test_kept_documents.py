@@ -69,11 +69,27 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {
         "name": "Deal", "provider": "openai", "since": "2026-11-01", "until": "2027-11-01", "currency": "EUR",
         "terms": [{"kind": "discount", "percent": "5"}], "id": "c", **_MADE,
     },
+    "plan": {
+        "name": "Team", "view_id": "v", "fee": "20", "included": "500", "unit": "credits", "is_pooled": True,
+        "cycle_day": 31, "overage_price": "0.04", "credit_value": "0.01", "currency": "EUR", "billed_by": "github",
+        "seats": [{"user": "ada", "since": "2026-11-01", "until": "2026-12-01", "team": "search"}], "id": "p", **_MADE,
+    },
+    "scheduled_report": {
+        "name": "Search", "view_id": "v", "channels": ["mail"], "every": "month", "day": 3, "at": "09:00",
+        "time_zone": "Europe/Berlin", "people": ["ada@example.com"], "id": "s", "owner": "ada", "done": 1.0,
+        "problem": "bounced", **_MADE,
+    },
 }  # fmt: skip
 
 # Documents of a newer release: an object within them has an unknown field.
 NEWER: Mapping[str, Mapping[str, Any]] = {
     "contract": {**WHOLE["contract"], "terms": [{"kind": "fee", "percent": "5", "unknown": 1}]},
+    "plan": {
+        **WHOLE["plan"],
+        "unit": "unknown",
+        "seats": [{"user": "ada", "since": "2026-11-01", "unknown": 1}],
+    },
+    "scheduled_report": {**WHOLE["scheduled_report"], "every": "unknown"},
 }
 
 

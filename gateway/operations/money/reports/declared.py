@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -38,13 +37,13 @@ from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedRes
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replace_fields, version_of
 from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_notices
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_text, check_zone
-from spool.registry.views import NO_VIEW, VIEWS, View
+from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS, View
 
 WEEK, MONTH = "week", "month"
 EVERY = (WEEK, MONTH)
@@ -53,33 +52,67 @@ MAX_CHANNELS = 50
 MAX_PEOPLE = 50
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
+if TYPE_CHECKING:
+    Every: TypeAlias = str
+else:
+    Every = Literal[EVERY]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledReportDraft:
+
+class NewScheduledReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    The fields that a person sets. `day` is 1 (Monday) to 7 for a weekly report, and 1 to 28 for a monthly report.
-
-    `at` is a time of day in `time_zone`. If `people` are set, e-mail channels send only to these people, and
-    each mail contains only the calls that its recipient may see.
+    A new report. If `people` are set, e-mail channels send only to these people, and each mail has only the
+    calls that its recipient may see.
     """
 
-    name: str
-    view_id: str
-    every: str = WEEK
-    day: int = 1
-    at: str = "08:00"
-    time_zone: str = "UTC"
-    channels: tuple[str, ...]
-    people: tuple[str, ...] = ()
+    name: Annotated[
+        str, words(f"Unique, ignoring case. 1 to {MAX_NAME} printable characters."), example("search-weekly")
+    ]
+    view: Annotated[
+        str, words("The view whose costs are sent, by id or name."), example(example_id("view")), STORED_VIEW
+    ]
+    channels: Annotated[
+        tuple[str, ...],
+        words(f"The channels to send it to, 1 to {MAX_CHANNELS}."),
+        example(["finops"]),
+        Option("--channel", "NAME", help="Channel to send it to."),
+    ]
+    every: Annotated[
+        Every,
+        words("The schedule: weekly for the seven days before, or monthly for the month before."),
+    ] = "week"
+    day: Annotated[
+        int, words("The day: 1 (Monday) to 7 if weekly, 1 to 28 if monthly."), Option(metavar="NUMBER")
+    ] = 1
+    at: Annotated[
+        str,
+        words('The time of day, such as "08:00".'),
+        example("08:00", changed="09:00"),
+        Option(metavar="HH:MM"),
+    ] = "08:00"
+    time_zone: Annotated[
+        str,
+        words("The time zone of `at` and of the days in the report."),
+        example("Europe/Berlin"),
+        Option("--tz", "ZONE"),
+    ] = "UTC"
+    people: Annotated[
+        tuple[str, ...],
+        words(
+            f"At most {MAX_PEOPLE} accounts that receive it by mail, each limited to the calls they may see."
+        ),
+        Option(
+            "--person", "EMAIL", help="An account that receives it by mail, limited to the calls it may see."
+        ),
+    ] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduledReport(ScheduledReportDraft):
+class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
     A stored report. Times are epoch seconds. `done` is the newest scheduled time for which the report was
     sent or skipped.
     """
 
+    every: str = WEEK  # also a schedule of a newer release
     id: str
     owner: str
     created: float
@@ -91,6 +124,10 @@ class ScheduledReport(ScheduledReportDraft):
     @property
     def version(self) -> str:
         return version_of(self)
+
+    @property
+    def view_id(self) -> str:
+        return self.view
 
     @property
     def zone(self) -> ZoneInfo:
@@ -139,7 +176,7 @@ class ScheduledReport(ScheduledReportDraft):
 KIND = DocumentKind("scheduled_report", ScheduledReport, "scheduled report")
 
 
-def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
+def check_scheduled_report(draft: NewScheduledReport) -> NewScheduledReport:
     """Return the draft in its stored form. Raises Invalid. Does not check whether the channels exist."""
     check_one_of("every", draft.every, EVERY)
     last = 7 if draft.every == WEEK else 28
@@ -154,7 +191,7 @@ def check_scheduled_report(draft: ScheduledReportDraft) -> ScheduledReportDraft:
         raise Invalid(f"channels needs 1 to {MAX_CHANNELS} channels")
     if len(draft.people) > MAX_PEOPLE:
         raise Invalid(f"people accepts at most {MAX_PEOPLE} e-mail addresses")
-    return replace(
+    return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
         channels=tuple(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
@@ -183,52 +220,6 @@ def state_of_report(report: ScheduledReport, channels: Iterable[ChannelState]) -
     if all(channel.state == PARKED for channel in living(report, channels)):
         return NO_CHANNEL
     return INCOMPLETE if report.problem else SENT
-
-
-class NewScheduledReport(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    A new report. If `people` are set, e-mail channels send only to these people, and each mail has only the
-    calls that its recipient may see.
-    """
-
-    name: Annotated[
-        str, words(f"Unique, ignoring case. 1 to {MAX_NAME} printable characters."), example("search-weekly")
-    ]
-    view: Annotated[str, words("The view whose costs are sent, by id or name."), example(example_id("view"))]
-    channels: Annotated[
-        list[str],
-        words(f"The channels to send it to, 1 to {MAX_CHANNELS}."),
-        example(["finops"]),
-        Option("--channel", "NAME", help="Channel to send it to."),
-    ]
-    every: Annotated[
-        Literal["week", "month"],
-        words("The schedule: weekly for the seven days before, or monthly for the month before."),
-    ] = "week"
-    day: Annotated[
-        int, words("The day: 1 (Monday) to 7 if weekly, 1 to 28 if monthly."), Option(metavar="NUMBER")
-    ] = 1
-    at: Annotated[
-        str,
-        words('The time of day, such as "08:00".'),
-        example("08:00", changed="09:00"),
-        Option(metavar="HH:MM"),
-    ] = "08:00"
-    time_zone: Annotated[
-        str,
-        words("The time zone of `at` and of the days in the report."),
-        example("Europe/Berlin"),
-        Option("--tz", "ZONE"),
-    ] = "UTC"
-    people: Annotated[
-        list[str],
-        words(
-            f"At most {MAX_PEOPLE} accounts that receive it by mail, each limited to the calls they may see."
-        ),
-        Option(
-            "--person", "EMAIL", help="An account that receives it by mail, limited to the calls it may see."
-        ),
-    ] = []
 
 
 ScheduledReportChanges = changes_of(NewScheduledReport)
@@ -266,10 +257,10 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
     The table of scheduled reports. A method that raises (Invalid, NotAllowed, NotThere) changes nothing.
     """
 
-    kind, draft = KIND, ScheduledReportDraft
+    kind, draft = KIND, NewScheduledReport
     limit, action = "scheduled_reports.max", "scheduled_report"
 
-    def check_draft(self, draft: ScheduledReportDraft) -> ScheduledReportDraft:
+    def check_draft(self, draft: NewScheduledReport) -> NewScheduledReport:
         return check_scheduled_report(draft)
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
@@ -280,7 +271,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         self, before: ScheduledReport, after: ScheduledReport, actor: Actor, now: float
     ) -> ScheduledReport:
         """Continue with the next scheduled time of the changed schedule."""
-        return replace(after, done=now, problem="")
+        return replace_fields(after, done=now, problem="")
 
     def check_place(
         self,
@@ -309,7 +300,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
                 return None
             for notice, channel in addressed:
                 add_notices(rows, [notice], [channel])
-            after = replace(stored_report, done=due, problem=problem)
+            after = replace_fields(stored_report, done=due, problem=problem)
             KIND.put(rows, after)
             return after
 
@@ -338,7 +329,6 @@ def _item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
     return answer(
         ScheduledReportItem,
         report,
-        view=report.view_id,
         view_name=view,
         next=moment(report.next_due(now)),
         last=moment(report.done) if sent else None,
@@ -397,8 +387,8 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         stated_fields = stated(given)
         if given.view is not UNSET:
-            view = await asking.view_named(stated_fields.pop("view"))
-            stated_fields["view_id"] = check_usable(asking.services.ledger.dimensions(), view).id
+            view = await asking.view_named(given.view)
+            stated_fields["view"] = check_usable(asking.services.ledger.dimensions(), view).id
             if problem := problem_of_money(view):
                 raise Invalid(f"view: {problem}")
         return stated_fields

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from gateway.operations.money import attention
 from gateway.operations.money.insights import inspector
-from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from spool.deliveries.values import RouteSpec
 from spool.devices.device import Device
 from spool.listing import ListPage, ListQuery
@@ -130,7 +130,7 @@ async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> No
     )
     table = server.registry.table(ScheduledReportTable)
     for name, channel in (("lost", "deleted"), ("partial", "desk"), ("good", "desk")):
-        draft = ScheduledReportDraft(name=name, view_id=view.id, channels=(channel,))
+        draft = NewScheduledReport(name=name, view=view.id, channels=(channel,))
         report = await table.create(draft, most=10, actor=ACTOR, owner="")
         if name == "partial":
             await table.keep_sent(report, report.next_due(report.created), [], "not sent: bob has no account")

@@ -23,7 +23,7 @@ from gateway.devices.reports import DeviceReport
 from gateway.money.insights.findings import finding
 from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.gathering import Sources
-from gateway.operations.money.reports.declared import ScheduledReportDraft, ScheduledReportTable
+from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from gateway.operations.records import changes
 from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
 from gateway.people.authentication.access import Bearer
@@ -266,7 +266,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
 
 async def schedule(registry: Registry, world: World, owner: str) -> None:
     """Create a scheduled report of the team's view in its owner's name."""
-    draft = ScheduledReportDraft(name=f"{world.team} report", view_id=world.ids["views"], channels=(CHANNEL,))
+    draft = NewScheduledReport(name=f"{world.team} report", view=world.ids["views"], channels=(CHANNEL,))
     report = await registry.table(ScheduledReportTable).create(draft, owner=owner, most=10, actor=ROOT)
     world.ids["scheduled-reports"] = report.id
 
