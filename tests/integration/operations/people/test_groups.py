@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
@@ -34,7 +35,7 @@ from gateway.service.addresses.table import ADDRESSES, OPERATOR_ADDRESSES
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.engines import MEMORY, POSTGRES
 from spool.ledger.groups import SPLIT_BY
-from spool.ledger.queries import QuestionLimit, apply_limit
+from spool.ledger.queries import BILLED_TYPES, COST_TYPES, QuestionLimit, apply_limit
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_NAMES
@@ -42,6 +43,15 @@ from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFi
 from spool.registry.scopes import SCOPES, WITHOUT_FIGURES
 from spool.settings import SpoolSettings, StorageSettings
 from tests.integration.conftest import Serve
+from tests.integration.operations.bills.contracts.test_workloads_of_month import (
+    AUGUST,
+    CALLS,
+    SERVED,
+    parts_of,
+    put_usage,
+)
+from tests.integration.operations.bills.contracts.test_workloads_of_month import CONTRACT as HARDWARE
+from tests.integration.operations.bills.plans.test_plans import made
 from tests.integration.operations.people.test_limited_person import (
     EVA,
     FOREIGN,
@@ -401,6 +411,61 @@ async def test_who_may_see_names_sees_every_person(tmp_path: Path) -> None:
         there.headers["X-Tollhouse-Reason"] = "Ticket 7"
         assert 200 == await there.ask("/report?by=user&from=2026-08-01&to=2026-09-20")
         assert crowd.people[1] in there.texts[-1]
+
+
+async def ask_for_hardware(there: Attack) -> None:
+    """Ask every list without parameters, and reports of each kind of cost by what bills state."""
+    paths = [
+        row.path.removeprefix(OPERATOR_API)
+        for row in ordered(OPERATOR_ADDRESSES)
+        if row.methods == ("GET",) and "{" not in row.path and row.needs is not None
+    ]
+    span = "from=2026-08-01&to=2026-08-31"
+    for cost_type in (*COST_TYPES, *BILLED_TYPES, "paid_cost"):
+        for by in ("team", "charge,team", "charge", "provider", "model", "tag:namespace", "tag:workload"):
+            paths.append(f"/report?{span}&cost_type={cost_type}&by={by}")
+    for path in (*paths, AUGUST, f"/focus?{span}&plans=true", "/group-costs?by=model&by=team"):
+        await there.ask(path)
+
+
+@pytest.mark.parametrize("min_group", [0, K])
+async def test_own_hardware_isolates_no_team_of_one_person(tmp_path: Path, min_group: int) -> None:
+    """Each of two people is a team, and both use one workload. Without the setting, the same questions show a share."""
+    async with attack(tmp_path, 0, min_group=min_group) as (there, crowd):
+        await put_usage(there.server)
+        await add(there.server.services.spool.log, *CALLS, *SERVED)
+        await made(there.server, "/contracts", **HARDWARE)
+        shares = parts_of((await there.server.ask("GET", AUGUST, reason="Ticket 7")).payload)
+        secrets = {
+            round(cost / Fraction(NANO)): f"{charge} of {team}"
+            for (charge, team), cost in shares.items()
+            if team
+        }
+        assert {"commitment of search", "commitment of checkout"} == {*secrets.values()}
+        await ask_for_hardware(there)
+        assert (min_group == 0) == (there.isolated(secrets, own_figures(crowd)) is not None)
+        assert (min_group == 0) == ("qwen" in "".join(there.texts).lower())
+
+
+@pytest.mark.parametrize("sees_names", [False, True])
+async def test_a_reason_widens_no_role(tmp_path: Path, sees_names: bool) -> None:
+    """A restricted person who states a reason sees what the role shows, and only own calls without `view_names`."""
+    role = RoleFilter(dimension="team", values=("blue",), mode=IS)
+    sets = tuple(PERMISSION_SETS) if sees_names else WITHOUT_NAMES
+    async with attack(tmp_path, 0, min_group=K, role=role, sets=sets) as (there, crowd):
+        path = "/report?by=user,team&from=2026-08-01&to=2026-09-20"
+        assert (403 if sees_names else 200) == await there.ask(path)
+        there.headers["X-Tollhouse-Reason"] = "Ticket 7"
+        assert 200 == await there.ask(path)
+        rows = json.loads(there.texts[-1])["rows"]
+        own = there.server.registry.people.recorded_form(EVA)
+        others = {row["user"] for row in rows} - {own}
+        if sees_names:
+            assert {"blue"} == {row["team"] for row in rows} and others
+        else:
+            assert set() == others
+            await ask_everything(there, crowd, 0)
+            assert None is there.isolated(crowd.secrets(K - 1), own_figures(crowd))
 
 
 def test_the_tool_splits_by_every_dimension_of_groups() -> None:

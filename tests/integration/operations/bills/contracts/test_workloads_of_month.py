@@ -23,11 +23,15 @@ from gateway.bills.billed.row_book import PRICED
 from gateway.bills.contracts.workloads import ModelTokens
 from gateway.clusters.usage.usage import DayUsage, UsagePlace
 from gateway.configuration.sections import Config, ContractSettings
+from gateway.devices.states import revoked_by
 from gateway.operations.records.served_hours import SUM_BYTES
 from spool.container_files.values import ClusterIdentity
 from spool.engines import MEMORY, POSTGRES, SQLITE
+from spool.erasing import erase
+from spool.erasure import new_erasure
 from spool.ledger.billed import CONNECTION, BilledDay
 from spool.people import People
+from spool.registry.operators import Actor
 from spool.settings import ContainerPrice
 from spool.statements import DAY_S, parse_day
 from tests.integration.operations.bills.plans.test_plans import a_call, made
@@ -138,6 +142,30 @@ async def test_teams_unused_hours_and_unreported_tokens_add_up(server: OperatorS
     assert {"2026-08-01": used * 10**6 / (4 * 1200)} == {
         day: Fraction(price) for day, price in workload["prices"].items()
     }
+
+
+@on_every_engine
+async def test_an_erased_person_keeps_the_share_of_own_hardware(server: OperatorServer) -> None:
+    """The contract and its calls have the person's name. All amounts stay, also after a recalculation."""
+    await put_usage(server)
+    await add(server.services.spool.log, *CALLS, *SERVED)
+    await made(server, "/contracts", **{**CONTRACT, "name": "Cards of ann"})
+
+    async def amounts() -> Any:
+        contract = (await server.ask("GET", AUGUST)).payload
+        path = "/report?from=2026-08-01&to=2026-08-31&by=charge,team&cost_type=paid_cost"
+        report = (await server.ask("GET", path)).payload
+        return parts_of(contract), contract["total"], contract["capacity"][0]["workload"], report["rows"]
+
+    before = await amounts()
+    assert ("commitment", "search") in before[0]
+    erasure = new_erasure([server.registry.people.erasure_digest("ann")], server.clock.now(), texts=True)
+    erased = await erase(server.storage, erasure, revoked=revoked_by(""), actor=Actor("root", "local"))
+    assert 1 == erased.records.records
+    assert before == await amounts()
+    assert 200 == (await server.ask("POST", "/ledger/reprice", {"since": "2026-08-01"})).status
+    assert before == await amounts()
+    assert "Cards of (erased)" in str((await server.ask("GET", "/contracts")).payload)
 
 
 @pytest.mark.parametrize(("most", "tokens"), [(10, "calls"), (1, "unknown")])
