@@ -1,4 +1,6 @@
-"""kill -9 in the middle of an erasure: after the next start, no byte of the name is left on the disk."""
+"""
+kill -9 in the middle of an erasure, on each engine: after the next start, no byte of the name is left in files or rows.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pytest
 
 from gateway.devices.states import revoked_by
 from spool.clock import SystemClock
-from spool.engines import open_storage
+from spool.engines import POSTGRES, SQLITE, open_storage
 from spool.erasing import erase, follow_once
 from spool.erasure import new_erasure
 from spool.identity import Identity
@@ -24,9 +26,11 @@ from spool.record import AI_TELEMETRY, NS
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.persons import LinkedPerson, PersonTable
-from spool.settings import SpoolSettings
+from spool.settings import SpoolSettings, StorageSettings
 from spool.storage import Storage, StorageOptions
+from tests.integration.receivers.test_second_names import rows_of
 from tests.spool.ledger_log import call
+from tests.spool.postgres_cluster import Schema
 from tests.stored_files import contents_of
 
 NAME, OTHER = "canary-login-7q", "canary-uuid-7q"
@@ -40,9 +44,12 @@ STEPS = {
 
 
 @asynccontextmanager
-async def opened(directory: Path) -> AsyncIterator[tuple[Storage, Registry]]:
-    options = StorageOptions(settings=SpoolSettings(hold=0), clock=SystemClock(), directory=directory)
-    storage = await open_storage(options)
+async def opened(directory: Path, schema: Schema | None) -> AsyncIterator[tuple[Storage, Registry]]:
+    stored = StorageSettings() if schema is None else schema.settings(directory)
+    options = StorageOptions(
+        settings=SpoolSettings(hold=0), clock=SystemClock(), directory=directory, storage=stored
+    )
+    storage = await open_storage(options, engine=stored.engine)
     assert storage.registry is not None
     try:
         yield storage, storage.registry
@@ -50,9 +57,9 @@ async def opened(directory: Path) -> AsyncIterator[tuple[Storage, Registry]]:
         await storage.close()
 
 
-async def erase_until(directory: Path, step: str) -> None:
+async def erase_until(directory: Path, step: str, schema: Schema | None) -> None:
     """Store calls and links of a person, erase the person, and be killed at a step."""
-    async with opened(directory) as (storage, registry):
+    async with opened(directory, schema) as (storage, registry):
         start = int(SystemClock().now() - 3600) * NS
         records = [
             call(id=bytes([number]) * 16, user=user, start_time=start)
@@ -69,15 +76,25 @@ async def erase_until(directory: Path, step: str) -> None:
         await erase(storage, erasure, revoked=revoked_by(""), actor=ROOT)
 
 
+@pytest.fixture(params=[SQLITE, POSTGRES])
+def schema(request: pytest.FixtureRequest) -> Schema | None:
+    if request.param == SQLITE:
+        return None
+    made: Schema = request.getfixturevalue("new_schema")()
+    return made
+
+
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_killed_erasure_is_finished_at_the_next_start(tmp_path: Path, step: str) -> None:
+async def test_a_killed_erasure_is_finished_at_the_next_start(
+    tmp_path: Path, schema: Schema | None, step: str
+) -> None:
     program = (
-        f"import asyncio, pathlib; from {__name__} import erase_until; "
-        f"asyncio.run(erase_until(pathlib.Path({str(tmp_path)!r}), {step!r}))"
+        f"import asyncio, pathlib; from {__name__} import Schema, erase_until; "
+        f"asyncio.run(erase_until(pathlib.Path({str(tmp_path)!r}), {step!r}, {schema!r}))"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
     assert -signal.SIGKILL == await process.wait()
-    async with opened(tmp_path) as (storage, registry):
+    async with opened(tmp_path, schema) as (storage, registry):
         assert 1 == await follow_once(storage, SystemClock(), revoked_by(""))
         assert 0 == await follow_once(storage, SystemClock(), revoked_by(""))
         names = {
@@ -87,7 +104,5 @@ async def test_a_killed_erasure_is_finished_at_the_next_start(tmp_path: Path, st
         }
         [erasure] = registry.persons.erasures
         assert {"bob", *erasure.names.values()} == names
-    contents = contents_of(tmp_path)
-    assert [] == [
-        file for file, content in contents.items() if NAME.encode() in content or OTHER.encode() in content
-    ]
+    contents = [*contents_of(tmp_path).values(), *(() if schema is None else rows_of(schema))]
+    assert [] == [found for found in contents if NAME.encode() in found or OTHER.encode() in found]
