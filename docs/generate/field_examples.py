@@ -9,11 +9,12 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from gateway.core.fields import Example, default_of, example_id
+from gateway.core.fields import default_of
 from gateway.http.address import Address
 from gateway.http.answers import JSON
 from gateway.http.lists import List, envelope_of
 from spool.listing import ListPage
+from spool.registry.field_notes import Example, example_id
 
 _PARAMETER = re.compile(r"([\w-]+)s/\{\w+\}")  # the id of a resource in a path, after its noun
 

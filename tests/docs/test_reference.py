@@ -23,10 +23,10 @@ from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 from gateway.cli import main
 from gateway.configuration.in_effect import ConfigurationKey
 from gateway.configuration.reader import load
-from gateway.core.fields import words
 from gateway.http.openapi import document
 from gateway.money.budgets.declared import BudgetItem
 from gateway.service.addresses.table import ADDRESSES
+from spool.registry.field_notes import words
 from tests.documents import blocks
 from tests.gateway.cli.test_command_list import walked
 

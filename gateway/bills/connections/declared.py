@@ -8,8 +8,9 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, changes_of, item_of, one_of
 from spool.registry.connections import MAX_NAME, MAX_TEXT
+from spool.registry.field_notes import Option, words
 
 
 class BucketInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

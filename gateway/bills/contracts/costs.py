@@ -29,12 +29,12 @@ from gateway.bills.contracts.workloads import (
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_rows
 from gateway.bills.reconciliation.counting import TokenPrices
-from gateway.core.fields import example, words
 from spool.currencies import Converter, no_rates, round_product
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, end_of_hour
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, moment
+from spool.registry.field_notes import example, words
 from spool.statements import Statements
 
 ServedInSpan = Callable[[int, int], Awaitable[ServedSpan]]

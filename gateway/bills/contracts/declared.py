@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.core.fields import KEPT, Option, changes_of, example, item_of, one_of, words
+from gateway.core.fields import KEPT, changes_of, item_of, one_of
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PREPAID, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.rate_cards.card import Amounts
 from spool import providers
@@ -19,6 +19,7 @@ from spool.processing import PRICED_TIERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, example, words
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_unsigned, check_text

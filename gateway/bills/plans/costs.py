@@ -34,7 +34,6 @@ from gateway.bills.plans.sums import (
 )
 from gateway.bills.plans.unmet import unmet_sentences
 from gateway.bills.plans.uses import UseReader
-from gateway.core.fields import words
 from spool.currencies import Converter, no_rates
 from spool.errors import Invalid
 from spool.ledger import money
@@ -42,6 +41,7 @@ from spool.ledger.ledger import Ledger
 from spool.ledger.slices import SlicedLedger
 from spool.people import USER
 from spool.record import moment
+from spool.registry.field_notes import words
 from spool.registry.registry import Registry
 from spool.registry.views import View
 from spool.seen import note_people

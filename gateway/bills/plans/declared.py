@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
-from gateway.core.fields import KEPT, Option, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, changes_of, item_of, one_of
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, words
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_unsigned, check_text, optional_text
 from spool.registry.views import NO_VIEW, STORED_VIEW, VIEWS

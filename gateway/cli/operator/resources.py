@@ -19,7 +19,7 @@ from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import Choice
-from gateway.core.fields import Option
+from spool.registry.field_notes import Option
 
 Command = Callable[..., None]
 _PLAIN = (str, int, float)

@@ -18,11 +18,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT, changes_of, item_of, one_of, words
+from gateway.core.fields import KEPT, changes_of, item_of, one_of
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
 from spool.registry.documents import DocumentKind, replace_fields, stamp_edit
+from spool.registry.field_notes import words
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import Subject
 from spool.registry.operators import Actor

@@ -19,16 +19,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UnsetType
 
-from gateway.core.fields import (
-    KEPT_IN_SECONDS,
-    Option,
-    changes_of,
-    example,
-    example_id,
-    item_of,
-    one_of,
-    words,
-)
+from gateway.core.fields import KEPT_IN_SECONDS, changes_of, item_of, one_of
 from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
 from spool.ledger.periods import beginning
@@ -37,6 +28,7 @@ from spool.meters import METERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_taken
 from spool.registry.documents import DocumentKind, StoredForm, replace_fields, version_of
+from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice, add_notices
 from spool.registry.operators import Actor

@@ -17,7 +17,6 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.plans.declared import PlanTable
-from gateway.core.fields import example, words
 from gateway.core.first_use import imported
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudget
@@ -34,6 +33,7 @@ from spool.ledger.queries import AnswersCosts
 from spool.ledger.slices import SlicedLedger
 from spool.log.protocols import ReadableLog
 from spool.record import AI_TELEMETRY, CURRENCY
+from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING
 

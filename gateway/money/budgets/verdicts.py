@@ -21,7 +21,6 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import example, words
 from gateway.devices.agent.policy.signatures import SigningKey, TokenKey, private_pem_of
 from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, percents
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
@@ -36,6 +35,7 @@ from spool.ledger.queries import TAG
 from spool.log.protocols import ReadableLog
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, NS, Inference, moment
+from spool.registry.field_notes import example, words
 from spool.registry.registry import Registry
 from spool.registry.views import View
 from spool.turns.fair_turns import current_work, run_in_background

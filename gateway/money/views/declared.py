@@ -6,9 +6,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.core.fields import KEPT, Option, changes_of, example, item_of, one_of, words
+from gateway.core.fields import KEPT, changes_of, item_of, one_of
 from spool.ledger.periods import RANGES
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PLAN_TYPES, TOTAL
+from spool.registry.field_notes import Option, example, words
 from spool.registry.views import MAX_GROUPS, MAX_NAME, MAX_PERCENT, MAX_VALUE, MAX_VALUES
 
 Values = list[str | None]  # a list of values, in which null is the unknown value

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import example, words
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, applied
@@ -24,6 +23,7 @@ from gateway.operations.requests.admission import lacks
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
+from spool.registry.field_notes import example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
 

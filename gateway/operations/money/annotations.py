@@ -10,18 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import (
-    KEPT,
-    Option,
-    answer,
-    changes_of,
-    example,
-    example_id,
-    item_of,
-    one_of,
-    stated,
-    words,
-)
+from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort
 from gateway.operations.files.declared import NotInFiles
@@ -30,6 +19,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
 from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows

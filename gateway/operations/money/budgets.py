@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import answer, stated, words
+from gateway.core.fields import answer, stated
 from gateway.core.schemas import TEXT, closed
 from gateway.core.visible import SLICED
 from gateway.http.address import key_call
@@ -62,6 +62,7 @@ from spool.ledger.queries import BILLED_TYPES
 from spool.meters import METERS
 from spool.record import moment
 from spool.registry.document_table import Sees
+from spool.registry.field_notes import words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 _log = logging.getLogger(__name__)

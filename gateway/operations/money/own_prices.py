@@ -13,17 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.configuration.sections import PriceOverride
-from gateway.core.fields import (
-    KEPT,
-    Option,
-    answer,
-    changes_of,
-    example,
-    item_of,
-    one_of,
-    stated,
-    words,
-)
+from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.operations.files.declared import InFiles
@@ -33,6 +23,7 @@ from spool.processing import PRICED_TIERS
 from spool.record import moment
 from spool.registry.document_table import ManagedTable
 from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.registry import Registry

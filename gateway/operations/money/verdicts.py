@@ -11,7 +11,6 @@ import msgspec
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import example, words
 from gateway.core.schemas import BYTES
 from gateway.core.visible import NOTHING
 from gateway.http.address import READ, Address
@@ -23,6 +22,7 @@ from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
+from spool.registry.field_notes import example, words
 from spool.registry.permission_sets import VIEW_COSTS
 
 SIGNATURE = "Tollhouse-Signature"

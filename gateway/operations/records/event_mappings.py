@@ -10,17 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import (
-    KEPT,
-    Option,
-    answer,
-    changes_of,
-    example,
-    item_of,
-    one_of,
-    stated,
-    words,
-)
+from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.normalise.unit_cost import stream_name
@@ -30,6 +20,7 @@ from spool.errors import AlreadyThere
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
 from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, VIEW_STREAM_SETTINGS
 from spool.registry.registry import Registry

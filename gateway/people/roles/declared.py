@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import Option, changes_of, example, item_of, one_of, words
+from gateway.core.fields import changes_of, item_of, one_of
+from spool.registry.field_notes import Option, example, words
 from spool.registry.permission_sets import PERMISSION_SETS
 from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME, ROLE_COST_TYPES
 

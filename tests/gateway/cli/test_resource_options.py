@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from gateway.cli.operator.client import OperatorClient
 from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
-from gateway.core.fields import Option, words
+from spool.registry.field_notes import Option, words
 
 
 class NewCrate(msgspec.Struct, kw_only=True):

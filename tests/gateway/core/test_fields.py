@@ -10,10 +10,11 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from gateway.core.fields import answer, changes_of, item_of, stated, words
+from gateway.core.fields import answer, changes_of, item_of, stated
 from gateway.operations.list import RESOURCES
 from gateway.operations.managed import ManagedResource
 from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS
+from spool.registry.field_notes import words
 
 
 class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

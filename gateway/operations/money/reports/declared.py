@@ -18,17 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import (
-    Option,
-    answer,
-    changes_of,
-    example,
-    example_id,
-    item_of,
-    one_of,
-    stated,
-    words,
-)
+from gateway.core.fields import answer, changes_of, item_of, one_of, stated
 from gateway.core.visible import SLICED, check_usable
 from gateway.http.lists import Filter, List, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
@@ -38,6 +28,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
 from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_notices
 from spool.registry.operators import Actor, check_email
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS

@@ -16,17 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from gateway.core.fields import (
-    KEPT,
-    Option,
-    answer,
-    changes_of,
-    example,
-    item_of,
-    one_of,
-    stated,
-    words,
-)
+from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.normalise.reading.repositories import unify_work_tags
@@ -62,6 +52,7 @@ from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees, field_names
 from spool.registry.document_table import draft_fields as drafted
 from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 from spool.registry.registry_rows import RegistryRows

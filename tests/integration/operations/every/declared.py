@@ -22,7 +22,6 @@ from aiohttp import ClientSession
 from yarl import URL
 
 from docs.generate.http_api import EXAMPLES
-from gateway.core.fields import example_id
 from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import Address
 from gateway.http.answers import JSON
@@ -32,6 +31,7 @@ from gateway.operations.requests.address import OperatorAddress
 from gateway.service.addresses.areas import FOR_SENDERS as SENDER_AREAS
 from gateway.service.addresses.areas import OPERATOR_AREAS
 from gateway.service.addresses.table import ADDRESSES
+from spool.registry.field_notes import example_id
 from spool.registry.permission_sets import ALL, PERMISSION_SETS
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from tests.integration.conftest import ACTOR, Serving

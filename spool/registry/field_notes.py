@@ -1,0 +1,54 @@
+"""
+Notes in the types of fields: descriptions, examples and options, which interfaces show.
+
+The values of a resource and its interfaces share one declaration of each field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """
+    The command option of a field, if it differs from `--FIELD` with the field's description.
+
+    `is_by_hand`: the command defines the option itself.
+    """
+
+    name: str = ""
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    help: str = ""
+    is_by_hand: bool = False
+
+
+def words(text: str) -> msgspec.Meta:
+    """Describe a field: `Annotated[str, words("...")]`."""
+    return msgspec.Meta(description=text)
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # hashable, because the notes of a type must have a hash
+class Example:
+    """
+    The example of a field in the reference. A creation states it if it differs from the default. `changed` is
+    for the example of a change.
+    """
+
+    value: Any
+    changed: Any = UNSET
+
+
+def example(value: Any, *, changed: Any = UNSET) -> Example:
+    """Use it as `Annotated[str, words("..."), example("Ada Park")]`."""
+    return Example(value, changed)
+
+
+def example_id(noun: str) -> str:
+    return blake2b(noun.encode(), digest_size=16).hexdigest()
