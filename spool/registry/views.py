@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+import msgspec
 
 from spool.errors import AskedTooMuch, Invalid, NotAllowed
 from spool.ledger.periods import RANGES
@@ -18,7 +20,8 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_C
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.people import values_for_filter
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, StoredForm, version_of
+from spool.registry.documents import DocumentKind, StoredForm, replace_fields, version_of
+from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_dimensions, check_one_of, check_text, storable_text
@@ -36,73 +39,140 @@ NO_VIEW = "view: no view has this id or name"
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmailConnection:
+# values of each dimension; null is the unknown value, stored as ""
+StatedFilter = Mapping[str, tuple[str | None, ...]]
+
+
+class Email(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    addresses: tuple[str, ...] = ()
+    include_all_organizers: bool = False
+
+
+class Slack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+    name: str
+
+
+class Notified(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    Notification targets of a view. `notify` and the name of a Slack channel both refer to configured channels.
+    """
+
+    email: Email = msgspec.field(default_factory=Email)
+    slack: tuple[Slack, ...] = ()
+    notify: tuple[str, ...] = ()
+
+
+if TYPE_CHECKING:
+    ThresholdType: TypeAlias = str
+else:
+    ThresholdType = Literal[AUTOMATIC, PERCENT]
+
+
+class AnomalySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Anomaly detection of a view. `threshold_value` is a percentage, used only with the type `Percent`."""
+
+    enabled: bool = True
+    threshold_type: ThresholdType = AUTOMATIC
+    threshold_value: int | None = None
+
+
+class NewView(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A new view. If `!` precedes a dimension in the filter, the values of that dimension are excluded."""
+
+    name: Annotated[
+        str,
+        words(f"Unique among views, ignoring case. 1 to {MAX_NAME} printable characters."),
+        example("Search"),
+    ]
+    filter: Annotated[
+        StatedFilter,
+        words(
+            f"The values that match, by dimension; null is the unknown value. At most {MAX_VALUES} "
+            f"values of at most {MAX_VALUE} characters. An empty filter matches everything."
+        ),
+        example({"team": ["search"]}),
+    ]
+    principal_dimension: Annotated[
+        str, words("The main dimension of the view."), example("model"), Option("--principal", "DIMENSION")
+    ]
+    connections: Annotated[
+        Notified,
+        words(
+            "Targets of its notifications. `notify` names configured channels; the other fields are only "
+            "stored."
+        ),
+    ] = msgspec.field(default_factory=Notified)
+    anomalies: Annotated[
+        AnomalySettings,
+        words(
+            "Whether days with far higher costs are reported, and from which growth on: 1 to "
+            f"{MAX_PERCENT} percent."
+        ),
+    ] = msgspec.field(default_factory=AnomalySettings)
+    granularity: Annotated[
+        str,
+        words("The period of the rows in its reports, or `total`."),
+        Option("--per", choices=(TOTAL, *GRANULARITIES), help="Period of the rows in its reports."),
+    ] = TOTAL
+    group_by: Annotated[
+        tuple[str, ...],
+        words(f"Dimensions to group its reports by, at most {MAX_GROUPS}."),
+        example(["model"], changed=["user", "model"]),
+        Option("--by", "DIMENSION"),
+    ] = ()
+    cost_type: Annotated[
+        str,
+        words(
+            "The costs that its reports show. Its anomalies always count real_cost. Its scheduled "
+            "reports do as well, unless this is a type of billed money."
+        ),
+        Option(choices=(*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES)),
+    ] = "real_cost"
+    range: Annotated[
+        str, words("The time range of its reports."), example("last_30d"), Option(choices=tuple(RANGES))
+    ] = "this_month"
+
+
+class EmailConnection(Email, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
     An e-mail connection in the published form, which is only stored and shown. E-mail is sent through
     configured channels.
     """
 
-    addresses: tuple[str, ...] = ()
-    include_all_organizers: bool = False
+
+class SlackChannel(Slack, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A channel as published, stored."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlackChannel:
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewConnections:
-    """The channels of a view. `notify` names configured channels, which have the addresses and secrets."""
+class ViewConnections(Notified, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The stored channels of a view. Configured channels have the addresses and secrets."""
 
     email: EmailConnection = EmailConnection()
     slack: tuple[SlackChannel, ...] = ()
-    notify: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Anomalies:
-    """
-    The setting to report unusually expensive days, from a growth over earlier days on.
+class Anomalies(AnomalySettings, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The stored setting to report unusually expensive days, from a growth over earlier days on."""
 
-    `threshold_value` is in percent, only with PERCENT.
-    """
-
-    enabled: bool = True
-    threshold_type: str = AUTOMATIC
-    threshold_value: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ViewDraft:
-    """
-    The fields of a view that a person or key sets.
-
-    `filter`: included values by dimension, or excluded values under EXCLUDES and the dimension. "" is
-    unknown. An empty filter includes all calls.
-    """
-
-    name: str
-    filter: Wanted = field(default_factory=dict)
-    principal_dimension: str
-    connections: ViewConnections = ViewConnections()
-    anomalies: Anomalies = Anomalies()
-    granularity: str = TOTAL
-    group_by: tuple[str, ...] = ()
-    cost_type: str = "real_cost"
-    range: str = "this_month"
+    threshold_type: str = AUTOMATIC  # also a type of a newer release
 
 
 # they name dimensions
 DIMENSIONAL = frozenset(("filter", "principal_dimension", "group_by"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View(ViewDraft):
-    """Times are epoch seconds."""
+class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """
+    A stored view. Times are epoch seconds.
 
+    `filter`: included values by dimension, or excluded values under EXCLUDES and the dimension. "" is
+    unknown. An empty filter includes all calls.
+    """
+
+    filter: Wanted = {}
+    connections: ViewConnections = ViewConnections()
+    anomalies: Anomalies = Anomalies()
     id: str
     created: float
     last_updated: float
@@ -157,19 +227,16 @@ class View(ViewDraft):
 VIEWS = DocumentKind("view", View, "view")
 
 
-def view_dimensions(view: ViewDraft) -> Iterator[str]:
-    """Yield the dimensions of a view, without units of work that filters may have."""
+def view_dimensions(view: NewView) -> Iterator[str]:
+    """Leave out units of work that filters may have."""
     yield view.principal_dimension
     names = (name.removeprefix(EXCLUDES) for name in view.filter)
     yield from (name for name in names if name not in BOUNDED)
     yield from view.group_by
 
 
-def check_view(draft: ViewDraft) -> ViewDraft:
-    """
-    Return the checked draft. Raises Invalid with the field and the broken rule. Unknown dimensions are
-    allowed.
-    """
+def check_view(draft: NewView) -> NewView:
+    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
     check_one_of("granularity", draft.granularity, (TOTAL, *GRANULARITIES))
     check_one_of("cost_type", draft.cost_type, (*COST_TYPES, *PLAN_TYPES, *BILLED_TYPES))
     check_one_of("range", draft.range, RANGES)
@@ -182,7 +249,7 @@ def check_view(draft: ViewDraft) -> ViewDraft:
         raise Invalid(f"group_by must name at most {MAX_GROUPS} dimensions")
     if sum(map(len, draft.filter.values())) > MAX_VALUES:
         raise Invalid(f"a filter must have at most {MAX_VALUES} values")
-    return replace(
+    return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
         filter={name: tuple(_check_values(name, values)) for name, values in draft.filter.items()},
@@ -192,16 +259,16 @@ def check_view(draft: ViewDraft) -> ViewDraft:
     )
 
 
-def _check_values(name: str, values: tuple[str, ...]) -> Iterator[str]:
+def _check_values(name: str, values: tuple[str | None, ...]) -> Iterator[str]:
     if not values:
         raise Invalid(f"filter: {name} needs at least one value")
-    for value in dict.fromkeys(values):
+    for value in dict.fromkeys(value or "" for value in values):
         if len(value) > MAX_VALUE:
             raise Invalid(f"filter: a value of {name} must have at most {MAX_VALUE} characters")
         yield storable_text(value)
 
 
-def _check_connections(connections: ViewConnections) -> ViewConnections:
+def _check_connections(connections: Notified) -> ViewConnections:
     for name, entries in (
         ("email.addresses", connections.email.addresses),
         ("slack", connections.slack),
@@ -217,16 +284,16 @@ def _check_connections(connections: ViewConnections) -> ViewConnections:
         check_text("connections.slack.name", channel.name, MAX_NAME)
     for channel_name in connections.notify:
         check_text("connections.notify", channel_name, MAX_NAME)
-    return connections
+    return msgspec.convert(msgspec.to_builtins(connections), ViewConnections)
 
 
-def _check_anomalies(anomalies: Anomalies) -> Anomalies:
+def _check_anomalies(anomalies: AnomalySettings) -> Anomalies:
     check_one_of("anomalies.threshold_type", anomalies.threshold_type, (AUTOMATIC, PERCENT))
     if anomalies.threshold_value is None and anomalies.threshold_type == PERCENT:
         raise Invalid("anomalies.threshold_value is required with threshold_type Percent")
     if anomalies.threshold_value is not None and not 1 <= anomalies.threshold_value <= MAX_PERCENT:
         raise Invalid(f"anomalies.threshold_value must be a whole number from 1 to {MAX_PERCENT}")
-    return anomalies
+    return msgspec.convert(msgspec.to_builtins(anomalies), Anomalies)
 
 
 # The form in documents of a field with the id of a view.
@@ -238,21 +305,19 @@ ON_VIEWS: Mapping[str, str] = {"budget": "budgets", "plan": "plans"}
 
 class ViewTable(ManagedTable[View], NamedTable[View]):
     kind = VIEWS
-    draft = ViewDraft
+    draft = NewView
     limit = "views.max"
     action = "view"
 
     def expand_names(self, view: View) -> View:
-        """Return the view with every form of the names of people."""
-        return replace(view, filter=self._changes.people.expand_filter(view.filter))
+        """Include every form of named people."""
+        return replace_fields(view, filter=self._changes.people.expand_filter(view.filter))
 
-    def check_draft(self, draft: ViewDraft) -> ViewDraft:
+    def check_draft(self, draft: NewView) -> NewView:
         return check_view(draft)
 
-    def check_known(self, draft: ViewDraft, given: Collection[str], known: Collection[str]) -> None:
-        """
-        Check the dimensions that change. A view with an unknown dimension can then be renamed or repaired.
-        """
+    def check_known(self, draft: NewView, given: Collection[str], known: Collection[str]) -> None:
+        """Check only changed dimensions, so that a view with an unknown one can be renamed or repaired."""
         if DIMENSIONAL.isdisjoint(given):
             return
         for name in view_dimensions(draft):

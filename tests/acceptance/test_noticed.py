@@ -34,7 +34,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.inventory import Machine
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.storage import Storage
 from tests.acceptance.conftest import Tollhouse, wait_for
 from tests.acceptance.payloads import KEEP_ALIVE
@@ -341,7 +341,7 @@ async def _stop(registry: Registry, now: float) -> None:
 
 async def _schedule(registry: Registry, name: str) -> None:
     """Add a scheduled report to a channel that does not exist."""
-    view = ViewDraft(name="Everything", principal_dimension="team")
+    view = NewView(name="Everything", filter={}, principal_dimension="team")
     made = await registry.views.create(view, known={"team": ()}, most=10, actor=ACTOR)
     draft = NewScheduledReport(name=name, view=made.id, channels=("deleted",))
     await registry.table(ScheduledReportTable).create(draft, most=10, actor=ACTOR, owner="")

@@ -18,7 +18,7 @@ from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY
 from spool.registry.insights import Finding, Merged
-from spool.registry.views import Anomalies, ViewDraft
+from spool.registry.views import Anomalies, NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.spool.contract.examples import add, call
@@ -123,7 +123,7 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
         ("not wanted", {"anomalies": Anomalies(enabled=False)}),
         ("broken", {"group_by": ("tag:gone",)}),
     ):
-        draft = ViewDraft(name=name, principal_dimension="team", **fields)
+        draft = NewView(name=name, principal_dimension="team", **fields)
         await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
     await inspector(server.services).inspect()
     items = (await server.ask("GET", "/insights")).payload["insights"]

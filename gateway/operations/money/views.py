@@ -10,21 +10,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from gateway.core.fields import answer, stated
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort, yes_no
 from gateway.money.costs.times import seconds
-from gateway.money.views.declared import NewView, OneView, Values, ViewChanges, ViewItem
+from gateway.money.views.declared import OneView, ViewChanges, ViewItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
 from spool.registry.document_table import Sees
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.views import Anomalies, View, ViewConnections, ViewTable
+from spool.registry.views import NewView, StatedFilter, View, ViewTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +103,7 @@ class ViewResource(ManagedResource[View]):
             (await asking.sees()).check_filter(given.filter)
             for values in given.filter.values():
                 asking.shared.people.check(value or "" for value in values)
-        stated_fields = stated(
-            given,
-            filter=_stored_filter,
-            connections=lambda value: msgspec.convert(msgspec.to_builtins(value), ViewConnections),
-            anomalies=lambda value: msgspec.convert(msgspec.to_builtins(value), Anomalies),
-        )
+        stated_fields = stated(given, filter=_stored_filter)
         if "connections" in stated_fields:
             asking.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)
         return stated_fields
@@ -128,5 +122,5 @@ def _add_state(money: MoneyServices, view: View) -> ShownView:
     return ShownView(view, view.broken_reason(money.ledger.dimensions()))
 
 
-def _stored_filter(filter: dict[str, Values]) -> dict[str, tuple[str, ...]]:
+def _stored_filter(filter: StatedFilter) -> dict[str, tuple[str, ...]]:
     return {name: tuple(value or "" for value in values) for name, values in filter.items()}

@@ -22,7 +22,7 @@ from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelDraft
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 
 # Team -> monthly budget as a multiple of what the team has spent in the running month. One team is over its budget.
 BUDGETS = {"search": Decimal("0.8"), "support": Decimal("1.6"), "engineering": Decimal(3)}
@@ -37,7 +37,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
     draft = ChannelDraft(name=CHANNEL, type="webhook", url="https://chat.example.com/planted")
     await registry.kept_channels.create(draft, None, lambda *_: "", most=MOST, actor=ACTOR)
     await _add_budgets(registry, ledger, end)
-    view = ViewDraft(name="All teams", filter={}, principal_dimension="team")
+    view = NewView(name="All teams", filter={}, principal_dimension="team")
     shown = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     report = NewScheduledReport(name="Weekly costs", view=shown.id, channels=(CHANNEL,))
     await registry.table(ScheduledReportTable).create(report, owner="", most=MOST, actor=ACTOR)
@@ -56,7 +56,7 @@ async def add_examples(registry: Registry, ledger: Ledger, *, end: int) -> None:
 async def _add_budgets(registry: Registry, ledger: Ledger, end: int) -> None:
     spent = await _spent(ledger, _month_of(end), end, "team")
     for team, factor in BUDGETS.items():
-        view = ViewDraft(name=team.title(), filter={"team": (team,)}, principal_dimension="user")
+        view = NewView(name=team.title(), filter={"team": (team,)}, principal_dimension="user")
         made = await registry.views.create(view, known=ledger.dimensions(), most=MOST, actor=ACTOR)
         amount = _least(spent.get(team, Decimal(0)) * factor)
         budget = NewBudget(

@@ -43,7 +43,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.storage import Storage
 
 ACTOR = Actor("demo@example.com", "tollhouse demo")
@@ -263,7 +263,7 @@ async def add_plan(registry: Registry, ledger: Ledger, *, end: int, words: froze
     if "idle-seat" not in words:
         return
     filter = {"source": (CLAUDE_CODE.source,)}
-    view_draft = ViewDraft(name="Claude Code", filter=filter, principal_dimension="user")
+    view_draft = NewView(name="Claude Code", filter=filter, principal_dimension="user")
     view = await registry.views.create(view_draft, known=ledger.dimensions(), most=MOST, actor=ACTOR)
     last = datetime.fromtimestamp(end, UTC)
     since = (last - timedelta(seconds=OLD_S)).date().isoformat()

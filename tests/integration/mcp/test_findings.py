@@ -11,7 +11,7 @@ from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.money.budgets.declared import BudgetTable, NewBudget, ViewName
 from spool.registry.insights import ADDRESSED, Draft
 from spool.registry.registry import Registry
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.payloads import json_span
@@ -19,7 +19,7 @@ from tests.spool.savings import SAVING
 
 
 async def make_budget(registry: Registry, name: str, **fields: Any) -> None:
-    draft = ViewDraft(name=name, principal_dimension="model")
+    draft = NewView(name=name, filter={}, principal_dimension="model")
     view = await registry.views.create(draft, known=("model",), most=100, actor=ACTOR)
     budget = NewBudget(
         name=name,
@@ -132,7 +132,7 @@ async def test_plans_are_told_with_their_sums(assistant: Assistant) -> None:
     """The seat includes 0.0001, so the rest of its call is extra usage. A call without a seat is pay-as-you-go."""
     registry = assistant.serving.app.services.operators.installation.require_registry()
     view = await registry.views.create(
-        ViewDraft(name="all", principal_dimension="user"), known=("user",), most=9, actor=ACTOR
+        NewView(name="all", filter={}, principal_dimension="user"), known=("user",), most=9, actor=ACTOR
     )
     plan = NewPlan(
         name="Claude", view=view.id, fee="31", included="0.0001", overage_price="1.5",

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from gateway.mcp.tools.list import TOOLS
 from gateway.operations.holders.operators import Urls
 from spool.registry.insights import Draft
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant
 from tests.integration.mcp.test_findings import make_budget
@@ -65,7 +65,7 @@ async def test_costs_are_shown_as_they_were_asked(assistant: Assistant) -> None:
     await assistant.calls("gpt-4o", evil)
     views = assistant.serving.app.services.operators.installation.require_registry().views
     view = await views.create(
-        ViewDraft(name="All", principal_dimension="model"), known=("model",), most=9, actor=ACTOR
+        NewView(name="All", filter={}, principal_dimension="model"), known=("model",), most=9, actor=ACTOR
     )
     today = datetime.now(UTC).date().isoformat()
     filters = {"model": [evil], "!team": [None]}

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.configuration.sections import Config, McpSettings
 from gateway.mcp.protocol import LEGACY
 from gateway.mcp.resources import CONTEXT_URI, PAGE, VIEW_URI
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
@@ -17,7 +17,7 @@ from tests.integration.mcp.conftest import Assistant, OpenAssistant
 
 async def make_views(assistant: Assistant, names: Sequence[str], **fields: Any) -> list[str]:
     table = assistant.serving.app.services.operators.installation.require_registry().views
-    drafts = [ViewDraft(**{"name": name, "principal_dimension": "model", **fields}) for name in names]
+    drafts = [NewView(**{"name": name, "principal_dimension": "model", **fields}) for name in names]
     return [
         (await table.create(each, known=("model", "tag:x"), most=1000, actor=ACTOR)).id for each in drafts
     ]

@@ -23,7 +23,7 @@ from gateway.mcp.tool import MAX_BYTES
 from spool.ledger.money import units
 from spool.registry.insights import ADDRESSED
 from spool.registry.recommendations import MAX_RECOMMENDATIONS
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
 from tests.integration.mcp.conftest import Assistant, OpenAssistant
@@ -141,7 +141,7 @@ async def test_records_of_a_stream(assistant: Assistant) -> None:
 
 async def test_resources(assistant: Assistant) -> None:
     views = assistant.serving.app.services.operators.installation.require_registry().views
-    draft = ViewDraft(name="All", principal_dimension="model", group_by=("model", "request_model"))
+    draft = NewView(name="All", filter={}, principal_dimension="model", group_by=("model", "request_model"))
     view = await views.create(draft, known=("model", "request_model"), most=10, actor=ACTOR)
     for start in range(0, VALUES, 1000):
         await assistant.calls(*(f"{LONG}{n}" for n in range(start, start + 1000)))

@@ -32,7 +32,7 @@ from gateway.operations.money.reports.sender import figures_of
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, running_limit
-from spool.registry.views import Anomalies, ViewDraft
+from spool.registry.views import Anomalies, NewView
 from spool.settings import SpoolSettings
 from spool.streams import StreamBook
 from spool.turns.fair_turns import BackgroundWork, current_work
@@ -184,7 +184,7 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
     registry = storage.registry
     assert registry is not None
     clock = SystemClock()
-    draft = ViewDraft(name="users", principal_dimension="user", anomalies=Anomalies(enabled=True))
+    draft = NewView(name="users", filter={}, principal_dimension="user", anomalies=Anomalies(enabled=True))
     view = await registry.views.create(draft, known=storage.ledger.dimensions(), most=9, actor=ACTOR)
     read_on_loop = watch_rows(monkeypatch, few=10)
     done: list[str] = []

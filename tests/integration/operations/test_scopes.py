@@ -24,7 +24,7 @@ from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import CREATE_STREAM, SCOPES, USE_CASES
-from spool.registry.views import ViewDraft, ViewTable
+from spool.registry.views import NewView, ViewTable
 from tests.integration.conftest import ACTOR, Answer, Serving
 from tests.spool.savings import SAVING
 
@@ -98,7 +98,7 @@ async def make_things(server: Serving) -> None:
 
 
 async def make_view(views: ViewTable) -> str:
-    draft = ViewDraft(name="All", principal_dimension="model")
+    draft = NewView(name="All", filter={}, principal_dimension="model")
     there = views.find_by_name("All") or await views.create(draft, known=("model",), most=10, actor=ACTOR)
     return there.id
 
@@ -111,7 +111,7 @@ async def make_role(registry: Registry) -> str:
 
 
 async def make_budget(registry: Registry) -> str:
-    views, draft = registry.views, ViewDraft(name="everything", principal_dimension="model")
+    views, draft = registry.views, NewView(name="everything", filter={}, principal_dimension="model")
     view = views.find_by_name("everything") or await views.create(
         draft, known=("model",), most=10, actor=ACTOR
     )

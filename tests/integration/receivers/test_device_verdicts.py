@@ -12,7 +12,7 @@ from gateway.devices.own_verdicts import KeptVerdicts
 from gateway.money.budgets import verdicts
 from spool.record import NS
 from spool.registry.scopes import ENROLL, HEARTBEAT
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.operations.money.test_published_budgets import SCOPES, Asking
 from tests.integration.payloads import json_span, json_traces
@@ -35,7 +35,7 @@ async def _gateway(serve: Serve, granted: str) -> Serving:
 async def _view(gateway: Serving, name: str, **include: list[str]) -> str:
     registry = gateway.app.services.operators.installation.require_registry()
     filter = {name: tuple(values) for name, values in include.items()}
-    draft = ViewDraft(name=name, principal_dimension="model", filter=filter)
+    draft = NewView(name=name, principal_dimension="model", filter=filter)
     return (await registry.views.create(draft, known=("model", *include), most=20, actor=ACTOR)).id
 
 

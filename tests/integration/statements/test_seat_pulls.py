@@ -30,7 +30,7 @@ from gateway.operations.list import declared_tables
 from gateway.service.assembly.statements import statement_puller
 from spool.engines import MEMORY, open_storage
 from spool.registry.registry import Registry
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
 from tests.gateway.bills.plans.test_seat_lists import github
@@ -168,7 +168,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         registry = storage.registry
         assert registry is not None
         view = await registry.views.create(
-            ViewDraft(name="all", principal_dimension="user", filter={}),
+            NewView(name="all", principal_dimension="user", filter={}),
             known=("user",),
             most=9,
             actor=PULLER,

@@ -18,7 +18,7 @@ from gateway.money.budgets.states import (
     state_of_budget,
 )
 from spool.registry.documents import replace_fields
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.gateway.money.budgets.house import monthly
 from tests.integration.conftest import ACTOR
 from tests.integration.states.conftest import Faces
@@ -49,7 +49,7 @@ async def test_every_face_shows_the_state(
     await add(faces.server.app.services.storage.log, call(1, at=at, **paid))
     registry = faces.server.app.services.operators.installation.require_registry()
     view = await registry.views.create(
-        ViewDraft(name="all", principal_dimension="model"), known=("model",), most=10, actor=ACTOR
+        NewView(name="all", filter={}, principal_dimension="model"), known=("model",), most=10, actor=ACTOR
     )
     draft = replace_fields(EMPTY, view=ViewName(id=view.id), **fields)
     await registry.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)

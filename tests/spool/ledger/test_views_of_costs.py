@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, narrow_query
 from spool.record import NS, Inference
-from spool.registry.views import View, ViewDraft, check_view
+from spool.registry.document_table import draft_fields
+from spool.registry.views import NewView, View, check_view
 from spool.sqlite.in_memory import new_ledger
 from tests.rounds import examples
 from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
@@ -77,8 +78,8 @@ def test_the_cost_of_a_view_is_that_of_its_records(
     The cost of a view equals the cost of its records, for any filter, span and zone, in total and per owner.
     Rows of periods add up to the total.
     """
-    draft = check_view(ViewDraft(name="any", filter=chosen, principal_dimension="team"))
-    view = View(id="1", created=0, last_updated=0, **{name: getattr(draft, name) for name in draft.__slots__})
+    draft = check_view(NewView(name="any", filter=chosen, principal_dimension="team"))
+    view = View(id="1", created=0, last_updated=0, **draft_fields(draft))
     begin = datetime.fromtimestamp(BEGIN, UTC).astimezone(ZoneInfo(zone))
     since = begin.replace(hour=0) + timedelta(days=first)
     until = since + timedelta(days=days)

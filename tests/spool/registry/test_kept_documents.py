@@ -79,6 +79,16 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {
         "time_zone": "Europe/Berlin", "people": ["ada@example.com"], "id": "s", "owner": "ada", "done": 1.0,
         "problem": "bounced", **_MADE,
     },
+    "view": {
+        "name": "Search", "principal_dimension": "model", "filter": {"team": ["search", ""], "!user": ["x"]},
+        "connections": {
+            "email": {"addresses": ["ada@example.com"], "include_all_organizers": True},
+            "slack": [{"id": "C1", "name": "finops"}], "notify": ["desk"],
+        },
+        "anomalies": {"enabled": False, "threshold_type": "Percent", "threshold_value": 40},
+        "granularity": "daily", "group_by": ["model"], "cost_type": "metered_cost", "range": "last_30d", "id": "v",
+        **_MADE,
+    },
 }  # fmt: skip
 
 # Documents of a newer release: an object within them has an unknown field.
@@ -90,6 +100,15 @@ NEWER: Mapping[str, Mapping[str, Any]] = {
         "seats": [{"user": "ada", "since": "2026-11-01", "unknown": 1}],
     },
     "scheduled_report": {**WHOLE["scheduled_report"], "every": "unknown"},
+    "view": {
+        **WHOLE["view"],
+        "connections": {
+            "email": {"unknown": 1},
+            "slack": [{"id": "C1", "name": "finops", "unknown": 1}],
+            "unknown": 1,
+        },
+        "anomalies": {"threshold_type": "unknown", "unknown": 1},
+    },
 }
 
 

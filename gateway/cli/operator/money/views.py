@@ -13,8 +13,7 @@ from gateway.cli.operator.commands import list_command
 from gateway.cli.operator.resources import add_options, add_resource_options, request_body, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json
 from gateway.cli.parameters import parse_conditions
-from gateway.money.views.declared import NewView
-from spool.registry.views import EXCLUDES
+from spool.registry.views import EXCLUDES, NewView
 
 COLUMNS = ("id", "name", "filter", "principal_dimension", "broken", "last_updated")
 

@@ -17,7 +17,7 @@ from spool.registry.notices import Notification
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
-from spool.registry.views import View, ViewDraft
+from spool.registry.views import NewView, View
 from spool.sqlite.directory import REGISTRY
 from spool.sqlite.in_memory import MemoryDatabase, new_ledger
 from spool.sqlite.registry import SqliteRegistry
@@ -92,7 +92,7 @@ class House:
     restart = start
 
     async def view(self, filter: Mapping[str, tuple[str, ...]] | None = None, **fields: Any) -> View:
-        draft = ViewDraft(
+        draft = NewView(
             **{"name": "search", "principal_dimension": "model", "filter": filter or {}, **fields}
         )
         return await self.registry.views.create(draft, known=KNOWN, most=100, actor=ADA)

@@ -12,7 +12,7 @@ import pytest
 from gateway.money.budgets import verdicts
 from gateway.money.budgets.verdicts import ALL, BudgetVerdicts
 from spool.record import NS
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.gateway.money.budgets.house import ADA, KNOWN, House
 from tests.spool.ledger_log import BEGIN, HOUR
 
@@ -88,7 +88,7 @@ async def test_each_owner_and_source_has_its_own() -> None:
     """The delay is that of the sources that count, and the bound that of the owner. Long delays span more hours."""
     house = await House(at=BEGIN + 100 * HOUR).start()
     now = house.clock.at
-    draft = ViewDraft(name="kong", principal_dimension="model", filter={"source": ("kong",)})
+    draft = NewView(name="kong", principal_dimension="model", filter={"source": ("kong",)})
     view = await house.registry.views.create(draft, known=("source", *KNOWN), most=9, actor=ADA)
     per_team = await house.budget(view, per="team", default_amount="1", name="Teams")
     slow = await house.budget(await house.view(name="all"), default_amount="1", name="All")

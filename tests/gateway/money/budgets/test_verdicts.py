@@ -29,7 +29,7 @@ from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import DAY_S
 from spool.record import NS, Correction, Inference
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.gateway.money.budgets.house import ADA, KNOWN, House
 from tests.spool.ledger_log import FakePrices
 
@@ -188,7 +188,7 @@ async def test_budgets_that_an_enforcer_cannot_follow_are_problems(house: House)
     """A status, a dimension that is unknown before a call, and billed costs have no verdict."""
     known = (*KNOWN, "status")
     failed = await house.registry.views.create(
-        ViewDraft(name="failed", principal_dimension="model", filter={"status": ("error",)}),
+        NewView(name="failed", principal_dimension="model", filter={"status": ("error",)}),
         known=known,
         most=9,
         actor=ADA,

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from gateway.money.insights.detectors.spending import view_anomaly
 from gateway.money.insights.facts import DAY_S, ViewSpend
+from spool.registry.documents import replace_fields
 from spool.registry.insights import Finding
 from spool.registry.views import Anomalies, View, ViewConnections
 from tests.gateway.money.insights.examples import TODAY, found, impacts
 
 VIEW = View(id="v1", name="Search", principal_dimension="model", created=0, last_updated=0)
-HALF_MORE = replace(VIEW, anomalies=Anomalies(threshold_type="Percent", threshold_value=50))
+HALF_MORE = replace_fields(VIEW, anomalies=Anomalies(threshold_type="Percent", threshold_value=50))
 
 
 def spent(costs: Mapping[int, str], *, view: View = VIEW, usual: str = "10") -> ViewSpend:
@@ -89,7 +89,7 @@ def test_the_first_days_of_a_view_are_not_told(view: View) -> None:
 
 def test_views_do_not_hide_each_other() -> None:
     """Every unusual view has a finding."""
-    views = [replace(VIEW, id=f"v{number}") for number in range(50)]
+    views = [replace_fields(VIEW, id=f"v{number}") for number in range(50)]
     assert 50 == len(told(*(spent({1: "50"}, view=view) for view in views)))
 
 
@@ -100,7 +100,9 @@ def test_what_is_long_over_is_not_told() -> None:
 
 def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
     """An anomaly that is found again keeps its key, even if the view has a new name."""
-    [before], [after] = (told(spent({1: "50"}, view=replace(VIEW, name=name))) for name in ("Search", "Find"))
+    [before], [after] = (
+        told(spent({1: "50"}, view=replace_fields(VIEW, name=name))) for name in ("Search", "Find")
+    )
     assert before.key == after.key
 
 
@@ -109,6 +111,6 @@ def test_an_anomaly_stays_the_same_when_it_is_found_again() -> None:
 )
 def test_the_channels_of_a_view_are_told(created: float, channels: tuple[str, ...]) -> None:
     """Days that ended before the view was created send no notification."""
-    view = replace(VIEW, created=created, connections=ViewConnections(notify=("oncall",)))
+    view = replace_fields(VIEW, created=created, connections=ViewConnections(notify=("oncall",)))
     [finding] = told(spent({1: "50"}, view=view))
     assert channels == finding.channels

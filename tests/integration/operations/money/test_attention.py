@@ -22,7 +22,7 @@ from spool.registry.insights import Concerned, Draft, Finding, Insight
 from spool.registry.notices import RUNNING, ChannelCounts, ChannelState
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.roles import FULL, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -126,7 +126,7 @@ async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> No
     both wait for one.
     """
     view = await server.registry.views.create(
-        ViewDraft(name="All", principal_dimension="team"), known={"team": ()}, most=10, actor=ACTOR
+        NewView(name="All", filter={}, principal_dimension="team"), known={"team": ()}, most=10, actor=ACTOR
     )
     table = server.registry.table(ScheduledReportTable)
     for name, channel in (("lost", "deleted"), ("partial", "desk"), ("good", "desk")):

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest_asyncio
 
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR, Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 
@@ -57,7 +57,7 @@ class Asking:
 async def asking(serve: Serve) -> Asking:
     serving = await serve()
     registry = serving.app.services.operators.installation.require_registry()
-    draft = ViewDraft(name="all", principal_dimension="model")
+    draft = NewView(name="all", filter={}, principal_dimension="model")
     view = await registry.views.create(draft, known=("model",), most=10, actor=ACTOR)
     return Asking(serving, await serving.make_key("budgets", scopes=SCOPES), view.id)
 

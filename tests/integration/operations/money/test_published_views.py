@@ -9,7 +9,7 @@ import orjson
 
 from gateway.configuration.sections import Config, LedgerSettings, ViewSettings
 from spool.registry.scopes import GROUPS
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.settings import SpoolSettings
 from spool.shares import KeyShare
 from tests.integration.conftest import ACTOR, Serve, Serving
@@ -138,7 +138,7 @@ async def test_the_operator_hears_which_key_makes_nearly_all_that_it_may(serve: 
     registry, manager = serving.app.services.storage.registry, await Manager.of(serving)
     assert registry is not None
     for name in ("one", "two"):
-        draft = ViewDraft(name=name, principal_dimension="model")
+        draft = NewView(name=name, filter={}, principal_dimension="model")
         await registry.views.create(draft, known=("model",), most=8, actor=ACTOR)
     await manager.create(name="three")
     assert "limit_held_by_key{" not in (await serving.app.services.status.exposition.text()).decode()

@@ -34,7 +34,7 @@ from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY, moment
 from spool.registry.insights import Draft
 from spool.registry.scopes import ENROLL
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.server import INGEST
@@ -353,7 +353,7 @@ async def sessions(operators: Operators) -> None:
 
 
 async def budgets(operators: Operators) -> None:
-    draft = ViewDraft(name="everything", principal_dimension="model")
+    draft = NewView(name="everything", filter={}, principal_dimension="model")
     views = operators.services.installation.require_registry().views
     view = await views.create(draft, known=operators.services.money.ledger.dimensions(), most=10, actor=ACTOR)
     operators.seen += 1

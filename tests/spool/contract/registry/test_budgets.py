@@ -32,7 +32,7 @@ from spool.registry.insights import Draft, Finding
 from spool.registry.notices import Notice
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.gateway.money.budgets.house import monthly
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
@@ -58,7 +58,7 @@ pytestmark = pytest.mark.rule
 
 
 async def view(registry: Registry, name: str = "search") -> str:
-    draft = ViewDraft(name=name, principal_dimension="model")
+    draft = NewView(name=name, filter={}, principal_dimension="model")
     return (await registry.views.create(draft, known=KNOWN, most=10, actor=ADA)).id
 
 

@@ -19,14 +19,14 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import INGEST, PING
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.moved_clock import MovedClock
 from tests.spool.kept import audit_rows
 from tests.spool.savings import SAVING
 
 ADA, BEN = Actor("ada@example.com", "local"), Actor("ben@example.com", "local")
 KNOWN = ("model", "team")
-VIEW = ViewDraft(name="search", principal_dimension="model")
+VIEW = NewView(name="search", filter={}, principal_dimension="model")
 ROLE = RoleDraft(name="finance", data_access=FULL, members=("eve@example.com",))
 
 pytestmark = pytest.mark.rule

@@ -16,7 +16,7 @@ from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.tables import insights as insight_table
 from spool.registry.tables import recommendations as recommendation_table
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.savings import SAVING
 
@@ -33,14 +33,14 @@ Delete = Callable[[str], Awaitable[None]]
 
 async def views(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        draft = ViewDraft(name=name, principal_dimension="model")
+        draft = NewView(name=name, filter={}, principal_dimension="model")
         return (await registry.views.create(draft, known=KNOWN, most=MOST, actor=by)).id
 
     return make, lambda id: registry.views.delete(id, actor=ADA)
 
 
 async def budgets(registry: Registry) -> tuple[Make, Delete]:
-    draft = ViewDraft(name="all", principal_dimension="model")
+    draft = NewView(name="all", filter={}, principal_dimension="model")
     view = registry.views.find_by_name("all") or await registry.views.create(
         draft, known=KNOWN, most=1, actor=ADA
     )

@@ -17,7 +17,7 @@ from spool.registry.keys import Key
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import SEND_AI_TELEMETRY
-from spool.registry.views import View, ViewDraft
+from spool.registry.views import NewView, View
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
@@ -26,7 +26,7 @@ ADA = Actor("ada@example.com", "local")
 
 async def view_and_budget(draft: Registry, name: str = "Search") -> View:
     view = await draft.views.create(
-        ViewDraft(name=name, principal_dimension="team"), most=9, known=["team"], actor=ADA
+        NewView(name=name, filter={}, principal_dimension="team"), most=9, known=["team"], actor=ADA
     )
     body = NewBudget(name="Monthly", view=ViewName(id=view.id), default_amount="5")
     await draft.table(BudgetTable).create(body, most=9, actor=ADA)
@@ -62,7 +62,7 @@ async def test_work_may_compute_between_two_statements(registry: Registry) -> No
 async def test_an_error_after_the_first_table_undoes_it(registry: Registry) -> None:
     async def half(draft: Registry) -> None:
         await draft.views.create(
-            ViewDraft(name="A", principal_dimension="team"), most=9, known=["team"], actor=ADA
+            NewView(name="A", filter={}, principal_dimension="team"), most=9, known=["team"], actor=ADA
         )
         raise Invalid("the budget is wrong")
 

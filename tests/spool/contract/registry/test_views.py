@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from spool.errors import Invalid, NotAllowed, NotThere
+from spool.registry.documents import replace_fields
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.views import Anomalies, EmailConnection, SlackChannel, View, ViewConnections, ViewDraft
+from spool.registry.views import Anomalies, EmailConnection, NewView, SlackChannel, View, ViewConnections
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
 ADA = Actor("ada@example.com", "local")
 KNOWN = ("model", "team", "user", "tag:service")
-DRAFT = ViewDraft(
+DRAFT = NewView(
     name="Search, without tests",
     filter={"team": ("search", ""), "!tag:service": ("tests",)},
     principal_dimension="model",
@@ -32,14 +32,12 @@ DRAFT = ViewDraft(
     cost_type="saved_cost",
     range="last_30d",
 )
-BARE = ViewDraft(name="everything", principal_dimension="team")
+BARE = NewView(name="everything", filter={}, principal_dimension="team")
 
 pytestmark = pytest.mark.rule
 
 
-async def create(
-    registry: Registry, draft: ViewDraft, *, most: int = 10, known: Sequence[str] = KNOWN
-) -> View:
+async def create(registry: Registry, draft: NewView, *, most: int = 10, known: Sequence[str] = KNOWN) -> View:
     return await registry.views.create(draft, known=known, most=most, actor=ADA)
 
 
@@ -59,7 +57,7 @@ async def test_a_view_is_there_after_a_restart(open_registry: RegistryOpener) ->
     assert [made, bare] == sorted(again.all(), key=lambda view: view.name != DRAFT.name)
     assert again.get(made.id) == made
     assert again.find_by_name("EVERYTHING ") == bare
-    assert all(getattr(DRAFT, name) == getattr(made, name) for name in ViewDraft.__dataclass_fields__)
+    assert all(getattr(DRAFT, name) == getattr(made, name) for name in NewView.__struct_fields__)
     assert again.find("nobody") is None
     assert again.find_by_name("nobody") is None
 
@@ -138,7 +136,7 @@ async def test_a_view_whose_tag_is_gone_is_broken(registry: Registry) -> None:
 async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str, Any]) -> None:
     """The rules apply to creation and change. Nothing of a refused draft is stored."""
     with pytest.raises(Invalid):
-        await create(registry, replace(DRAFT, **wrong))
+        await create(registry, replace_fields(DRAFT, **wrong))
     assert [] == registry.views.all()
     made = await create(registry, DRAFT)
     with pytest.raises(Invalid):
@@ -148,5 +146,7 @@ async def test_what_breaks_a_rule_is_refused(registry: Registry, wrong: dict[str
 
 async def test_a_filter_is_kept_as_text(open_registry: RegistryOpener) -> None:
     """A repeated value in a filter is stored once. Text that cannot be stored is replaced."""
-    view = await create(await open_registry(), replace(BARE, filter={"team": ("b", "a", "b", "\ud800")}))
+    view = await create(
+        await open_registry(), replace_fields(BARE, filter={"team": ("b", "a", "b", "\ud800")})
+    )
     assert {"team": ("b", "a", "?")} == view.filter

@@ -26,7 +26,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import INGEST
 from spool.registry.tables.cluster_settings import ClusterChange
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.storage import Storage
 from tests.spool.contract.examples import call, point, submission
 from tests.spool.contract.test_machine import outcome_of
@@ -258,7 +258,7 @@ async def change_keys(gateway: Gateway) -> None:
 async def change_views(gateway: Gateway) -> None:
     views, chance = gateway.registry.views, gateway.chance
     if chance.random() < 0.5 or not views.all():
-        draft = ViewDraft(name=f"view {chance.randrange(3)}", principal_dimension="team")
+        draft = NewView(name=f"view {chance.randrange(3)}", filter={}, principal_dimension="team")
         await views.create(draft, known=("team",), most=10, actor=ADA)
     else:
         await views.delete(chance.choice(views.all()).id, actor=ADA)

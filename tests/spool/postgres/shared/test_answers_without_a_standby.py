@@ -21,7 +21,7 @@ from spool.registry.insights import Draft
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import INGEST
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.settings import NO_POOLER
 from tests.moved_clock import MovedClock
 from tests.spool.contract.registry.test_statements import row, statement
@@ -61,12 +61,12 @@ async def opened(database: Database) -> Registry:
 async def deletions(registry: Registry) -> Mapping[str, Change]:
     """Create a row of each table and return how each is deleted."""
     await registry.keys.create(name="key", scopes=[INGEST], actor=ACTOR)
-    draft = ViewDraft(name="budgeted", principal_dimension="model")
+    draft = NewView(name="budgeted", filter={}, principal_dimension="model")
     under = await registry.views.create(draft, known=KNOWN, most=9, actor=ACTOR)
     planned = NewBudget(name="budget", view=ViewName(id=under.id), default_amount="5")
     budget = await registry.table(BudgetTable).create(planned, known=KNOWN, most=9, actor=ACTOR)
     view = await registry.views.create(
-        ViewDraft(name="view", principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR
+        NewView(name="view", filter={}, principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR
     )
     role = await registry.roles.create(
         RoleDraft(name="role", data_access=FULL), known=KNOWN, limits=RoleLimits(), actor=ACTOR

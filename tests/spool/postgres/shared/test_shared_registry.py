@@ -22,7 +22,7 @@ from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.roles import FULL, RoleDraft, RoleLimits
 from spool.registry.scopes import INGEST
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import migrated
 from tests.spool.kept import audit_rows
@@ -85,7 +85,7 @@ async def make_role(registry: Registry) -> None:
 
 
 async def make_view(registry: Registry) -> None:
-    draft = ViewDraft(name="all", principal_dimension="team")
+    draft = NewView(name="all", filter={}, principal_dimension="team")
     await registry.views.create(draft, known=("team",), most=10, actor=ACTOR)
 
 
@@ -126,7 +126,7 @@ async def test_a_deleted_view_takes_its_budget_along_on_the_other(nodes: tuple[R
     """If a view is deleted with its budget, the other process's memory deletes both."""
     here, there = nodes
     view = await here.views.create(
-        ViewDraft(name="all", principal_dimension="team"), known=("team",), most=10, actor=ACTOR
+        NewView(name="all", filter={}, principal_dimension="team"), known=("team",), most=10, actor=ACTOR
     )
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="10", alerts={"100": "Y"})
     budget = await here.table(BudgetTable).create(draft, known=("team",), most=10, actor=ACTOR)

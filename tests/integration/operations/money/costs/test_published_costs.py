@@ -27,7 +27,7 @@ from spool.identity import Identity
 from spool.ledger.billed import CONNECTION, EVERY, BilledDay
 from spool.record import NS, Inference
 from spool.registry.operators import Actor
-from spool.registry.views import ViewDraft
+from spool.registry.views import NewView
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool
 from spool.sqlite.ledger import SqliteLedger
@@ -783,7 +783,7 @@ async def test_paid_costs_exist_with_plans_only(serve: Serve) -> None:
     await client.costs(*SEPTEMBER, ("cost_type", "paid_cost"), status=400)
     registry = client.money.require_registry()
     view = await registry.views.create(
-        ViewDraft(name="All", principal_dimension="user"),
+        NewView(name="All", filter={}, principal_dimension="user"),
         most=9,
         known=client.money.ledger.dimensions(),
         actor=ROOT,
