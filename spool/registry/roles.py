@@ -12,14 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from spool.errors import Invalid, NotAllowed
 from spool.ledger.queries import BILLED_TYPES, COST_TYPES, Wanted
 from spool.people import USER, values_for_filter
 from spool.registry.changes import Changes
 from spool.registry.document_table import Check, NamedTable, check_name, draft_fields
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import (
     ADMIN,
     NO_ROLE,
@@ -71,15 +74,20 @@ MEMBER_ID, OPERATOR_ID, ORGANIZER_ID = "member", "operator", "organizer"
 _MAX_COMBINATIONS = 1000  # combinations of filter values that are checked one by one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoleFilter:
+class FilterOfRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A condition of a role. A null value means the unknown value. `mode` is `is` or `except`."""
+
+    dimension: str
+    values: tuple[str | None, ...]
+    mode: str = IS
+
+
+class RoleFilter(FilterOfRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """
     A filter of a role. It passes calls with one of `values`, or with EXCEPT all other calls. "" is unknown.
     """
 
-    dimension: str
     values: tuple[str, ...]
-    mode: str = IS
 
     def is_met_by(self, *values: str) -> bool:
         """Return whether a call passes. Several values are the names of the call's person."""
@@ -175,24 +183,64 @@ class RoleLimits:
     values: int = 1000  # values in all filters of a role
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoleDraft:
-    """The fields of a role that a person or key sets. `groups` are those of the OpenID provider."""
+class NewRole(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """
+    A new role. `data_access` is `full`, `limited` or `none`. A `limited` role needs filters, and its members
+    see only calls that match all of them.
 
-    name: str
-    description: str = ""
-    data_access: str
-    filters: tuple[RoleFilter, ...] = ()
-    cost_types: tuple[str, ...] = ()
-    permission_sets: tuple[str, ...] = ()
-    members: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
+    `members` are e-mail addresses; `groups` are groups of the OpenID provider. Without `cost_types`, members
+    see all types.
+    """
+
+    name: Annotated[
+        str,
+        words(f"Unique among roles, ignoring case: 1 to {MAX_NAME} printable characters."),
+        example("Search leads"),
+    ]
+    data_access: Annotated[
+        str,
+        words("Calls that its members see: `full`, `limited` or `none`."),
+        example("limited"),
+        Option(choices=DATA_ACCESS, help="Calls that members see: full, limited (by --where) or none."),
+    ]
+    description: Annotated[
+        str, words(f"Purpose of the role: at most {MAX_DESCRIPTION} printable characters.")
+    ] = ""
+    filters: Annotated[
+        tuple[FilterOfRole, ...],
+        words("Conditions that a call must all meet, limited by `roles.max_filters` and `roles.max_values`."),
+        example([{"dimension": "team", "values": ["search"], "mode": "is"}]),
+    ] = ()
+    cost_types: Annotated[
+        tuple[str, ...],
+        words("Kinds of cost that members see; if empty, all."),
+        Option(
+            "--cost-type", choices=ROLE_COST_TYPES, help="Kind of cost that members see; without it, all."
+        ),
+    ] = ()
+    permission_sets: Annotated[
+        tuple[str, ...],
+        words("Permission sets of its members, by id."),
+        example(["view_costs"]),
+        Option("--permission-set", choices=tuple(PERMISSION_SETS), help="Permission set of its members."),
+    ] = ()
+    members: Annotated[
+        tuple[str, ...],
+        words("E-mail addresses; together with groups at most `roles.max_members`."),
+        example(["bob@example.com"], changed=["bob@example.com", "eve@example.com"]),
+        Option("--member", "EMAIL", help="E-mail address of a member."),
+    ] = ()
+    groups: Annotated[
+        tuple[str, ...],
+        words("Groups of the OpenID provider."),
+        Option("--group", "GROUP", help="Group of the OpenID provider whose members have the role."),
+    ] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Role(RoleDraft):
+class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Times are epoch seconds."""
 
+    filters: tuple[RoleFilter, ...] = ()
     id: str
     created: float = 0.0
     last_updated: float = 0.0
@@ -405,7 +453,7 @@ def new_role_id() -> str:
     return secrets.token_hex(16)
 
 
-def role_dimensions(draft: RoleDraft) -> Iterator[str]:
+def role_dimensions(draft: NewRole) -> Iterator[str]:
     return (condition.dimension for condition in draft.filters)
 
 
@@ -419,11 +467,8 @@ def _visible_parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
 EVERYTHING = Roles(()).rights_of("", base=ADMIN)  # of an Admin
 
 
-def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
-    """
-    Return the checked draft. Raises Invalid with the field and the broken rule. Unknown dimensions are
-    allowed.
-    """
+def check_role_draft(draft: NewRole, limits: RoleLimits) -> NewRole:
+    """Raises Invalid with the field and the broken rule. Accepts unknown dimensions."""
     check_one_of("data_access", draft.data_access, DATA_ACCESS)
     if draft.data_access == LIMITED and not draft.filters:
         raise Invalid(
@@ -440,7 +485,7 @@ def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
         raise Invalid(f"the filters of a role must have at most {limits.values} values (roles.max_values)")
     if len(draft.members) + len(draft.groups) > limits.members:
         raise Invalid(f"a role must have at most {limits.members} members and groups (roles.max_members)")
-    return replace(
+    return replace_fields(
         draft,
         name=check_text("name", draft.name, MAX_NAME),
         description=optional_text("description", draft.description, MAX_DESCRIPTION),
@@ -454,15 +499,16 @@ def check_role_draft(draft: RoleDraft, limits: RoleLimits) -> RoleDraft:
     )
 
 
-def _check_filter(role_filter: RoleFilter) -> RoleFilter:
+def _check_filter(role_filter: FilterOfRole) -> RoleFilter:
     check_one_of("filters.mode", role_filter.mode, MODES)
     if not role_filter.values:
         raise Invalid(f"filters: {role_filter.dimension[:MAX_NAME]} needs at least one value")
-    if any(len(value) > MAX_VALUE for value in role_filter.values):
+    stated = [value or "" for value in role_filter.values]
+    if any(len(value) > MAX_VALUE for value in stated):
         raise Invalid(
             f"filters: a value of {role_filter.dimension[:MAX_NAME]} must have at most {MAX_VALUE} characters"
         )
-    values = tuple(dict.fromkeys(map(storable_text, role_filter.values)))
+    values = tuple(dict.fromkeys(map(storable_text, stated)))
     return RoleFilter(dimension=role_filter.dimension, values=values, mode=role_filter.mode)
 
 
@@ -483,7 +529,7 @@ class RoleTable(NamedTable[Role]):
     """
 
     kind = ROLES
-    draft = RoleDraft
+    draft = NewRole
     limit = "roles.max"
     action = "role"
 
@@ -499,7 +545,8 @@ class RoleTable(NamedTable[Role]):
         """Return the rights of a holder. Every address of a person has the same rights."""
         return self._of_groups(self._in_force.holder_rights(holder))
 
-    def rights_if_saved(self, holder: Holder, draft: RoleDraft, replaced: str | None = None) -> Rights:
+    def rights_if_saved(self, holder: Holder, draft: NewRole, replaced: str | None = None) -> Rights:
+        """Return the rights with the draft in place of the role `replaced`."""
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
         return self._of_groups(
@@ -525,7 +572,7 @@ class RoleTable(NamedTable[Role]):
 
     async def create(
         self,
-        draft: RoleDraft,
+        draft: NewRole,
         *,
         known: Collection[str],
         limits: RoleLimits,
@@ -561,7 +608,7 @@ class RoleTable(NamedTable[Role]):
             drafted = check_role_draft(self._changed_draft(before, changes), limits)
             if "filters" in changes:
                 check_dimensions(role_dimensions(drafted), known)
-            return replace(before, **draft_fields(drafted))
+            return replace_fields(before, **draft_fields(drafted))
 
         check = _role_check(asker)
         return await self._edit(
@@ -584,10 +631,12 @@ class RoleTable(NamedTable[Role]):
     def _expand_names(self, role: Role) -> Role:
         matched = self._changes.people.expand_filter
         filters = tuple(
-            replace(condition, values=matched({condition.dimension: condition.values})[condition.dimension])
+            replace_fields(
+                condition, values=matched({condition.dimension: condition.values})[condition.dimension]
+            )
             for condition in role.filters
         )
-        return replace(role, filters=filters)
+        return replace_fields(role, filters=filters)
 
 
 def read_roles(rows: RegistryRows) -> Roles:

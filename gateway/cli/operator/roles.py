@@ -14,9 +14,8 @@ from gateway.cli.operator.people import KNOWN, ROLE_NAMES, AccountRole, warn_abo
 from gateway.cli.operator.resources import add_resource_options, request_body, resource_commands
 from gateway.cli.output import JsonObject, as_json, show_fields, show_json, show_table
 from gateway.cli.parameters import parse_conditions
-from gateway.people.roles.declared import NewRole
 from spool.printable import replace_unprintable
-from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA
+from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA, NewRole
 
 COLUMNS = ("id", "name", "data_access", "permission_sets", "members", "groups")
 

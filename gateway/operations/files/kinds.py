@@ -16,13 +16,14 @@ import msgspec
 from msgspec import NODEFAULT
 from msgspec.inspect import Metadata, StructType, Type
 
+from gateway.core.fields import default_of
 from gateway.core.visible import SLICED
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.text import defaults_of, plain, pruned, struct_of
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Asker, ManagedResource
 from spool.errors import NotAllowed, NotThere
-from spool.registry.document_table import draft_fields
+from spool.registry.document_table import ManagedTable, draft_fields
 from spool.registry.keys import new_secret
 from spool.registry.registry import Registry
 from spool.registry.roles import BUILTIN
@@ -248,19 +249,20 @@ class ResourceKind(FileKind):
         if super().are_defaults(registry, row, values):
             return True
         table = self.resource.rows_in(registry)
-        if not values.keys() <= self.defaults.keys() or table.draft is not self.new:
+        is_checked = isinstance(table, ManagedTable) and table.draft is self.new
+        if not is_checked or not values.keys() <= self.defaults.keys():
             return False
         draft = table.draft(**draft_fields(row, table.draft))
-        defaults = {name: self._plain_defaults.get(name, self.defaults[name]) for name in values}
+        defaults = {name: self._default_values[name] for name in values}
         try:
             return bool(table.check_draft(msgspec.structs.replace(draft, **defaults)) == draft)
         except NotAllowed:
             return False
 
     @cached_property
-    def _plain_defaults(self) -> Mapping[str, Any]:
-        fields = msgspec.structs.fields(self.new)
-        return {field.name: field.default for field in fields if field.default is not NODEFAULT}
+    def _default_values(self) -> Mapping[str, Any]:
+        """The defaults, not in the form of JSON."""
+        return {field.name: default_of(field) for field in msgspec.structs.fields(self.new)}
 
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
         return str((await self.resource.stored(asking, given)).id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from gateway.core.fields import answer, stated
@@ -25,8 +25,6 @@ from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest, RequestBody, is_default
 from gateway.operations.services import OperatorServices
 from gateway.people.roles.declared import (
-    FilterOfRole,
-    NewRole,
     OneRole,
     PermissionSetItem,
     RoleChanges,
@@ -37,6 +35,7 @@ from spool.ledger import money
 from spool.ledger.periods import span
 from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
+from spool.registry.documents import replace_fields
 from spool.registry.operators import NO_ROLE, check_email, check_role
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION, PERMISSION_SETS, PermissionSet
 from spool.registry.registry import Registry
@@ -45,11 +44,12 @@ from spool.registry.roles import (
     FULL,
     LIMITED,
     NO_DATA,
+    FilterOfRole,
     Holder,
     LedgerSlice,
+    NewRole,
     Rights,
     Role,
-    RoleDraft,
     RoleFilter,
     check_role_draft,
     role_dimensions,
@@ -163,7 +163,7 @@ class RoleResource(ManagedResource[Role]):
 
     async def add(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Role:
         return await asking.registry.roles.create(
-            RoleDraft(**fields),
+            NewRole(**fields),
             known=await asking.known(),
             limits=asking.shared.role_limits(),
             actor=asking.actor,
@@ -202,10 +202,6 @@ async def read_permission_sets(request: KeyRequest[MoneyServices, None]) -> Resu
 
 def permission_set_rows() -> MemoryRows[PermissionSet]:
     return MemoryRows(list(PERMISSION_SETS.values()))
-
-
-def draft_of(given: NewRole) -> RoleDraft:
-    return RoleDraft(**_fields(given))
 
 
 def _fields(body: Any) -> dict[str, Any]:
@@ -326,16 +322,15 @@ def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: H
         if body.replaces is not None:
             raise Invalid("replaces needs a draft of a role")
         return roles.rights(holder)
-    if not body.role.name.strip():
-        body.role.name = DRAFT
-    draft = check_role_draft(draft_of(body.role), request.shared.role_limits())
+    given = body.role if body.role.name.strip() else replace_fields(body.role, name=DRAFT)
+    draft = check_role_draft(given, request.shared.role_limits())
     check_dimensions(role_dimensions(draft), services.money.ledger.dimensions())
     replaced = None if body.replaces is None else roles.find_any(body.replaces).id
     return roles.rights_if_saved(holder, _given_to(draft, holder), replaced=replaced)
 
 
-def _given_to(draft: RoleDraft, holder: Holder) -> RoleDraft:
-    return replace(draft, members=(holder.person,), groups=())
+def _given_to(draft: NewRole, holder: Holder) -> NewRole:
+    return replace_fields(draft, members=(holder.person,), groups=())
 
 
 def _access(slice: LedgerSlice) -> str:

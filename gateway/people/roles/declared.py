@@ -7,72 +7,8 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.fields import changes_of, item_of, one_of
-from spool.registry.field_notes import Option, example, words
-from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import DATA_ACCESS, IS, MAX_DESCRIPTION, MAX_NAME, ROLE_COST_TYPES
-
-
-class FilterOfRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A condition of a role. A null value means the unknown value. `mode` is `is` or `except`."""
-
-    dimension: str
-    values: list[str | None]
-    mode: str = IS
-
-
-class NewRole(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """
-    A new role. `data_access` is `full`, `limited` or `none`. A `limited` role needs filters, and its members
-    see only calls that match all of them.
-
-    `members` are e-mail addresses; `groups` are groups of the OpenID provider. Without `cost_types`, members
-    see all types.
-    """
-
-    name: Annotated[
-        str,
-        words(f"Unique among roles, ignoring case: 1 to {MAX_NAME} printable characters."),
-        example("Search leads"),
-    ]
-    data_access: Annotated[
-        str,
-        words("Calls that its members see: `full`, `limited` or `none`."),
-        example("limited"),
-        Option(choices=DATA_ACCESS, help="Calls that members see: full, limited (by --where) or none."),
-    ]
-    description: Annotated[
-        str, words(f"Purpose of the role: at most {MAX_DESCRIPTION} printable characters.")
-    ] = ""
-    filters: Annotated[
-        list[FilterOfRole],
-        words("Conditions that a call must all meet, limited by `roles.max_filters` and `roles.max_values`."),
-        example([{"dimension": "team", "values": ["search"], "mode": "is"}]),
-    ] = []
-    cost_types: Annotated[
-        list[str],
-        words("Kinds of cost that members see; if empty, all."),
-        Option(
-            "--cost-type", choices=ROLE_COST_TYPES, help="Kind of cost that members see; without it, all."
-        ),
-    ] = []
-    permission_sets: Annotated[
-        list[str],
-        words("Permission sets of its members, by id."),
-        example(["view_costs"]),
-        Option("--permission-set", choices=tuple(PERMISSION_SETS), help="Permission set of its members."),
-    ] = []
-    members: Annotated[
-        list[str],
-        words("E-mail addresses; together with groups at most `roles.max_members`."),
-        example(["bob@example.com"], changed=["bob@example.com", "eve@example.com"]),
-        Option("--member", "EMAIL", help="E-mail address of a member."),
-    ] = []
-    groups: Annotated[
-        list[str],
-        words("Groups of the OpenID provider."),
-        Option("--group", "GROUP", help="Group of the OpenID provider whose members have the role."),
-    ] = []
-
+from spool.registry.field_notes import example, words
+from spool.registry.roles import NewRole
 
 RoleChanges = changes_of(
     NewRole,

@@ -19,7 +19,7 @@ import pytest_asyncio
 
 from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
 from spool.registry.operators import OPERATOR, Person
-from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from spool.settings import SpoolSettings
 from tests.clients import environments
 from tests.clients.conftest import PROGRAMS
@@ -136,7 +136,7 @@ async def place(serve: Serve, tmp_path: Path) -> AsyncIterator[Place]:
 async def limit(place: Place, person: str) -> str:
     """Create a person who sees one team and works on insights; return the id of the role."""
     registry = place.serving.app.services.operators.installation.require_registry()
-    draft = RoleDraft(
+    draft = NewRole(
         name="Chat", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("chat",), mode=IS),),
         permission_sets=("use_assistants", "work_on_insights"), members=(f"{person}@example.com",),
     )  # fmt: skip

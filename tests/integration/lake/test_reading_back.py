@@ -23,7 +23,7 @@ from spool.engines import SQLITE
 from spool.record import NS
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import EXCEPT, IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.exporters.spools import call, record_id
 from tests.integration.lake.lakes import ROUTE, configured, opened
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -130,7 +130,7 @@ async def test_it_says_how_far_it_looked(server: OperatorServer) -> None:
 
 
 async def limited(server: OperatorServer, *filters: RoleFilter) -> dict[str, str]:
-    draft = RoleDraft(
+    draft = NewRole(
         name="Part", data_access=LIMITED, filters=filters, permission_sets=tuple(PERMISSION_SETS), members=(EVA,)
     )  # fmt: skip
     known = {*server.services.money.ledger.dimensions(), "sender"}

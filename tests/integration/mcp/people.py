@@ -12,7 +12,7 @@ from typing import Any
 from gateway.configuration.sections import Config, McpOAuthSettings, McpSettings, OidcSettings
 from gateway.mcp.protocol import MODERN
 from spool.registry.registry import Registry
-from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from spool.settings import SpoolSettings
 from tests.integration.conftest import ACTOR, Answer, Serve, Serving
 from tests.integration.mcp.conftest import META
@@ -66,7 +66,7 @@ class Door:
 
     async def limit(self, person: str, team: str, *, groups: tuple[str, ...] = ()) -> str:
         """Create a role that shows only the calls of a team; return its id."""
-        draft = RoleDraft(
+        draft = NewRole(
             name=f"{team} of {person or groups}",
             data_access=LIMITED,
             filters=(RoleFilter(dimension="team", values=(team,), mode=IS),),

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,10 @@ from gateway.http import event_streams
 from gateway.http.event_streams import EventStreams
 from spool.deliveries.values import RouteSpec
 from spool.record import AI_TELEMETRY
+from spool.registry.documents import replace_fields
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from tests.integration.conftest import ACTOR, Serve
 from tests.integration.operations.server import INGEST, OperatorServer, operator_server
 from tests.integration.operations.streams import listening, signed_in
@@ -132,12 +132,12 @@ async def test_it_ends_when_rights_change(server: OperatorServer) -> None:
     signed = await server.over_http(
         "POST", "/sessions", {name: account[name] for name in ("email", "password")}
     )
-    draft = RoleDraft(
+    draft = NewRole(
         name="Costs", data_access=FULL, permission_sets=(VIEW_COSTS,), members=("ada@example.com",)
     )
     role = await roles.create(draft, known=(), limits=RoleLimits(), actor=actor)
     async with listening(server.url, f"tollhouse={signed.cookies['tollhouse'].value}") as stream:
-        other = replace(draft, name="Others", members=())
+        other = replace_fields(draft, name="Others", members=())
         await roles.create(other, known=(), limits=RoleLimits(), actor=actor)
         assert "changed" == (await stream.event())[0]
         await roles.change(role.id, {"members": ()}, known=(), limits=RoleLimits(), actor=actor)

@@ -22,7 +22,7 @@ from gateway.service.addresses.table import ADDRESSES
 from gateway.service.app import App
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import CREATE_STREAM, SCOPES, USE_CASES
 from spool.registry.views import NewView, ViewTable
 from tests.integration.conftest import ACTOR, Answer, Serving
@@ -105,7 +105,7 @@ async def make_view(views: ViewTable) -> str:
 
 async def make_role(registry: Registry) -> str:
     there = [role for role in registry.roles.all() if not role.is_builtin]
-    draft = RoleDraft(name="All", data_access=FULL)
+    draft = NewRole(name="All", data_access=FULL)
     made = there or [await registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ACTOR)]
     return made[0].id
 

@@ -13,7 +13,7 @@ import pytest_asyncio
 from spool.ledger.billed import EVERY
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.roles import COUNTED_TYPES, FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import COUNTED_TYPES, FULL, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.money.costs.test_report import NOW
 from tests.integration.operations.people.test_limited_person import EVA, ROOT
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -154,11 +154,11 @@ async def test_limited_people_see_no_budget_of_billed_money(server: OperatorServ
     made = await budget(server, cost_type="billed_cost")
     plain = await budget(server, name="plain")
     drafts = (
-        RoleDraft(
+        NewRole(
             name="Part", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("search",)),),
             permission_sets=(VIEW_COSTS,), members=(EVA,),
         ),
-        RoleDraft(
+        NewRole(
             name="Counted", data_access=FULL, cost_types=COUNTED_TYPES, permission_sets=(VIEW_COSTS,),
             members=("bob@example.com",),
         ),

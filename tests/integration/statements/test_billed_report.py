@@ -16,7 +16,7 @@ from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.queries import BILLED
 from spool.ledger.sums import Dimensions
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.money.costs.test_report import NOW, raw, report
 from tests.integration.operations.people.test_limited_person import EVA, ROOT
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -192,7 +192,7 @@ async def test_a_limited_person_has_the_same_answer_whatever_others_are_billed(t
         directory.mkdir()
         async with operator_server(directory, clock=MovedClock(NOW.timestamp())) as server:
             await keep_bill(server, *more)
-            draft = RoleDraft(
+            draft = NewRole(
                 name="Part", data_access=LIMITED, filters=(RoleFilter(dimension="team", values=("search",)),),
                 permission_sets=(VIEW_COSTS,), members=(EVA,),
             )  # fmt: skip

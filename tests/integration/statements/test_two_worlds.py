@@ -19,7 +19,7 @@ from gateway.mcp.tools.list import TOOLS
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, BilledDay
 from spool.ledger.queries import BILLED_TYPES
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS, VIEW_COSTS
-from spool.registry.roles import EXCEPT, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import EXCEPT, IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.money.costs.test_report import NOW
 from tests.integration.operations.people.test_limited_person import EVA, ROOT
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -86,7 +86,7 @@ async def tool_answers(server: OperatorServer, headers: Mapping[str, str]) -> li
 
 async def answers(server: OperatorServer, role: RoleFilter) -> list[Any]:
     """Return all answers to a person with this role."""
-    draft = RoleDraft(
+    draft = NewRole(
         name="Part", data_access=LIMITED, filters=(role,), members=(EVA,),
         permission_sets=(VIEW_COSTS, MODIFY_VIEWS_AND_BUDGETS, USE_ASSISTANTS),
     )  # fmt: skip

@@ -33,7 +33,7 @@ from spool.record import (
     UsageMetric,
 )
 from spool.registry.operators import ADMIN, Actor
-from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState
 from spool.registry.tables.persons import LinkedPerson
 from spool.storage import Storage
@@ -249,7 +249,7 @@ async def test_rows_have_no_name(storage: Storage) -> None:
         )
     await registry.persons.link([LinkedPerson(names=ADA[1:], label="Ada Lovelace")], most=9, actor=ROOT)
     filters = (RoleFilter(dimension="user", values=("ada", "bob"), mode=IS),)
-    draft = RoleDraft(name="team", description="Calls of ada.", data_access=LIMITED, filters=filters,
+    draft = NewRole(name="team", description="Calls of ada.", data_access=LIMITED, filters=filters,
                       members=("ada@example.com", "eve@example.com"))  # fmt: skip
     ada = Actor("ada@example.com", "local")
     role = await registry.roles.create(draft, known=("user",), limits=RoleLimits(), actor=ada)

@@ -13,16 +13,16 @@ import pytest
 from gateway.money.allocation.declared import NewNamespace, check_namespace
 from gateway.money.budgets.declared import NewBudget, ViewName, check_budget
 from spool.registry.connections import ConnectionDraft, check_connection
-from spool.registry.roles import FULL, RoleDraft, RoleLimits, check_role_draft
+from spool.registry.roles import FULL, NewRole, RoleLimits, check_role_draft
 from spool.registry.views import NewView, check_view
 
 
 @pytest.mark.parametrize(
     ("draft", "check", "fields"),
     [
-        (NewView, check_view, {"principal_dimension": "model"}),
+        (NewView, check_view, {"filter": {}, "principal_dimension": "model"}),
         (NewBudget, partial(check_budget, now=0.0), {"view": ViewName(id="v"), "default_amount": "5"}),
-        (RoleDraft, partial(check_role_draft, limits=RoleLimits()), {"data_access": FULL}),
+        (NewRole, partial(check_role_draft, limits=RoleLimits()), {"data_access": FULL}),
         (ConnectionDraft, check_connection, {"cloud_provider": "x"}),
         (NewNamespace, check_namespace, {}),
     ],

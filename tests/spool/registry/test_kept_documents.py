@@ -79,6 +79,12 @@ WHOLE: Mapping[str, Mapping[str, Any]] = {
         "time_zone": "Europe/Berlin", "people": ["ada@example.com"], "id": "s", "owner": "ada", "done": 1.0,
         "problem": "bounced", **_MADE,
     },
+    "role": {
+        "name": "Search", "description": "Costs of search", "data_access": "limited",
+        "filters": [{"dimension": "team", "values": ["search", ""], "mode": "except"}], "cost_types": ["real_cost"],
+        "permission_sets": ["view_costs"], "members": ["ada@example.com"], "groups": ["search"],
+        "last_updated_by": "ada", "id": "r", **_MADE,
+    },
     "view": {
         "name": "Search", "principal_dimension": "model", "filter": {"team": ["search", ""], "!user": ["x"]},
         "connections": {
@@ -100,6 +106,7 @@ NEWER: Mapping[str, Mapping[str, Any]] = {
         "seats": [{"user": "ada", "since": "2026-11-01", "unknown": 1}],
     },
     "scheduled_report": {**WHOLE["scheduled_report"], "every": "unknown"},
+    "role": {**WHOLE["role"], "filters": [{"dimension": "team", "values": ["search"], "unknown": 1}]},
     "view": {
         **WHOLE["view"],
         "connections": {

@@ -15,7 +15,7 @@ from spool.registry import operators
 from spool.registry.operators import ROLES, Actor
 from spool.registry.permission_sets import ALL, VIEW_COSTS
 from spool.registry.registry import Registry
-from spool.registry.roles import FULL, NO_DATA, Holder, RoleDraft, RoleLimits, Roles
+from spool.registry.roles import FULL, NO_DATA, Holder, NewRole, RoleLimits, Roles
 from spool.sqlite.in_memory import new_registry
 from tests.moved_clock import MovedClock
 from tests.rounds import examples
@@ -58,7 +58,7 @@ STEPS: st.SearchStrategy[Step] = st.one_of(
     st.builds(
         lambda access, ids, people: (
             lambda registry: registry.roles.create(
-                RoleDraft(name="One", data_access=access, permission_sets=ids, members=people), **LIMITS
+                NewRole(name="One", data_access=access, permission_sets=ids, members=people), **LIMITS
             )
         ),
         accesses,

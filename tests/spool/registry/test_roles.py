@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spool.errors import Invalid
+from spool.registry.documents import replace_fields
 from spool.registry.operators import ADMIN, NO_ROLE, OPERATOR, VIEWER, Operator, Person
 from spool.registry.permission_sets import (
     ALL,
@@ -34,9 +35,9 @@ from spool.registry.roles import (
     NO_DATA,
     ROLE_COST_TYPES,
     LedgerSlice,
+    NewRole,
     Rights,
     Role,
-    RoleDraft,
     RoleFilter,
     RoleLimits,
     Roles,
@@ -277,7 +278,7 @@ def test_who_is_named_by_a_role_has_no_default_role(person: dict[str, Any], expe
     assert expected == roles.account_role(Person(**{**fields, **person}))
 
 
-DRAFT = RoleDraft(name="Search", data_access=LIMITED, filters=(team("search"),))
+DRAFT = NewRole(name="Search", data_access=LIMITED, filters=(team("search"),))
 
 
 @pytest.mark.parametrize(
@@ -305,14 +306,14 @@ def test_a_draft_breaks_a_rule(changes: dict[str, Any], message: str) -> None:
     """If a draft breaks a rule, the error names the field and the rule. A draft at the limit is accepted."""
     limits = RoleLimits(filters=2, values=3, members=2)
     with pytest.raises(Invalid, match=re.escape(message)):
-        check_role_draft(replace(DRAFT, **changes), limits)
-    at_edge = replace(DRAFT, filters=(team("a", "b"), team("c")), members=(ADA,), groups=("x",))
+        check_role_draft(replace_fields(DRAFT, **changes), limits)
+    at_edge = replace_fields(DRAFT, filters=(team("a", "b"), team("c")), members=(ADA,), groups=("x",))
     assert at_edge == check_role_draft(at_edge, limits)
 
 
 def test_a_draft_is_kept_in_one_form() -> None:
     """Blanks, letter case and repeated e-mail addresses or sets do not make a different draft."""
-    given = replace(
+    given = replace_fields(
         DRAFT,
         name=" Search ",
         members=("Bob@Example.com", ADA, BOB),
@@ -321,7 +322,7 @@ def test_a_draft_is_kept_in_one_form() -> None:
     )
     kept = check_role_draft(given, RoleLimits())
     assert (
-        replace(
+        replace_fields(
             DRAFT, members=(ADA, BOB), permission_sets=(VIEW_COSTS, VIEW_RECORDS), filters=(team("a", ""),)
         )
         == kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +11,7 @@ from gateway.money.budgets.declared import EXPANSIONS, SpendBudget
 from gateway.money.budgets.expansion import expanded
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
+from spool.registry.documents import replace_fields
 from tests.gateway.money.budgets.house import House, monthly
 from tests.spool.ledger_log import HOUR
 
@@ -129,5 +129,5 @@ async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: p
     for budget in budgets:
         await expanded(books, await books.figures(budget, view), frozenset(EXPANSIONS))
     assert granularities.count("hourly") == 1
-    narrowed = replace(view, filter={"team": ("nobody",)})
+    narrowed = replace_fields(view, filter={"team": ("nobody",)})
     assert not any(await books.hours(budgets[0], narrowed)) and any(await books.hours(budgets[0], view))

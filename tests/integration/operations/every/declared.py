@@ -33,7 +33,7 @@ from gateway.service.addresses.areas import OPERATOR_AREAS
 from gateway.service.addresses.table import ADDRESSES
 from spool.registry.field_notes import example_id
 from spool.registry.permission_sets import ALL, PERMISSION_SETS
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from tests.integration.conftest import ACTOR, Serving
 
 ADA = "ada@example.com"
@@ -213,7 +213,7 @@ class World:
         """Grant the person at the socket what only a role can grant."""
         registry = self.serving.app.services.operators.installation.require_registry()
         only_by_role = tuple(PERMISSION_SETS.keys() - ALL)
-        draft = RoleDraft(name="the rest", data_access=FULL, permission_sets=only_by_role, members=(ADA,))
+        draft = NewRole(name="the rest", data_access=FULL, permission_sets=only_by_role, members=(ADA,))
         await registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ACTOR)
 
     async def sign_in(self, permission_sets: Collection[str]) -> dict[str, str]:
@@ -224,7 +224,7 @@ class World:
         await self.send(
             AT["POST", f"{OPERATOR_API}/operators"], f"{OPERATOR_API}/operators", {**person, "role": "none"}
         )
-        draft = RoleDraft(
+        draft = NewRole(
             name=email, data_access=FULL, permission_sets=tuple(permission_sets), members=(email,)
         )
         await registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ACTOR)

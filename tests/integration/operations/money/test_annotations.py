@@ -19,7 +19,7 @@ from gateway.configuration.sections import PriceOverride, PriceSettings
 from gateway.intake.prices import PriceBook
 from gateway.operations.money.annotations import AnnotationTable
 from spool.registry.operators import Actor
-from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -169,7 +169,7 @@ async def test_who_sees_a_part_of_the_calls_sees_the_marks_of_this_part(server: 
         await a_view(server, team)
         await made(server, "/annotations", day="2026-09-12", text=f"by {team}", view=team)
     await made(server, "/annotations", day="2026-09-12", text="to all")
-    draft = RoleDraft(
+    draft = NewRole(
         name="Part",
         data_access=LIMITED,
         filters=(RoleFilter(dimension="team", values=("checkout",)),),

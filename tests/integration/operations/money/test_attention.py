@@ -21,7 +21,7 @@ from spool.record import AI_TELEMETRY, UNIT_COST
 from spool.registry.insights import Concerned, Draft, Finding, Insight
 from spool.registry.notices import RUNNING, ChannelCounts, ChannelState
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.roles import FULL, IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import FULL, IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from spool.registry.views import NewView
 from tests.integration.conftest import ACTOR
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -292,7 +292,7 @@ async def test_people_see_only_what_they_may(server: OperatorServer, is_limited:
     insights about visible calls.
     """
     headers = await signed_in(server, "none")
-    draft = RoleDraft(
+    draft = NewRole(
         name="Costs",
         data_access=LIMITED if is_limited else FULL,
         filters=(RoleFilter(dimension="team", values=("search",), mode=IS),) if is_limited else (),

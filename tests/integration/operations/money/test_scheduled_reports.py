@@ -25,7 +25,7 @@ from spool.ledger.work import number_of
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor
 from spool.registry.registry import Registry
-from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from spool.sqlite.registry import SqliteRegistry
 from tests.exporters.notifications.examples import SECRET, settings
 from tests.exporters.upstream import FakeUpstream, Reply
@@ -193,7 +193,7 @@ async def test_each_person_gets_the_calls_that_he_may_see(reporting: Reporting) 
         await operators.add(email, role=role, password=PASSWORD, actor=ROOT)
     limited = RoleFilter(dimension="team", values=("checkout",), mode=IS)
     await roles.create(
-        RoleDraft(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS[:1], members=(LEAD,)),
+        NewRole(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS[:1], members=(LEAD,)),
         known=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
     )  # fmt: skip
     await reporting.create(people=[LEAD, "cfo@example.com", "gone@example.com"])
@@ -218,7 +218,7 @@ async def test_a_limited_person_makes_his_own_and_sees_no_other(reporting: Repor
     server.clock.move(MONDAY - FRIDAY)
     limited = RoleFilter(dimension="team", values=("checkout",), mode=IS)
     await server.registry.roles.create(
-        RoleDraft(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS, members=(LEAD,)),
+        NewRole(name="lead", data_access=LIMITED, filters=(limited,), permission_sets=SETS, members=(LEAD,)),
         known=server.services.money.ledger.dimensions(), limits=RoleLimits(), actor=ROOT,
     )  # fmt: skip
     view = {"name": "mine", "filter": {"team": ["checkout"]}, "principal_dimension": "team"}

@@ -24,7 +24,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from spool.ledger.work import UNITS, number_of
 from spool.registry.operators import Actor
-from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.moved_clock import MovedClock
@@ -282,7 +282,7 @@ async def test_a_session_continues_only_by_visible_calls(server: OperatorServer)
         for number, (s, session, team) in enumerate(spent, start=50)
     ]
     await add(server.services.spool.log, *added)
-    draft = RoleDraft(
+    draft = NewRole(
         name="Ads",
         data_access=LIMITED,
         filters=(RoleFilter(dimension="team", values=("ads",)),),

@@ -16,7 +16,7 @@ from gateway.operations.money.work_links.declared import links_in_use
 from spool.engines import POSTGRES, SQLITE
 from spool.ledger.work import WorkLimits, number_of
 from spool.registry.operators import Actor
-from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.bills.plans.test_plans import CLAUDE
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -260,7 +260,7 @@ async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorSe
     every = await made(server, "/views", name="every", **SHOP_FILTER)
     for view in (own, every):
         await budget_of(server, view)
-    draft = RoleDraft(
+    draft = NewRole(
         name="search only",
         data_access=LIMITED,
         filters=(RoleFilter(dimension="team", values=("search",)),),

@@ -19,7 +19,7 @@ from spool.installation import FILE
 from spool.ledger.work import OTHER, Digests, number_of
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
-from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.money.test_units_of_work import command
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -324,7 +324,7 @@ async def test_who_may_link(server: OperatorServer) -> None:
     """
     body = {"session": "first", "ticket": "T"}
     row = await link(server, **body)
-    draft = RoleDraft(
+    draft = NewRole(
         name="Ads",
         data_access=LIMITED,
         filters=(RoleFilter(dimension="team", values=("ads",)),),

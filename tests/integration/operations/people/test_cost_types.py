@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
 from spool.ledger.queries import BILLED
 from spool.ledger.sums import Dimensions
+from spool.registry.documents import replace_fields
 from spool.registry.insights import LOW
 from spool.registry.permission_sets import PERMISSION_SETS
-from spool.registry.roles import COUNTED_TYPES, FULL, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import COUNTED_TYPES, FULL, LIMITED, NewRole, RoleFilter, RoleLimits
 from spool.statements import Statement, StatementRow
 from tests.integration.operations.people.test_limited_assistant import everything
 from tests.integration.operations.people.test_limited_person import (
@@ -53,7 +54,7 @@ COUNTED, ESTIMATED, BILL = "4321.60718", "5432.60718", "7777.41923"
 # The amounts as they are and rounded. Two include the 3 dollars of the call that `fill` adds.
 MADE_OF_CALLS = ("60718", "4321.6", "4,321.6", "4324.6", "4,324.6", "5432.6", "5,432.6")
 MADE_OF_BILLS = ("41923", "7777.4", "7,777.4")
-EVERYWHERE = RoleDraft(name="Part", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(EVA,))
+EVERYWHERE = NewRole(name="Part", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(EVA,))
 
 
 def billed_sum(team: str, charge: str, basis: str, amount: str) -> BilledSum:
@@ -100,7 +101,7 @@ async def keep_bill(there: Place) -> None:
 
 
 @asynccontextmanager
-async def place(directory: Path, *drafts: RoleDraft) -> AsyncIterator[Place]:
+async def place(directory: Path, *drafts: NewRole) -> AsyncIterator[Place]:
     """Start a server with a person of these roles, and with calls and a bill whose figures all differ."""
     async with (
         operator_server(directory, clock=MovedClock()) as server,
@@ -176,7 +177,7 @@ async def test_counted_money_alone_is_shown(tmp_path: Path) -> None:
     The person sees all calls, and no figure of a bill anywhere. A person with all cost types sees the bill
     at several addresses.
     """
-    draft = replace(EVERYWHERE, cost_types=COUNTED_TYPES)
+    draft = replace_fields(EVERYWHERE, cost_types=COUNTED_TYPES)
     async with place(tmp_path, draft) as there:
         found = await walk(there)
         assert set() == names_of(found, MADE_OF_BILLS)
@@ -214,7 +215,7 @@ async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
     The person sees the whole bill, and no figure of calls anywhere. Answers that need calls are refused
     with the reason.
     """
-    draft = replace(EVERYWHERE, cost_types=("billed_cost",))
+    draft = replace_fields(EVERYWHERE, cost_types=("billed_cost",))
     async with place(tmp_path, draft) as there:
         found = await walk(there)
         assert set() == names_of(found, MADE_OF_CALLS)
@@ -236,8 +237,8 @@ async def test_billed_money_alone_is_shown(tmp_path: Path) -> None:
 async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
     """Each cost type follows the roles that show it: counted costs of one team, and billed costs of all."""
     filters = (RoleFilter(dimension="team", values=("ads",)),)
-    of_team = replace(EVERYWHERE, name="Ads", data_access=LIMITED, filters=filters)
-    of_bill = replace(EVERYWHERE, cost_types=("billed_cost",))
+    of_team = replace_fields(EVERYWHERE, name="Ads", data_access=LIMITED, filters=filters)
+    of_bill = replace_fields(EVERYWHERE, cost_types=("billed_cost",))
     async with place(tmp_path, of_team, of_bill) as there:
         _, counted = await report(there, "by=team")
         assert {"ads": "7"} == {row["team"]: row["cost"] for row in counted["rows"]}
@@ -249,7 +250,7 @@ async def test_roles_unite_by_cost_type(tmp_path: Path) -> None:
 
 async def test_a_measure_is_of_its_cost_type(tmp_path: Path) -> None:
     """A person with only real_cost may query cost and calls, but no measure of another cost type."""
-    draft = replace(EVERYWHERE, cost_types=("real_cost",))
+    draft = replace_fields(EVERYWHERE, cost_types=("real_cost",))
     async with place(tmp_path, draft) as there:
         status, said = await report(there, "show=cost,calls,input_tokens")
         assert status == 200

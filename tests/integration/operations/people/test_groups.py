@@ -39,7 +39,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, QuestionLimit, apply_
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_NAMES
-from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import EXCEPT, IS, LIMITED, NO_DATA, NewRole, RoleFilter, RoleLimits
 from spool.registry.scopes import SCOPES, WITHOUT_FIGURES
 from spool.settings import SpoolSettings, StorageSettings
 from tests.integration.conftest import Serve
@@ -227,7 +227,7 @@ async def attack(
         without_cookies() as session,
     ):
         server.registry.set_min_group(min_group)
-        draft = RoleDraft(
+        draft = NewRole(
             name="Part", data_access=LIMITED if role else NO_DATA, filters=(role,) if role else (),
             permission_sets=sets, members=(EVA,),
         )  # fmt: skip

@@ -40,7 +40,7 @@ from spool.registry.roles import (
     LIMITED,
     NO_DATA,
     ROLE_COST_TYPES,
-    RoleDraft,
+    NewRole,
     RoleFilter,
     RoleLimits,
 )
@@ -194,7 +194,7 @@ async def prepare(
         owner = EVA if world.team == OWN and any(roles) else "other@example.com"
         await schedule(registry, world, owner)
     for number, filters in enumerate(roles):
-        draft = RoleDraft(
+        draft = NewRole(
             name=f"Part {number}",
             data_access=LIMITED if filters else NO_DATA,
             filters=tuple(filters),

@@ -13,7 +13,7 @@ from gateway.cli import main
 from gateway.configuration.sections import Config, PrivacySettings
 from spool.engines import SQLITE
 from spool.registry.operators import Actor
-from spool.registry.roles import IS, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import IS, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
 
@@ -73,13 +73,13 @@ async def test_who_may_not_see_people_sees_no_name(server: OperatorServer) -> No
     operator = await signed_in(server, "operator", "op@example.com")
     assert 403 == (await server.over_http("GET", "/people", headers=operator)).status
     some = RoleFilter(dimension="team", values=("search",), mode=IS)
-    draft = RoleDraft(name="lead", data_access=LIMITED, filters=(some,), permission_sets=("view_names",),
+    draft = NewRole(name="lead", data_access=LIMITED, filters=(some,), permission_sets=("view_names",),
                       members=("lead@example.com",))  # fmt: skip
     known = server.services.money.ledger.dimensions()
     await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)
     lead = await signed_in(server, "none", "lead@example.com")
     assert 403 == (await server.over_http("GET", "/people", headers=lead)).status
-    draft = RoleDraft(
+    draft = NewRole(
         name="people", data_access="full", permission_sets=("view_names",), members=("hr@example.com",)
     )
     await server.registry.roles.create(draft, known=known, limits=RoleLimits(), actor=ROOT)

@@ -24,7 +24,7 @@ from gateway.people.authentication.oidc.problems import PROBLEMS
 from gateway.people.authentication.oidc.sign_ins import BEGUN_LIFE_S, GRACE_S, ProviderSignIns
 from spool.registry.operators import ADMIN, OPERATOR, Actor
 from spool.registry.permission_sets import VIEW_COSTS
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from tests.integration.operations.server import ADA, OperatorServer, operator_server
 from tests.openid_provider import CLIENT, SECRET, Key, OpenIdProvider, encoded, openid_provider, part
 
@@ -720,7 +720,7 @@ async def test_what_is_noted_of_checks_goes_with_the_sessions(house: House) -> N
 async def test_a_group_of_a_role_signs_in_without_a_role_of_its_own(house: House) -> None:
     """The person gets exactly the rights of the role, at once. A recheck does not end the session."""
     await house.reconfigure(roles={"boss": "admin"})
-    draft = RoleDraft(name="Finance", data_access=FULL, permission_sets=(VIEW_COSTS,), groups=("finance",))
+    draft = NewRole(name="Finance", data_access=FULL, permission_sets=(VIEW_COSTS,), groups=("finance",))
     role = await house.server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=ROOT)
     house.provider.claims = {"groups": ["finance"]}
     house.provider.refresh_token = "r"

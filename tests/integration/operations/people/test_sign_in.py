@@ -22,7 +22,7 @@ from gateway.operations.requests.requests import read_body
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.registry.operators import SESSION_IDLE_S, SESSION_LIFE_S, Actor
 from spool.registry.permission_sets import PERMISSION_SETS, VIEW_COSTS, VIEW_OPERATION
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from tests.integration.operations.server import ADA, INGEST, Answer, OperatorServer, operator_server
 
 PASSWORD = "correct horse battery"
@@ -329,7 +329,7 @@ async def test_a_role_document_holds_from_the_next_request_on(server: OperatorSe
 
     assert [200, 403, 403, 403] == await opened()
     roles, actor = server.registry.roles, Actor("root", "here")
-    draft = RoleDraft(name="Watch", data_access=FULL, permission_sets=(VIEW_OPERATION,), members=(ADA,))
+    draft = NewRole(name="Watch", data_access=FULL, permission_sets=(VIEW_OPERATION,), members=(ADA,))
     role = await roles.create(draft, known=(), limits=RoleLimits(), actor=actor)
     assert [200, 200, 200, 403] == await opened()
     changed = {"permission_sets": (VIEW_COSTS,)}
@@ -345,7 +345,7 @@ async def test_a_role_document_makes_no_links(server: OperatorServer) -> None:
     creator's role documents.
     """
     headers = await signed_in(server, "viewer")
-    draft = RoleDraft(
+    draft = NewRole(
         name="All", data_access=FULL, permission_sets=tuple(PERMISSION_SETS), members=(ADA, "root@x.y")
     )
     await server.registry.roles.create(draft, known=(), limits=RoleLimits(), actor=Actor("root", "here"))

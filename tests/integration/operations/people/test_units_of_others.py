@@ -26,7 +26,7 @@ from spool.ledger.work import TREES, UNITS
 from spool.record import Inference
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import PERMISSION_SETS, resolve_includes
-from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import EXCEPT, FULL, IS, LIMITED, NO_DATA, NewRole, RoleFilter, RoleLimits
 from spool.registry.scopes import SCOPES
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -141,7 +141,7 @@ async def desk(
         for link in LINKS:
             assert 201 == (await server.ask("POST", "/work/links", link)).status
         for number, filters in enumerate(parts):
-            draft = RoleDraft(
+            draft = NewRole(
                 name=f"Part {number}", data_access=LIMITED, filters=tuple(filters), members=(EVA,),
                 permission_sets=("view_costs", "view_records", "use_assistants"),
             )  # fmt: skip
@@ -329,7 +329,7 @@ async def test_each_right_is_off_unless_granted(tmp_path: Path, access: str) -> 
             f"PATCH /work/links/{link['id']}": ("modify_dimension_definitions", access == FULL),
         }
         for id in SETS:
-            draft = RoleDraft(
+            draft = NewRole(
                 name=f"Only {id}", data_access=access, members=(EVA,), permission_sets=(id,),
                 filters=(RoleFilter(dimension="team", values=("search",)),) if access == LIMITED else (),
             )  # fmt: skip

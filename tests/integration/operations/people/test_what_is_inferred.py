@@ -18,7 +18,7 @@ from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.ledger.own_records import STEP as STEP_OF_OWN
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import VIEW_RECORDS
-from spool.registry.roles import LIMITED, RoleDraft, RoleLimits
+from spool.registry.roles import LIMITED, NewRole, RoleLimits
 from tests.integration.operations.people.test_limited_person import (
     CHANNEL,
     EVA,
@@ -216,7 +216,7 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
     """
     async with operator_server(tmp_path, clock=MovedClock(), hold=10) as server:
         log, now = server.services.spool.log, server.clock.now()
-        draft = RoleDraft(name="Part", data_access=LIMITED, filters=(ROLES["except"],),
+        draft = NewRole(name="Part", data_access=LIMITED, filters=(ROLES["except"],),
                           permission_sets=(VIEW_RECORDS,), members=(EVA,))  # fmt: skip
         await server.registry.roles.create(
             draft, known=("team",), limits=RoleLimits(), actor=Actor("root", "local")

@@ -17,7 +17,7 @@ from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import INGEST, PING
 from spool.registry.views import NewView
 from tests.moved_clock import MovedClock
@@ -27,7 +27,7 @@ from tests.spool.savings import SAVING
 ADA, BEN = Actor("ada@example.com", "local"), Actor("ben@example.com", "local")
 KNOWN = ("model", "team")
 VIEW = NewView(name="search", filter={}, principal_dimension="model")
-ROLE = RoleDraft(name="finance", data_access=FULL, members=("eve@example.com",))
+ROLE = NewRole(name="finance", data_access=FULL, members=("eve@example.com",))
 
 pytestmark = pytest.mark.rule
 

@@ -13,7 +13,7 @@ from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft, Finding
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.tables import insights as insight_table
 from spool.registry.tables import recommendations as recommendation_table
 from spool.registry.views import NewView
@@ -62,7 +62,7 @@ async def connections(registry: Registry) -> tuple[Make, Delete]:
 
 async def roles(registry: Registry) -> tuple[Make, Delete]:
     async def make(name: str, by: Actor) -> str:
-        draft = RoleDraft(name=name, data_access=FULL)
+        draft = NewRole(name=name, data_access=FULL)
         return (await registry.roles.create(draft, known=KNOWN, limits=RoleLimits(most=MOST), actor=by)).id
 
     return make, lambda id: registry.roles.delete(id, actor=ADA)

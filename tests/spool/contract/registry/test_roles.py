@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
+from spool.registry.documents import replace_fields
 from spool.registry.operators import ADMIN, NO_ROLE, VIEWER, Actor, Person
 from spool.registry.permission_sets import ALL, ORGANIZATION_ADMINISTRATION, VIEW_COSTS
 from spool.registry.registry import Registry
@@ -20,9 +21,9 @@ from spool.registry.roles import (
     LIMITED,
     NO_DATA,
     Holder,
+    NewRole,
     Rights,
     Role,
-    RoleDraft,
     RoleFilter,
     RoleLimits,
 )
@@ -34,7 +35,7 @@ ADA, BOB = "ada@example.com", "bob@example.com"
 ACTOR = Actor(ADA, "local")
 KNOWN = ("model", "team")
 SEARCH = RoleFilter(dimension="team", values=("search", ""))
-DRAFT = RoleDraft(
+DRAFT = NewRole(
     name="Search",
     description="What search spends",
     data_access=LIMITED,
@@ -43,13 +44,13 @@ DRAFT = RoleDraft(
     members=(BOB,),
     groups=("finance",),
 )
-EVERYTHING = RoleDraft(name="All of it", data_access=FULL, permission_sets=tuple(ALL), members=(ADA,))
+EVERYTHING = NewRole(name="All of it", data_access=FULL, permission_sets=tuple(ALL), members=(ADA,))
 PASSWORD = "correct horse battery"
 
 pytestmark = pytest.mark.rule
 
 
-async def create(registry: Registry, draft: RoleDraft, limits: RoleLimits = RoleLimits()) -> Role:  # noqa: B008
+async def create(registry: Registry, draft: NewRole, limits: RoleLimits = RoleLimits()) -> Role:  # noqa: B008
     return await registry.roles.create(draft, known=KNOWN, limits=limits, actor=ACTOR)
 
 
@@ -92,7 +93,7 @@ async def test_a_change_holds_at_once(registry: Registry, clock: MovedClock) -> 
     made = await create(registry, DRAFT)
     clock.move(60)
     changed = await change(registry, made.id, members=[ADA], name=DRAFT.name)
-    assert replace(made, members=(ADA,), last_updated=made.created + 60) == changed
+    assert replace_fields(made, members=(ADA,), last_updated=made.created + 60) == changed
     assert (Rights(person=BOB), ("Search",)) == tuple(
         registry.roles.rights(Holder(person=each))
         if each == BOB
@@ -127,7 +128,9 @@ async def test_a_role_in_use_is_not_deleted(registry: Registry) -> None:
 
 async def test_a_message_names_some_of_many_members(registry: Registry) -> None:
     """If a role has many members, the error names ten of them and the number of the others."""
-    made = await create(registry, replace(DRAFT, members=tuple(f"p{i:02}@x.y" for i in range(15)), groups=()))
+    made = await create(
+        registry, replace_fields(DRAFT, members=tuple(f"p{i:02}@x.y" for i in range(15)), groups=())
+    )
     with pytest.raises(NotAllowed, match=r"p00@x.y, .*p09@x.y and 5 more\. "):
         await registry.roles.delete(made.id, actor=ACTOR)
 
@@ -140,7 +143,7 @@ async def test_built_in_roles_stay(registry: Registry, id: str) -> None:
     with pytest.raises(NotAllowed, match="built in"):
         await registry.roles.delete(id, actor=ACTOR)
     with pytest.raises(AlreadyThere):
-        await create(registry, replace(DRAFT, name=BUILTIN[id].name.upper()))
+        await create(registry, replace_fields(DRAFT, name=BUILTIN[id].name.upper()))
 
 
 async def test_a_dimension_must_be_known(registry: Registry) -> None:
@@ -148,7 +151,7 @@ async def test_a_dimension_must_be_known(registry: Registry) -> None:
     Dimensions are checked when a filter names them. A role on a deleted dimension can still be renamed or repaired.
     """
     with pytest.raises(Invalid, match=r"unknown dimension 'planet'\. Use one of: model, team"):
-        await create(registry, replace(DRAFT, filters=(replace(SEARCH, dimension="planet"),)))
+        await create(registry, replace_fields(DRAFT, filters=(replace_fields(SEARCH, dimension="planet"),)))
     made = await create(registry, DRAFT)
     gone: Any = {"known": ("model",), "limits": RoleLimits(), "actor": ACTOR}
     assert "Ads" == (await registry.roles.change(made.id, {"name": "Ads"}, **gone)).name
@@ -176,7 +179,7 @@ async def test_the_last_organizer_stays(registry: Registry, how: str) -> None:
     assert [(ADA, ADMIN, False), (BOB, VIEWER, False)] == [
         (each.email, each.role, each.disabled) for each in await registry.operators.all()
     ]
-    await create(registry, replace(EVERYTHING, members=(BOB,)))
+    await create(registry, replace_fields(EVERYTHING, members=(BOB,)))
     await take_away()
 
 
@@ -198,7 +201,7 @@ async def test_without_an_organizer_nothing_is_held(registry: Registry) -> None:
     """An installation that was only administered from its own machine may stay without an Admin."""
     await account(registry, ADA, VIEWER)
     await registry.operators.remove(ADA, actor=ACTOR)
-    made = await create(registry, replace(EVERYTHING, members=(), groups=("root",)))
+    made = await create(registry, replace_fields(EVERYTHING, members=(), groups=("root",)))
     await change(registry, made.id, groups=())
 
 
@@ -214,7 +217,7 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
     await account(registry, "root@example.com")
     sets = (ORGANIZATION_ADMINISTRATION,)
     made = await create(
-        registry, RoleDraft(name="People", data_access=FULL, permission_sets=sets, members=(ADA,))
+        registry, NewRole(name="People", data_access=FULL, permission_sets=sets, members=(ADA,))
     )
     own = Holder(person=ADA, base=VIEWER if "filters" not in changes else "")
     with pytest.raises(NotAllowed, match="your own right to administer"):
@@ -227,7 +230,7 @@ async def test_nobody_takes_his_own_administration_away(registry: Registry, chan
 async def test_a_draft_is_tried_without_being_kept(registry: Registry) -> None:
     """A draft is evaluated next to the existing roles, or in place of one."""
     made = await create(registry, DRAFT)
-    tried = RoleDraft(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
+    tried = NewRole(name="Tried", data_access=NO_DATA, permission_sets=(), members=(BOB,))
     assert ("Search", "Tried") == registry.roles.rights_if_saved(Holder(person=BOB), tried).roles
     assert ("Tried",) == registry.roles.rights_if_saved(Holder(person=BOB), tried, replaced=made.id).roles
     assert ("Search",) == registry.roles.rights(Holder(person=BOB)).roles

@@ -19,7 +19,7 @@ from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
 from spool.registry.registry import Registry
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import INGEST
 from spool.registry.views import NewView
 from spool.settings import NO_POOLER
@@ -69,7 +69,7 @@ async def deletions(registry: Registry) -> Mapping[str, Change]:
         NewView(name="view", filter={}, principal_dimension="model"), known=KNOWN, most=9, actor=ACTOR
     )
     role = await registry.roles.create(
-        RoleDraft(name="role", data_access=FULL), known=KNOWN, limits=RoleLimits(), actor=ACTOR
+        NewRole(name="role", data_access=FULL), known=KNOWN, limits=RoleLimits(), actor=ACTOR
     )
     connection = await registry.connections.create(
         ConnectionDraft(name="bill", cloud_provider="x"), most=9, actor=ACTOR

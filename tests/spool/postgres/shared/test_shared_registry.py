@@ -20,7 +20,7 @@ from spool.registry.changes import LOOKED_S
 from spool.registry.connections import ConnectionDraft
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
-from spool.registry.roles import FULL, RoleDraft, RoleLimits
+from spool.registry.roles import FULL, NewRole, RoleLimits
 from spool.registry.scopes import INGEST
 from spool.registry.views import NewView
 from tests.moved_clock import MovedClock
@@ -80,7 +80,7 @@ async def test_a_secret_that_was_rotated_away_ends_on_the_other(nodes: tuple[Reg
 
 
 async def make_role(registry: Registry) -> None:
-    draft = RoleDraft(name="searchers", data_access=FULL)
+    draft = NewRole(name="searchers", data_access=FULL)
     await registry.roles.create(draft, known=("team",), limits=RoleLimits(), actor=ACTOR)
 
 
@@ -157,7 +157,7 @@ async def test_edits_of_one_row_at_two_nodes_are_all_there(nodes: tuple[Registry
     draft = NewBudget(name="b", view=ViewName(id=view.id), default_amount="5")
     budget = await here.table(BudgetTable).create(draft, known=("model",), most=9, actor=ACTOR)
     role = await here.roles.create(
-        RoleDraft(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
+        NewRole(name="finance", data_access=FULL), known=(), limits=RoleLimits(), actor=ACTOR
     )
     await there.catch_up()
     for turn in range(5):

@@ -20,7 +20,7 @@ import pytest_asyncio
 from gateway.configuration.sections import AnswerSettings
 from spool.engines import MEMORY, POSTGRES, SQLITE
 from spool.ledger.money import UNIT
-from spool.registry.roles import EXCEPT, LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import EXCEPT, LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.bills.plans.test_plans import (
     CLAUDE,
     EVA,
@@ -198,7 +198,7 @@ async def test_filters_and_views_choose_fees_by_what_the_plan_states(server: Ope
 
 
 async def limited(server: OperatorServer, *filters: RoleFilter, cost_types: Sequence[str] = ()) -> Any:
-    draft = RoleDraft(
+    draft = NewRole(
         name="Part",
         data_access=LIMITED if filters else "full",
         filters=filters,

@@ -30,7 +30,7 @@ from spool.identity import Identity
 from spool.people import DROP
 from spool.record import NS, Correction, Inference, Record
 from spool.registry.operators import Actor
-from spool.registry.roles import LIMITED, RoleDraft, RoleFilter, RoleLimits
+from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.gateway.money.recommendations.examples import BOOK
 from tests.integration.operations.people.test_sign_in import signed_in
 from tests.integration.operations.server import OperatorServer, operator_server
@@ -415,7 +415,7 @@ async def test_who_sees_one_team_sees_its_seats_and_the_value_of_its_calls(serve
     calls = august(random.Random(7))
     await add(server.services.spool.log, *calls)
     whole = await costs_of(server)
-    draft = RoleDraft(
+    draft = NewRole(
         name="Part",
         data_access=LIMITED,
         filters=(RoleFilter(dimension="team", values=("checkout",)),),
