@@ -18,7 +18,7 @@ from gateway.normalise.otlp import semconv, shapes
 from gateway.normalise.otlp.products import PRODUCTS
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.reading import values
-from spool.record import AMENDABLE, pack, record_to_json, unpack
+from spool.record import AMENDABLE, Inference, pack, record_to_json, unpack
 from tests.gateway.normalise.otlp.payloads import ENCODINGS, in_json, in_protobuf, normalised, span, traces
 
 CASES = Path(__file__).parents[3] / "cases/otlp"
@@ -154,12 +154,14 @@ def test_mutated_cases_are_understood_or_refused(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 def test_every_case_is_explained(payload: dict[str, Any]) -> None:
-    """Source, operation and every count have a reason, which names an attribute or a rule."""
+    """Source, operation, meters and every count have a reason, which names an attribute or a rule."""
     outcome = normalised(payload, options=Options(explain=True))
     for record, why in zip(outcome.records, outcome.why or (), strict=True):
         stated = {
             name for name in AMENDABLE if name.endswith("_tokens") and getattr(record, name) is not None
         }
+        if isinstance(record, Inference) and record.meters:
+            stated.add("meters")
         assert {"source", "operation"} | stated <= set(why)
         assert all(reason and isinstance(reason, str) for reason in why.values())
 
