@@ -250,3 +250,18 @@ def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_c
     expect(console.page.get_by_role("dialog")).to_contain_text("Enabled")
     assert ["✕"] == console.page.get_by_role("dialog").get_by_role("button").all_inner_texts()
     assert [] == console.audit()
+
+
+def test_keys_unused_for_a_quarter_are_one_click_away(house: Tollhouse, open_console: OpenConsole) -> None:
+    """The ages of the list include 90 days, and a key that is new is not among those."""
+    console = open_console(house)
+    house.json("keys", "create", "--name", "fresh", "--use-case", "Send AI Telemetry", "--json")
+    console.open("/keys")
+    expect(console.page.get_by_role("row", name="fresh")).to_be_visible()
+    console.page.get_by_role("navigation", name="Unused for").get_by_role(
+        "link", name="90d", exact=True
+    ).click()
+    expect(console.page.get_by_role("row", name="fresh")).to_have_count(0)
+    assert ["unused_for=90d"] == [
+        part for part in console.page.url.split("?")[1].split("&") if "unused" in part
+    ]

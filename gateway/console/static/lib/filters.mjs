@@ -5,7 +5,7 @@ import {html, useState} from "./html.mjs";
 import {Copy, Dialog} from "./parts.mjs";
 import {stateName} from "./words.mjs";
 
-export const AGES = ["1d", "3d", "7d", "30d"];
+export const AGES = ["1d", "3d", "7d", "30d", "90d"];
 
 const labelOf = (field, value) => (field === "state" ? stateName(value) : value);
 
