@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
+from itertools import islice
 from typing import Annotated, Any, Generic, Protocol, TypeVar, get_args, get_origin
 
 import msgspec
@@ -27,6 +28,8 @@ class Identified(Protocol):
 
 Row = TypeVar("Row", bound=Identified)
 Edited = TypeVar("Edited")
+Item = TypeVar("Item")
+_PORTION = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,21 @@ class DocumentRows(Protocol):
 
     def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None: ...
 
-    def put_documents(self, kind: str, bodies: Mapping[str, Mapping[str, Any]]) -> None: ...
+    def put_documents(self, kind: str, bodies: Iterable[tuple[str, Mapping[str, Any]]]) -> None: ...
 
     def delete_document(self, kind: str, id: str) -> None: ...
 
     def delete_documents(self, kind: str, ids: Iterable[str]) -> None: ...
+
+
+def in_portions(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """
+    Yield items in small lists. A transaction that computes for long between two statements is ended by PostgreSQL, so
+    a change of many documents runs a statement for each list.
+    """
+    remaining = iter(items)
+    while portion := list(islice(remaining, _PORTION)):
+        yield portion
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from spool.errors import RowDamaged
 from spool.listing import ListPage, ListQuery
 from spool.registry.audit import AuditRow
 from spool.registry.connections import BillingConnection, S3Bucket
+from spool.registry.documents import in_portions
 from spool.registry.following import CONNECTIONS, INSIGHTS, KEYS, OPERATORS, document_subject
 from spool.registry.insights import OPEN, Comment, Insight
 from spool.registry.keys import DISABLED, Key, Secret, fold_name
@@ -286,24 +287,23 @@ class SqlRegistryRows:
         return _decode_document(kind, row[1]) if row else None
 
     def put_document(self, kind: str, id: str, body: Mapping[str, Any]) -> None:
-        self.put_documents(kind, {id: body})
+        self.put_documents(kind, [(id, body)])
 
-    def put_documents(self, kind: str, bodies: Mapping[str, Mapping[str, Any]]) -> None:
-        rows = [{"kind": kind, "id": id, "body": json.dumps(body)} for id, body in bodies.items()]
-        if rows:
+    def put_documents(self, kind: str, bodies: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        for portion in in_portions(bodies):
+            rows = [{"kind": kind, "id": id, "body": json.dumps(body)} for id, body in portion]
             self._run_each(_PUT_DOCUMENT, rows)
-        for id in bodies:
-            self._announce(*document_subject(kind, id))
+            for id, _ in portion:
+                self._announce(*document_subject(kind, id))
 
     def delete_document(self, kind: str, id: str) -> None:
         self.delete_documents(kind, [id])
 
     def delete_documents(self, kind: str, ids: Iterable[str]) -> None:
-        deleted = list(ids)
-        if deleted:
-            self._run(_DELETE_DOCUMENTS, kind=kind, ids=deleted)
-        for id in deleted:
-            self._announce(*document_subject(kind, id))
+        for portion in in_portions(ids):
+            self._run(_DELETE_DOCUMENTS, kind=kind, ids=portion)
+            for id in portion:
+                self._announce(*document_subject(kind, id))
 
     def add_audit(
         self,

@@ -18,6 +18,7 @@ from spool.ledger.sums import OTHER
 from spool.linked_names import LinkedNames
 from spool.people import ERASED, People, is_hash, is_pseudonym, names_of_erased
 from spool.registry.changes import Changes
+from spool.registry.documents import in_portions
 from spool.registry.following import DOCUMENTS, PERSON, Subject
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -97,9 +98,10 @@ class PersonTable:
 
         def link_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
-            known.people_named(names)
-            for person in stated:
-                known.link(person)
+            for portion in in_portions(stated):
+                known.people_named(chain.from_iterable(person.names for person in portion))
+                for person in portion:
+                    known.link(person)
             count = known.size
             if known.is_larger and count > most:
                 raise NotAllowed(f"the table would hold {count} names ({LIMIT} = {most}): delete some first")
@@ -122,8 +124,10 @@ class PersonTable:
 
         def join_new_forms(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
-            known.people_named(chain(*new))
-            joined = [own for own in new if known.join(own, most)]
+            joined = []
+            for portion in in_portions(new):
+                known.people_named(chain(*portion))
+                joined += [own for own in portion if known.join(own, most)]
             change = known.store()
             if joined:
                 rows.add_audit(now, actor, "person.join", "names", after=_audited_names([*chain(*joined)]))
@@ -242,9 +246,10 @@ class KnownPeople:
         return self.size > self._stored_size
 
     def people_named(self, names: Iterable[str]) -> list[LinkedPerson]:
-        keys = list(map(self._key, names))
-        self._read(keys)
-        firsts = dict.fromkeys(self._firsts[key] for key in keys)
+        firsts = dict[str | None, None]()
+        for portion in in_portions(map(self._key, names)):
+            self._read(portion)
+            firsts.update(dict.fromkeys(self._firsts[key] for key in portion))
         people = (self._people[first] for first in firsts if first is not None)
         return [person for person in people if person is not None]
 
@@ -312,22 +317,23 @@ class KnownPeople:
         rows = self._rows
         gone = [first for first, person in self._people.items() if person is None]
         rows.delete_documents(KIND, map(_stored_name, gone))
-        changed = {
-            _stored_name(first): _body(person)
+        changed = (
+            (_stored_name(first), _body(person))
             for first, person in self._people.items()
             if person is not None and self._stored.get(first) != person
-        }
+        )
         rows.put_documents(KIND, changed)
-        free, leads = [], {}
+        free, leads = [], dict[str, str]()
         for name, named in self._firsts.items():
             before = self._stored_firsts.get(name, name)
             after = name if named is None else named
             if after != name and after != before:
-                leads[_stored_name(name)] = {"first": _stored_name(after)}
+                leads[name] = after
             elif after == name and before != name:
-                free.append(_stored_name(name))
-        rows.put_documents(NAME, leads)
-        rows.delete_documents(NAME, free)
+                free.append(name)
+        led = ((_stored_name(name), {"first": _stored_name(first)}) for name, first in leads.items())
+        rows.put_documents(NAME, led)
+        rows.delete_documents(NAME, map(_stored_name, free))
         if self.size != self._stored_size:
             rows.put_document(SIZE, SIZE, {"count": self.size})
         people = (person.names for person in self._people.values() if person is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
@@ -14,6 +14,7 @@ from spool.people import KEEP, hash_under
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.tables.persons import MAX_LINKED, LinkedPerson
+from spool.sql.registry import SqlRegistryRows
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows
 
@@ -113,6 +114,23 @@ async def test_another_gateway_knows_each_change(open_registry: RegistryOpener) 
     await link(registry, ("a", "b"))
     await gateways[1].catch_up()
     assert gateways[1].people.person_identity("a") == gateways[1].people.person_identity("b")
+
+
+async def test_many_people_are_written_in_portions(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement for each name takes long, and PostgreSQL ends a transaction that computes for two seconds."""
+    sizes, run_each = list[int](), SqlRegistryRows._run_each
+
+    def measured(rows: SqlRegistryRows, statement: str, values: Sequence[Mapping[str, object]]) -> None:
+        sizes.append(len(values))
+        run_each(rows, statement, values)
+
+    monkeypatch.setattr(SqlRegistryRows, "_run_each", measured)
+    assert 1200 == await link(registry, *((f"a{n}", f"b{n}") for n in range(600)), most=2000)
+    assert [250, 250, 100, 250, 250, 100, 1] == sizes
+    assert 600 == await registry.persons.delete_people(None, actor=ROOT)
+    assert [] == linked(registry) and [] == list(await registry.persons.all())
 
 
 async def test_every_form_of_a_linked_address_names_the_person(registry: Registry) -> None:
