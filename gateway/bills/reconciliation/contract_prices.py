@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cache
 from math import isqrt
 
 from gateway.bills.reconciliation.cells import Levels, Split, tier_of
@@ -105,6 +106,7 @@ class BilledPrices:
         ]
 
     def prices(self, of_contracts: Prices, without: Prices) -> Prices:
+        @cache
         def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
             factor = self.factor(model, tier, day)
             if factor is None:
