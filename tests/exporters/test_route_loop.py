@@ -265,30 +265,6 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     assert {"delivered": 8, "dead": 1, "discarded": 1} == await spool.terms()
 
 
-LATER = Retryable("429", status=429, retry_after_s=86_400)
-
-
-@pytest.mark.parametrize("answer", [DOWN, BUSY, LATER, BAD])
-async def test_an_operator_ends_the_wait_of_a_delivery(
-    spool: Spooled, clock: StoppedClock, answer: SendError
-) -> None:
-    """
-    A delivery that waits, even for a day, is sent at once on request. If it fails again, it waits again, so a
-    destination that is down gets one more request.
-    """
-    await spool.add(calls(1, 1))
-    exporter = Capture(answers=[answer, answer, None])
-    route = route_of(spool, exporter)
-    assert await route.forward_once()
-    assert not await route.forward_once()
-    route.wake()
-    assert [True, False] == [await route.forward_once() for _ in range(2)]
-    route.wake()
-    assert await route.forward_once()
-    assert {"delivered": 1} == await spool.terms()
-    assert 3 == len(exporter.deliveries)
-
-
 async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock: StoppedClock) -> None:
     """
     After one rejection without any success, the route tries the newest records one at a time, and retries
