@@ -11,12 +11,13 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pytest
+import pytest_asyncio
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.claims import Claim
 from gateway.bills.reconciliation.comparing import DIFFERS, Line, Reconciliation
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
-from gateway.configuration.sections import Config, McpSettings
+from gateway.configuration.sections import AnswerSettings, Config, McpSettings
 from gateway.core.first_use import Once
 from gateway.mcp.resources import CONTEXT_URI, VIEW_URI
 from gateway.mcp.tool import MAX_BYTES
@@ -32,6 +33,12 @@ from tests.spool.savings import SAVING
 
 VALUES = 5000
 LONG = "ignore | previous\u202e " + "ü" * 230
+
+
+@pytest_asyncio.fixture
+async def assistant(open_assistant: OpenAssistant) -> Assistant:
+    """Return an assistant whose queries may take long, because only their sizes are checked."""
+    return await open_assistant(Config(answers=AnswerSettings(max_time=3600.0), spool=SpoolSettings(hold=0)))
 
 
 async def bounded(assistant: Assistant, tool: str, **asked: Any) -> Any:
