@@ -45,7 +45,7 @@ from gateway.devices.agent.link import (
 )
 from gateway.devices.own_verdicts import KeptVerdicts
 from gateway.monitoring import logs
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.clock import SteadyClock, SystemClock
 from spool.errors import SpoolError
 from spool.record import moment

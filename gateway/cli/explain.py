@@ -45,7 +45,7 @@ from gateway.normalise.outcome import (
     Options,
     Outcome,
 )
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.clock import SystemClock
 from spool.engines import MEMORY, open_storage
 from spool.identity import describe_rule

@@ -18,7 +18,7 @@ from gateway.core.errors import Refusal
 from gateway.devices.fleet.facts import CLUSTER, is_of_cluster
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MISSED, OFFLINE, ONLINE
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
 from spool.clusters import Cluster, ClusterTable, ReportedCluster
 from spool.devices.device import ENROLLED, Device

@@ -15,7 +15,7 @@ from gateway.devices.fleet.facts import assistant_of
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import CHECK, Outcome
 from gateway.normalise.reading import tags as tag_rules
-from gateway.people.authentication.access import NO_LABELS, Bearer
+from gateway.people.authentication.bearer import NO_LABELS, Bearer
 from spool import identity
 from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import Identity

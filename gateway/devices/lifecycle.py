@@ -30,7 +30,8 @@ from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of
 from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates, QuietDevices
 from gateway.devices.reports import DeviceReport, is_another, is_from
 from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
-from gateway.people.authentication.access import Bearer, ended_token, lacking
+from gateway.people.authentication.access import ended_token, lacking
+from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import (
     ENROLLED,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.core.errors import Refusal
 from gateway.devices.fleet.facts import Instances, is_collector
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 
 

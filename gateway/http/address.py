@@ -24,7 +24,7 @@ from gateway.http import answers
 from gateway.http.answers import JSON
 from gateway.http.lists import List
 from gateway.http.requests import AddressHandler, Result, check_json, named_body
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 
 Content: TypeAlias = "Mapping[str, type | Schema]"  # type of a body, or schema, by media type
 Check: TypeAlias = "Callable[[web.Request], None]"

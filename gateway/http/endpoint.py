@@ -26,7 +26,8 @@ from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, named_holder
 from gateway.http.served import Served
 from gateway.http.viewers import API, MCP, Viewer, reason_of, watched
-from gateway.people.authentication.access import KEPT_UNDER, Bearer
+from gateway.people.authentication.access import KEPT_UNDER
+from gateway.people.authentication.bearer import Bearer
 from spool.registry.scopes import AI_HUB
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from gateway.core.errors import ASKED_TOO_MUCH, Refusal
 from gateway.monitoring.logs import where
-from gateway.people.authentication.access import key_ended
+from gateway.people.authentication.bearer import key_ended
 from spool.errors import (
     AlreadyThere,
     AskedTooMuch,

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from gateway.http.requests import AdmittedRequest
     from gateway.http.turns import Questions
     from gateway.monitoring.metrics import Metrics
-    from gateway.people.authentication.access import Access, Bearer
+    from gateway.people.authentication.access import Access
+    from gateway.people.authentication.bearer import Bearer
     from spool.clock import Clock
     from spool.registry.registry import Registry
 

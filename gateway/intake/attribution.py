@@ -15,7 +15,7 @@ from gateway.configuration.sections import AttributionRule, Config
 from gateway.devices.fleet.facts import assistant_of
 from gateway.normalise.reading.repositories import NAMED, unify_work_tags
 from gateway.normalise.reading.tags import put_label
-from gateway.people.authentication.access import NO_LABELS, Labels
+from gateway.people.authentication.bearer import NO_LABELS, Labels
 from spool.erasure import NEVER, Renaming, rename_person
 from spool.log.pending_spans import GivenValues, SpanStep
 from spool.people import BRANCH, KEEP, USER_EMAIL, People, Persons, fold_address, is_address, may_be_second

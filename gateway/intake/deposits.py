@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
-from gateway.people.authentication.access import Bearer, key_ended
+from gateway.people.authentication.bearer import Bearer, key_ended
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import Identity, RequestNames
 from spool.log.counted_names import AmountOf

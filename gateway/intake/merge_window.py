@@ -30,7 +30,7 @@ from gateway.normalise.formats.langfuse.merger import (
     protect_reports,
 )
 from gateway.normalise.outcome import Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock
 from spool.errors import SpoolError, Stale
 from spool.log.partial_reports import (

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from gateway.core.kept_counts import DAY_S, KeptCounts
 from gateway.normalise.outcome import STATED_FIELDS, Outcome, Stated
 from gateway.normalise.reading.operations import BILLED_BY_TOKENS
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock
 from spool.registry.tables.sender_fields import (
     DAYS,

@@ -27,7 +27,6 @@ from gateway.mcp.protocol import answer
 from gateway.mcp.tool import Asking
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import OperatorServices, Services
-from gateway.people.authentication.access import Bearer
 from gateway.people.authentication.assistant_people import (
     AssistantPerson,
     bad_token,
@@ -35,6 +34,7 @@ from gateway.people.authentication.assistant_people import (
     step_up,
     takes_tokens,
 )
+from gateway.people.authentication.bearer import Bearer
 from spool.registry.permission_sets import PERMISSION_SETS, USE_ASSISTANTS
 from spool.registry.roles import EVERYTHING, Rights
 from spool.registry.scopes import AI_HUB

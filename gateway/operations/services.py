@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         SpoolServices,
     )
     from gateway.operations.holders.receivers import ReceiverServices, StatusServices, TopicServices
-    from gateway.people.authentication.access import Bearer
+    from gateway.people.authentication.bearer import Bearer
     from spool.registry.operators import Actor
     from spool.storage import Storage
 

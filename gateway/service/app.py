@@ -27,7 +27,7 @@ from gateway.http.listening.tls import Certificate
 from gateway.monitoring.logs import where
 from gateway.operations.holders.operators import Reloaded, Urls
 from gateway.operations.services import Services
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.services import open_services
 from gateway.service.handover import Predecessor
 from gateway.service.listeners import Listeners, RefusingListeners

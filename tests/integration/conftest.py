@@ -18,7 +18,7 @@ from aiohttp import ClientResponse, ClientSession
 from aiohttp.web_app import _cached_build_middleware
 
 from gateway.configuration.sections import Config, ServerSettings
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.app import App
 from gateway.service.assembly import background
 from spool.clock import Clock

@@ -16,7 +16,7 @@ import pytest_asyncio
 from gateway.cli.agent_delivery import DeliveryResult, try_delivery
 from gateway.configuration.sections import AgentSettings, Config
 from gateway.devices.agent.identity import KEY_FILE, write_private
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.free_ports import free_port
 from tests.integration.certificates import Certificates

@@ -34,7 +34,8 @@ from gateway.devices.opamp.messages import (
     ServerToAgent,
 )
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.access import Bearer, lacking
+from gateway.people.authentication.access import lacking
+from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import REVOKED, Device
 from spool.registry.scopes import ENROLL, HEARTBEAT

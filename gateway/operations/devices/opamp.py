@@ -27,7 +27,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.receivers import ReceiverServices, TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import Services
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 from spool.registry.enrolment_tokens import PREFIX
 from spool.registry.scopes import ENROLL, HEARTBEAT

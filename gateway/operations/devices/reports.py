@@ -24,7 +24,7 @@ from gateway.http.requests import Result
 from gateway.normalise.reading.content import may_hold_content
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import REVOKED, Device, is_device_id
 from spool.errors import Invalid
 from spool.registry.keys import check_labels

@@ -30,7 +30,7 @@ from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.listener import address_party, begin_work, key_party
 from gateway.http.listening.tls import Certificate
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.registry.scopes import INGEST
 
 if TYPE_CHECKING:

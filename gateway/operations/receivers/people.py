@@ -18,7 +18,7 @@ from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.erasure import erasures_to_json, order_for_below
 from spool.people import LATEST, People, hash_under, is_address
 from spool.registry.registry import Registry

@@ -18,7 +18,7 @@ from gateway.http.lists import List, Rows
 from gateway.http.requests import IDEMPOTENCY_KEY, AdmittedRequest
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.identity import Identity, RequestNames, build_request_names, no_identity, request_item_id
 from spool.registry.operators import Actor
 

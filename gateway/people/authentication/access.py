@@ -11,21 +11,21 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from gateway.configuration.sections import ConfigError, ServerSettings, names_some
 from gateway.configuration.values import Networks
 from gateway.core.attempts import Buckets, neighbourhood
 from gateway.core.errors import Refusal
+from gateway.people.authentication.bearer import Bearer
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
 from spool.caches import make_room
 from spool.clock import Clock
 from spool.errors import AlreadyThere, KeyEnded, NotAllowed, NotThere, SpoolError
 from spool.log.partial_reports import Expectation
-from spool.record import DEVICE_KEYS, moment
+from spool.record import moment
 from spool.registry import enrolment_tokens
 from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.keys import DELETED, DISABLED, ENABLED, EXPIRED, OPENS, WAITS, Key
@@ -41,9 +41,6 @@ from spool.registry.scopes import (
 )
 from spool.registry.tables.expired_tries import ExpiredTries
 
-if TYPE_CHECKING:
-    from gateway.people.authentication.assistant_people import AssistantPerson
-
 _log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 5.0
@@ -55,7 +52,6 @@ _DEFAULTS = ServerSettings()
 # requests with them store nothing after their key has ended
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
 
-LISTED_DEVICE_KEYS = "keys of listed devices"
 NOT_OPEN = {
     DELETED: (
         "server.api_key_file still contains a key that was deleted or replaced; put another key into the file"
@@ -66,9 +62,6 @@ NOT_OPEN = {
     ),
 }
 
-Labels = Mapping[str, str]
-NO_LABELS: Labels = MappingProxyType({})
-
 
 async def _nobody() -> Sequence[str]:
     return ()
@@ -76,58 +69,6 @@ async def _nobody() -> Sequence[str]:
 
 async def _no_times() -> Mapping[str, float]:
     return {}
-
-
-@dataclass(frozen=True, slots=True)
-class Bearer:
-    """
-    The key of a request: its name (never its secret), its scopes, and the labels for its records.
-
-    Every right is off unless the creator of the bearer grants it.
-
-    - `device` is the device that owns this key, and `named` is the device that the request names as its origin.
-    - `may_chain`: the sender may be another Tollhouse, whose records are accepted as they are.
-    - `is_local`: a program on the agent's own machine sends. Its costs are forwarded, because the gateway decides
-      about them.
-    - `is_gateway`: the configuration names this key as the key of a Tollhouse, which may revoke and reset the devices
-      that report to it.
-    - `expects` applies if several gateways share the storage: records are stored only if the key is still valid at
-      the commit.
-    - `number` is the key's number in the list, or None.
-    - `person` is the person, if the request has a token of the provider.
-    - `token` is the id of the enrolment token, if the request has one. `may_chain` is then False.
-    """
-
-    name: str
-    scopes: frozenset[str]
-    labels: Mapping[str, str] = field(default_factory=dict)
-    device: str | None = None
-    named: str | None = None
-    may_chain: bool = False
-    is_local: bool = False
-    is_gateway: bool = False
-    expects: tuple[Expectation, ...] = ()
-    number: int | None = None
-    person: AssistantPerson | None = None
-    token: str | None = None
-
-    @property
-    def party(self) -> str:
-        """
-        Return the name under which use is counted. A person has one share for the console and assistants
-        together.
-        """
-        return f"key {self.name}" if self.person is None else self.person.principal
-
-    @property
-    def sender(self) -> str | None:
-        """
-        Return the sender's name. Device keys share one name, because records name the device. Those that
-        `server.chain_keys` lists have another one.
-        """
-        if self.device is None:
-            return self.name or None
-        return LISTED_DEVICE_KEYS if self.may_chain else DEVICE_KEYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -728,8 +669,3 @@ def hidden_figures() -> Refusal:
 def ended_token() -> Refusal:
     message = "this enrolment token was revoked or has expired; an operator can create another one"
     return Refusal(401, "token_ended", message)
-
-
-def key_ended() -> Refusal:
-    """Return a refusal, because another gateway ended the key just after the request was admitted."""
-    return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

@@ -52,7 +52,8 @@ from gateway.operations.holders.receivers import ReceiverServices
 from gateway.operations.money.own_prices import overrides
 from gateway.operations.records.event_mappings import NewEventMapping, mappings
 from gateway.operations.services import Background
-from gateway.people.authentication.access import Access, Bearer
+from gateway.people.authentication.access import Access
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.demo import planted_channels
 from gateway.service.assembly.limits import nearly_used_shares
 from gateway.service.assembly.prices import installed_prices

@@ -28,7 +28,7 @@ from gateway.operations.holders.receivers import (
     relay_to_nobody,
 )
 from gateway.operations.services import Services
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import (
     Task,

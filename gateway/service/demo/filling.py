@@ -33,7 +33,7 @@ from gateway.money.insights.inspector import InspectionReport, Inspector
 from gateway.money.recommendations.adviser import Adviser, Look
 from gateway.money.recommendations.gathering import Sources
 from gateway.normalise.outcome import Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly.storage import open_storage
 from gateway.service.demo.examples import add_examples
 from gateway.service.demo.month import Month, Period, Report

@@ -8,7 +8,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.assignment import MAY_NOT_CHAIN, DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import ENROLLED, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.identity import Identity

@@ -16,7 +16,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.errors import Refusal
 from gateway.devices.lifecycle import GRACE_S, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import HEARD_EVERY_S, Device
 from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere

@@ -12,7 +12,7 @@ from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
 from gateway.intake.deposits import Deposits
 from gateway.normalise.events import Events
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.errors import KeyEnded
 from spool.identity import Identity
 from spool.log.values import Receipt, Submission

@@ -16,7 +16,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import NOT_AI, PART, Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.errors import SpoolFull
 from spool.identity import Identity, call_identity
 from spool.log.protocols import Log

@@ -22,7 +22,7 @@ from gateway.intake.shadows import Shadows
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
 from gateway.operations.list import declared_tables
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.engines import POSTGRES, open_storage
 from spool.log.heard import caller_digest
 from spool.log.partial_reports import COUNTERS

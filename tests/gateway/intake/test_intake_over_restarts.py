@@ -13,7 +13,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.identity import Identity, call_identity, hash_parts
 from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings

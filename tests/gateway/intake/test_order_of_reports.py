@@ -23,7 +23,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise.outcome import Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.identity import call_identity
 from spool.log.amendments import PARTS
 from spool.record import AI_TELEMETRY, NS, Inference, record_to_json

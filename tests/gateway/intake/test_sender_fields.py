@@ -21,7 +21,7 @@ from gateway.normalise.formats.engine import driver
 from gateway.normalise.otlp.model import DETAILS
 from gateway.normalise.outcome import PART, Options, Outcome
 from gateway.normalise.payload.body_limits import Allowance
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.errors import SpoolError, SpoolUnavailable
 from spool.identity import call_identity
 from spool.log.protocols import Log

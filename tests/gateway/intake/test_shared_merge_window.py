@@ -12,7 +12,7 @@ from gateway.intake.intake import Intake
 from gateway.intake.merge_window import SharedMergeWindow
 from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.errors import Stale
 from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport
 from spool.log.values import Submission

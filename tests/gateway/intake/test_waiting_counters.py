@@ -23,7 +23,7 @@ from gateway.intake.shadows import Reporter, Reporters, Shadows
 from gateway.intake.take_backs import Counted
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.identity import Identity, hash_parts
 from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint

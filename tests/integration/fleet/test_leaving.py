@@ -17,7 +17,7 @@ from gateway.configuration.sections import AgentSettings, Config, ServerSettings
 from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.link import HEARTBEATS_FILE
 from gateway.devices.states import KEY_AFTER_LEAVING_S
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.app import App
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings

@@ -23,7 +23,7 @@ from gateway.devices.lifecycle import SCOPES, DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.money.insights.detectors import fleet as detectors
 from gateway.money.insights.facts import Facts
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 from spool.record import moment
 from tests.integration.operations.server import OperatorServer, operator_server

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.devices.reports import DeviceReport
 from gateway.mcp.tool import MAX_BYTES
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 from spool.registry.scopes import ENROLL
 from tests.integration.conftest import ACTOR

@@ -29,7 +29,7 @@ from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise import any_format
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.table import DeviceTable
 from spool.record import AI_TELEMETRY, Record, record_to_json
 from spool.settings import SpoolSettings

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from tests.gateway.normalise.formats.payloads import case
 from tests.gateway.normalise.otlp.items import NOW, SECOND
 from tests.gateway.normalise.otlp.payloads import attribute, span, traces

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.log.pending_spans import LONGEST_GIVEN
 from spool.record import Correction, Inference, Record
 from tests.clients.capture import PLACE, read

@@ -19,7 +19,7 @@ from gateway.devices import lifecycle as rules
 from gateway.devices.lifecycle import FIRST_KEY_S
 from gateway.devices.reports import DeviceReport
 from gateway.operations.money.insights import inspector
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.app import App
 from spool.devices import table as device_table
 from spool.devices.device import Device

@@ -24,7 +24,7 @@ from gateway.normalise.formats.langfuse.generations import GENERATION
 from gateway.normalise.formats.langfuse.merger import Merger, WaitingReport
 from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import Allowance
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.errors import SpoolUnavailable
 from spool.log.partial_reports import PendingChange
 from spool.log.values import Receipt

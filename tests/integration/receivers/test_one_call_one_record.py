@@ -31,7 +31,7 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.shadows import Shadows
 from gateway.normalise import any_format
 from gateway.normalise.outcome import Options, Outcome
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.settings import SpoolSettings

@@ -26,7 +26,7 @@ from gateway.devices.opamp.messages import (
 )
 from gateway.http.listening.websocket import CHECK_S
 from gateway.operations.devices import opamp as conversations
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.errors import NotAllowed
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from tests.integration.certificates import Certificates

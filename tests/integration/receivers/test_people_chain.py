@@ -21,7 +21,7 @@ from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSetting
 from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import AgentSettings, Config
 from gateway.devices.agent.identity import KEY_FILE
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.app import App
 from spool import erasing
 from spool.errors import SpoolUnavailable

@@ -21,7 +21,7 @@ from gateway.configuration.sections import Config
 from gateway.operations import services
 from gateway.operations.receivers import otlp_grpc
 from gateway.operations.requests.key_requests import KeyRequest
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.identity import response_call_id
 from spool.record import AI_TELEMETRY, Correction, Inference
 from spool.registry.scopes import AI_HUB, ENROLL, HEARTBEAT, INGEST, PING

@@ -18,7 +18,7 @@ from gateway.devices.agent.probe.folders import GuardedFolder
 from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.fleet.uses import UseMemory
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.record import moment
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST

@@ -13,7 +13,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.devices.fleet.facts import CAUSES
 from gateway.devices.fleet.fleet import Fleet
 from gateway.devices.lifecycle import DeviceLifecycle
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.devices.device import Device
 from spool.devices.table import DeviceTable
 from spool.record import moment

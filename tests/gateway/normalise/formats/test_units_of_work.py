@@ -12,7 +12,7 @@ from gateway.configuration.sections import Config
 from gateway.intake.attribution import Attribution
 from gateway.normalise.formats.engine.declaration import ExampleCall
 from gateway.normalise.formats.list import BY_NAME
-from gateway.people.authentication.access import NO_LABELS
+from gateway.people.authentication.bearer import NO_LABELS
 from tests.gateway.normalise.formats.payloads import one
 
 STATED = {

@@ -13,7 +13,8 @@ import pytest_asyncio
 from gateway.configuration.sections import ConfigError, ServerSettings
 from gateway.core.attempts import Buckets
 from gateway.core.errors import Refusal
-from gateway.people.authentication.access import GUESSES, Access, Bearer, KnownKey
+from gateway.people.authentication.access import GUESSES, Access, KnownKey
+from gateway.people.authentication.bearer import Bearer
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.scopes import BILLING_DROP, INGEST, SEND_AI_TELEMETRY

@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 import gateway
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 
 # These fields identify the caller or the time of the request. All other fields are rights.
 FACTS = {"name", "labels", "named", "expects", "number"}

@@ -10,7 +10,7 @@ import pytest_asyncio
 from gateway.configuration.sections import ClusterSettings
 from gateway.devices.machine_state import MISSED
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.clusters import ReportedCluster
 from spool.registry.scopes import ENROLL
 from tests.integration.operations.server import ADA, OperatorServer, operator_server

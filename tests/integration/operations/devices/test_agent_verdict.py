@@ -18,7 +18,7 @@ from gateway.cli import main
 from gateway.configuration.sections import Config
 from gateway.devices.agent.hook import PATH, HookQuestion, refusal
 from gateway.devices.agent.session_meter import cost_of
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.ledger import money
 from spool.record import AI_TELEMETRY
 from spool.registry.scopes import INGEST

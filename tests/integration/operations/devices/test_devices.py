@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL
 from tests.integration.operations.server import ADA, OperatorServer, operator_server

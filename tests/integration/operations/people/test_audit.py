@@ -22,7 +22,7 @@ from gateway.operations.money.own_prices import PriceTable
 from gateway.operations.money.work_links.declared import WorkLinkTable
 from gateway.operations.records.event_mappings import EventMappingTable
 from gateway.operations.services import OperatorServices
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.people.authentication.legacy_key import LegacyKey
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from gateway.service.app import App

@@ -26,7 +26,7 @@ from gateway.money.recommendations.gathering import Sources
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from gateway.operations.records import changes
 from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
-from gateway.people.authentication.access import Bearer
+from gateway.people.authentication.bearer import Bearer
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.identity import Identity
 from spool.record import USAGE_EVENTS, UsageEvent

@@ -1,0 +1,77 @@
+"""The key of a request, as handlers and the intake see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from gateway.core.errors import Refusal
+from spool.record import DEVICE_KEYS
+
+if TYPE_CHECKING:
+    from gateway.people.authentication.assistant_people import AssistantPerson
+    from spool.log.partial_reports import Expectation
+
+LISTED_DEVICE_KEYS = "keys of listed devices"
+
+Labels = Mapping[str, str]
+NO_LABELS: Labels = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """
+    The key of a request: its name (never its secret), its scopes, and the labels for its records.
+
+    Every right is off unless the creator of the bearer grants it.
+
+    - `device` is the device that owns this key, and `named` is the device that the request names as its origin.
+    - `may_chain`: the sender may be another Tollhouse, whose records are accepted as they are.
+    - `is_local`: a program on the agent's own machine sends. Its costs are forwarded, because the gateway decides
+      about them.
+    - `is_gateway`: the configuration names this key as the key of a Tollhouse, which may revoke and reset the devices
+      that report to it.
+    - `expects` applies if several gateways share the storage: records are stored only if the key is still valid at
+      the commit.
+    - `number` is the key's number in the list, or None.
+    - `person` is the person, if the request has a token of the provider.
+    - `token` is the id of the enrolment token, if the request has one. `may_chain` is then False.
+    """
+
+    name: str
+    scopes: frozenset[str]
+    labels: Mapping[str, str] = field(default_factory=dict)
+    device: str | None = None
+    named: str | None = None
+    may_chain: bool = False
+    is_local: bool = False
+    is_gateway: bool = False
+    expects: tuple[Expectation, ...] = ()
+    number: int | None = None
+    person: AssistantPerson | None = None
+    token: str | None = None
+
+    @property
+    def party(self) -> str:
+        """
+        Return the name under which use is counted. A person has one share for the console and assistants
+        together.
+        """
+        return f"key {self.name}" if self.person is None else self.person.principal
+
+    @property
+    def sender(self) -> str | None:
+        """
+        Return the sender's name. Device keys share one name, because records name the device. Those that
+        `server.chain_keys` lists have another one.
+        """
+        if self.device is None:
+            return self.name or None
+        return LISTED_DEVICE_KEYS if self.may_chain else DEVICE_KEYS
+
+
+def key_ended() -> Refusal:
+    """Return a refusal, because another gateway ended the key just after the request was admitted."""
+    return Refusal(401, "unknown_key", "this API key is unknown or was deleted")
