@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gateway.devices.assignment import DeviceAssignment
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.sender_fields import SenderFieldCounter
 from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
-from gateway.people.authentication.access import NO_LABELS, Bearer, key_ended
+from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
 from spool.identity import shadow_identity
@@ -27,6 +25,11 @@ from spool.log.values import Receipt, Submission
 from spool.meters import keep_fitting
 from spool.record import AiRecord, Inference
 from spool.turns.fair_turns import current_work, pause_when_due
+
+# imported only for types, because `tollhouse explain` has neither
+if TYPE_CHECKING:
+    from gateway.devices.assignment import DeviceAssignment
+    from gateway.intake.sender_fields import SenderFieldCounter
 
 # Records per commit while other requests wait. A commit of this number of records takes a few milliseconds.
 SHARED_PART = 128

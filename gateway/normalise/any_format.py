@@ -7,7 +7,6 @@ from itertools import chain, islice
 from typing import Final, Literal, NamedTuple, cast
 
 from gateway.core.errors import BadPayload
-from gateway.normalise import otlp
 from gateway.normalise.formats.engine import driver
 from gateway.normalise.formats.engine.declaration import OTLP_SIGNALS, BatchFormat, Normalised
 from gateway.normalise.formats.list import BY_NAME, recognise_format, recognise_item
@@ -108,6 +107,10 @@ def normalise(
 def _normalise_otlp(
     named: str, body: bytes, options: Options, allowance: Allowance
 ) -> Generator[None, None, Outcome]:
+    from gateway.normalise import (
+        otlp,  # imported here, because it takes long and other formats do not need it
+    )
+
     signal = cast(Literal["traces", "metrics", "logs"], named.removeprefix("otlp/"))
     if not is_json(body):
         return (yield from otlp.normalise(signal, body, json=False, options=options, hold=allowance.hold))

@@ -11,15 +11,18 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spool.errors import Invalid, NotThere
 from spool.printable import replace_unprintable
-from spool.registry.changes import Changes
-from spool.registry.insights import Insight
-from spool.registry.operators import Actor
-from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import web_link
+
+# imported only for types, because each command that reads a configuration imports the values
+if TYPE_CHECKING:
+    from spool.registry.changes import Changes
+    from spool.registry.insights import Insight
+    from spool.registry.operators import Actor
+    from spool.registry.registry_rows import RegistryRows
 
 INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)
