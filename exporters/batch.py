@@ -69,14 +69,14 @@ class Batch:
         return self.tally.settlement(refused=refused, items=items, words=words)
 
 
-def without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
+def build_batch_without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
     """
     Return the records without duplicates kept for reference (shadows), for a destination that sums records.
     """
     return _build_batch(delivery, entries, shadows=False)
 
 
-def with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
+def build_batch_with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
     """
     Return the records with duplicates kept for reference (shadows) marked, for a destination that stores
     records.

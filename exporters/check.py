@@ -15,15 +15,15 @@ from itertools import chain
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.destinations.catalogue import TYPES, destination_secret
 from exporters.destinations.otlp import SIGNALS
 from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.http.reach import problems_of_reach, reach_check_for
 from exporters.marked_call import try_call
-from exporters.notifications.catalogue import build as build_channel
+from exporters.notifications.catalogue import build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
-from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, probe_of_error, try_connection, try_export
+from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, error_probe, try_connection, try_export
 from exporters.problems import problems_of_url as url_problems
 from exporters.service.billing_drops import STREAM as BILLING_DROPS
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
@@ -134,7 +134,7 @@ async def _check_channel(settings: NotifySettings, clock: Clock) -> ChannelCheck
         probe = await _await_probe(channel.probe())
     finally:
         await channel.close()
-    to = settings.server or (_origin(settings.url) if settings.url else "")
+    to = settings.server or (_url_origin(settings.url) if settings.url else "")
     return ChannelCheck(name=settings.name, type=settings.type, to=to, status=probe.status, words=probe.words)
 
 
@@ -187,7 +187,7 @@ async def _check_destination(
     settings: DestinationSettings, clock: Clock, installation: str | None, send_call: bool
 ) -> DestinationCheck:
     type = TYPES[settings.type]
-    secret = secret_of(settings)
+    secret = destination_secret(settings)
     if type.probe_for_installation is None:
         by_call = type.probe_by_call if send_call else None
         probe = await _await_probe((by_call or type.probe)(settings, secret, clock))
@@ -197,7 +197,7 @@ async def _check_destination(
         name=settings.name,
         type=settings.type,
         topics=settings.topics,
-        to=str(settings.path) if settings.path else _origin(settings.url),
+        to=str(settings.path) if settings.path else _url_origin(settings.url),
         status=probe.status,
         words=probe.words,
     )
@@ -230,13 +230,13 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
         name="gateway",
         type="agent",
         topics=(AI_TELEMETRY,),
-        to=_origin(url),
+        to=_url_origin(url),
         status=probe.status,
         words=probe.words,
     )
 
 
-def _origin(url: str) -> str:
+def _url_origin(url: str) -> str:
     """Return an address without its path, which may contain a secret. A broker's HOST:PORT has no path."""
     if "://" not in url:
         return url
@@ -302,7 +302,7 @@ async def _probe_stream(
     try:
         secret = keyring.secret_for(STREAMS[stream].scope)
     except SendError as error:
-        return probe_of_error(error)
+        return error_probe(error)
     if url is None:
         return Probe(status=REFUSED, words="its path is empty")
     if stream == BILLING_VALIDATION:

@@ -139,11 +139,11 @@ class DeviceReporter:
         """Send a report. Return the seconds until the next one."""
         try:
             if not self._key_file.exists():
-                rest_s = await self._enrol()
+                rest_s = await self._send_enrolment()
             elif self._is_heartbeat_due():
-                rest_s = await self._heartbeat()
+                rest_s = await self._send_heartbeat()
             else:
-                rest_s = await self._ping()
+                rest_s = await self._send_ping()
         except Retryable as error:
             self._failures += 1
             self.problem = reach_problem(error)
@@ -160,12 +160,12 @@ class DeviceReporter:
         # random, so that devices that started together do not report together
         return rest_s * random.uniform(0.95, 1.05)
 
-    async def _enrol(self) -> float:
+    async def _send_enrolment(self) -> float:
         if self._enrolment_key is None:
             message = "this device has no key, and no enrolment key to get one with"
             raise Misconfigured(message, answered=False)
         body = {**self._facts(), "want_key": True}
-        answer = await self._post("enroll", body, self._enrolment_key.value())
+        answer = await self._post_and_decode("enroll", body, self._enrolment_key.value())
         if answer.key is not None:
             self._keep_key(answer.key)
             _log.info("enrolled", extra={"action": "enrolled", "device": answer.device.id})
@@ -188,28 +188,28 @@ class DeviceReporter:
             or self._version() != self._sent_version
         )
 
-    async def _ping(self) -> float:
+    async def _send_ping(self) -> float:
         body = {"device_id": self._facts()["device_id"]}
         try:
-            answer = await self._send("ping", body, self._device_key.value())
+            answer = await self._send_body("ping", body, self._device_key.value())
         except Misconfigured as error:
             if error.status not in (401, 403, 404, 405):
                 raise
-            return await self._heartbeat()  # the gateway does not know the device, its key or pings
+            return await self._send_heartbeat()  # the gateway does not know the device, its key or pings
         if not answer.body.startswith(b"{"):
-            return await self._heartbeat()  # a web page answered, which the heartbeat states
+            return await self._send_heartbeat()  # a web page answered, which the heartbeat states
         self._set_reason(None)
         return self._interval_s
 
-    async def _heartbeat(self) -> float:
+    async def _send_heartbeat(self) -> float:
         version = self._version()
         body = {**self._facts(), **await self._report()}
         try:
-            answer = await self._post("heartbeat", body, self._device_key.value())
+            answer = await self._post_and_decode("heartbeat", body, self._device_key.value())
         except Misconfigured as error:
             if error.status != 401 or self._enrolment_key is None:
                 raise
-            return await self._enrol()  # the key was revoked or reset
+            return await self._send_enrolment()  # the key was revoked or reset
         if answer.next:
             self._keep_word(answer.next)
         verdicts = bytes(answer.verdicts)
@@ -221,8 +221,8 @@ class DeviceReporter:
         self._set_reason(None if is_enrolled else f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
 
-    async def _post(self, stream: str, body: Mapping[str, Any], secret: str) -> _DeviceAnswer:
-        answer = await self._send(stream, body, secret)
+    async def _post_and_decode(self, stream: str, body: Mapping[str, Any], secret: str) -> _DeviceAnswer:
+        answer = await self._send_body(stream, body, secret)
         try:
             decoded = msgspec.json.decode(answer.body, type=_DeviceAnswer)
         except (msgspec.DecodeError, RecursionError) as error:
@@ -233,7 +233,7 @@ class DeviceReporter:
         self._interval_s = min(max(1.0, decoded.device.heartbeat_interval_s), LONGEST_INTERVAL_S)
         return decoded
 
-    async def _send(self, stream: str, body: Mapping[str, Any], secret: str) -> HttpAnswer:
+    async def _send_body(self, stream: str, body: Mapping[str, Any], secret: str) -> HttpAnswer:
         url = self._paths.required_url(stream)
         return await self._client.send(
             url, msgspec.json.encode(body), content_type="application/json", authorization=secret

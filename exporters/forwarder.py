@@ -118,13 +118,13 @@ class Forwarder:
             if config is not None and (
                 name not in configs_by_name or configs_by_name[name].made_of != config.made_of
             ):
-                self._retire(name)
+                self._retire_sender(name)
         for name, config in configs_by_name.items():
             if name not in self._running:
                 self._start_route(config)
         if syncs is not None:
             for sync in self._syncs:
-                self._retire(sync.state().name)
+                self._retire_sender(sync.state().name)
             self._syncs = list(syncs)
             for sync in self._syncs:
                 self._start_sync(sync)
@@ -233,7 +233,7 @@ class Forwarder:
             sender=sender, stamps=stamps, close=close, task=task, seen_stamps=seen_stamps, config=config
         )
 
-    def _retire(self, name: str) -> None:
+    def _retire_sender(self, name: str) -> None:
         """
         End a route, which completes its requests first, or a sync, which ends at once because repeating
         changes nothing.

@@ -17,7 +17,7 @@ from exporters.http.answers import RECEIPT, HttpAnswer, refuse_page
 from exporters.http.client import PROTOBUF, Client
 from exporters.otlp.spans import SpanEncoder
 from exporters.otlp.telemetry import rejected_items
-from exporters.probe import OK, REFUSED, Probe, probe_of_error, probe_of_response, send_empty_export
+from exporters.probe import OK, REFUSED, Probe, error_probe, response_probe, send_empty_export
 from spool.clock import Clock
 from spool.identity import CHECK_ID
 from spool.record import NS, Inference
@@ -63,10 +63,10 @@ async def try_call(
     except SendError as error:
         # with `send_call`, continue after a rejected empty export, because the receiver may reject only empty exports
         if not (send_call and isinstance(error, Rejected)):
-            return probe_of_error(error)
+            return error_probe(error)
     else:
         if not (send_call or RECEIPT in empty.headers):
-            return probe_of_response(empty)
+            return response_probe(empty)
     try:
         answer = await client.send(
             url,
@@ -79,11 +79,11 @@ async def try_call(
     except Rejected as error:
         return Probe(status=REFUSED, words=f"it rejects the test call: {error}")
     except SendError as error:
-        return probe_of_error(error)
-    return _probe_of_response(answer)
+        return error_probe(error)
+    return _response_probe(answer)
 
 
-def _probe_of_response(answer: HttpAnswer) -> Probe:
+def _response_probe(answer: HttpAnswer) -> Probe:
     count, message = rejected_items(answer, "traces")
     if count:
         reason = f": {message}" if message else ""
@@ -92,7 +92,7 @@ def _probe_of_response(answer: HttpAnswer) -> Probe:
         )
     receipt = answer.headers.get(RECEIPT)
     if receipt is None:
-        empty = probe_of_response(answer)
+        empty = response_probe(answer)
         message = empty.words or "it accepted the test call and may count it as one call of zero tokens"
         return Probe(status=empty.status, words=message)
     id = _RECEIPT_ID.search(receipt)

@@ -180,11 +180,11 @@ class RouteThrottle:
             self._refusing_since = self._clock.monotonic()
             self._refusals = 0
         self._refusals += 1
-        self._wait_for(self._backoff.delay_s(self._refusals))
+        self._extend_wait(self._backoff.delay_s(self._refusals))
 
     def park(self, seconds: float) -> None:
         self.state = PARKED
-        self._wait_for(seconds)
+        self._extend_wait(seconds)
 
     def note_failure(self, began_round: int, reason: str, *, hint_s: float | None) -> bool:
         """
@@ -197,7 +197,7 @@ class RouteThrottle:
             self.round += 1
             self._failures += 1
             if self._failures > 1:
-                self._wait_for(self._backoff.delay_s(self._failures - 1))
+                self._extend_wait(self._backoff.delay_s(self._failures - 1))
         if hint_s:
             asked_s = self._backoff.delay_s(1, hint_s)
             self._requested_wait_until = max(self._requested_wait_until, self._clock.monotonic() + asked_s)
@@ -209,7 +209,7 @@ class RouteThrottle:
     def _is_narrow(self) -> bool:
         return self.state != RUNNING or self._failures > 0 or self._refusals > 0
 
-    def _wait_for(self, seconds: float) -> None:
+    def _extend_wait(self, seconds: float) -> None:
         self._waits_until = max(self._waits_until, self._clock.monotonic() + seconds)
 
 

@@ -52,11 +52,11 @@ async def try_export(
     try:
         answer = await send_empty_export(client, url, authorization=authorization, headers=headers)
     except SendError as error:
-        return probe_of_error(error)
-    return probe_of_response(answer)
+        return error_probe(error)
+    return response_probe(answer)
 
 
-def probe_of_response(answer: HttpAnswer) -> Probe:
+def response_probe(answer: HttpAnswer) -> Probe:
     """Return the result for a successful response to an empty export."""
     if answer.body and answer.media_type not in _OTLP:
         return Probe(status=UNVERIFIED, words=f"it responds with {answer.status}, but not in OTLP")
@@ -71,7 +71,7 @@ async def try_connection(client: Client, url: str) -> Probe:
         await client.send(root, b"", method="HEAD", content_type=PROTOBUF)
     except SendError as error:
         if not error.answered:
-            return probe_of_error(error)
+            return error_probe(error)
     return Probe(status=UNVERIFIED, words=NO_TRACE)
 
 
@@ -104,7 +104,7 @@ def try_directory(directory: Path) -> Probe:
     return Probe(status=OK)
 
 
-def probe_of_error(error: SendError) -> Probe:
+def error_probe(error: SendError) -> Probe:
     """
     Return the result for an error: whether later deliveries would work.
 

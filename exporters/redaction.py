@@ -21,14 +21,14 @@ _LEAST_PART: Final = 8
 _NOT_PRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]+")
 
 
-def redact(text: str, secrets: Iterable[str] = ()) -> str:
+def redact_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     """
     Return one printable line of bounded length that contains none of the secrets.
 
     If a secret is an address, its path, the parts of its path and the values of its query are secret as well.
     If a secret is a header with a scheme such as `Bearer`, the text after the scheme is secret as well.
     """
-    forms = {form for secret in secrets for part in _secret_parts(secret) for form in _spellings(part)}
+    forms = {form for secret in secrets for part in _secret_parts(secret) for form in _encoded_forms(part)}
     # longest secret first, because a secret may be a part of another secret
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, STRUCK_OUT)
@@ -58,17 +58,17 @@ def _secret_parts(secret: str) -> Iterator[str]:
         return
     yield secret
     if "://" in secret:
-        yield from _parts_of_address(secret)
+        yield from _address_parts(secret)
         return
     scheme, _, credentials = secret.partition(" ")
     if not credentials or " " in credentials:
         return
     yield credentials
     if scheme.lower() == "basic":
-        yield from _parts_of_basic(credentials)
+        yield from _basic_password(credentials)
 
 
-def _parts_of_address(address: str) -> Iterator[str]:
+def _address_parts(address: str) -> Iterator[str]:
     parts = urlsplit(address)
     whole = f"{parts.path}?{parts.query}" if parts.query else parts.path
     query_values = [value for _, value in parse_qsl(parts.query)]
@@ -77,7 +77,7 @@ def _parts_of_address(address: str) -> Iterator[str]:
             yield part.strip("/")
 
 
-def _parts_of_basic(credentials: str) -> Iterator[str]:
+def _basic_password(credentials: str) -> Iterator[str]:
     try:
         password = base64.b64decode(credentials, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
@@ -86,6 +86,6 @@ def _parts_of_basic(credentials: str) -> Iterator[str]:
         yield password
 
 
-def _spellings(part: str) -> Iterator[str]:
+def _encoded_forms(part: str) -> Iterator[str]:
     yield from (part, unquote(part), quote(part), quote(part, safe=""), quote_plus(part))
     yield part.replace("/", "\\/")

@@ -172,7 +172,7 @@ class RouteLoop:
             return False
         self._resting.wake_one()  # another delivery may be due
         try:
-            must_wait = not await self._forward(delivery)
+            must_wait = not await self._forward_delivery(delivery)
         # The outcome could not be stored, so the delivery must not stay marked as being sent.
         except Exception as error:
             not_before = self._throttle.now() + self._backoff.delay_s(delivery.attempts + 1)
@@ -185,10 +185,10 @@ class RouteLoop:
                 self._ignores_waits = False
         return True
 
-    async def _forward(self, delivery: Delivery) -> bool:
+    async def _forward_delivery(self, delivery: Delivery) -> bool:
         began = self._throttle.round
         try:
-            settlement = await self._send(delivery)
+            settlement = await self._send_delivery(delivery)
         except _HalvingRequired as error:
             await self._deliveries.split(delivery, reason=str(error), refused=True)
         except SplitRequired as error:
@@ -197,10 +197,10 @@ class RouteLoop:
             await self._handle_rejection(delivery, error, began)
             return False
         except Misconfigured as error:  # the data is not at fault, so the delivery is stored and waits
-            await self._park(delivery, error)
+            await self._park_route(delivery, error)
             return False
         except Retryable as error:
-            await self._retry(delivery, error, began)
+            await self._retry_delivery(delivery, error, began)
             return False
         except TakenOver:
             pass  # the process that took over the delivery sends it
@@ -236,27 +236,27 @@ class RouteLoop:
             self.name, now=waited, max_records=max_records, below=self._linger.sendable_below
         )
 
-    async def _send(self, delivery: Delivery) -> Settlement:
+    async def _send_delivery(self, delivery: Delivery) -> Settlement:
         to_blame = delivery.server_errors >= STUCK_AFTER or self._throttle.is_suspect(delivery)
         if delivery.count > 1 and to_blame and not delivery.ambiguous:
             raise _HalvingRequired(
                 delivery.last_error or "5xx while other deliveries were accepted", answered=False
             )
         if self._lands:
-            return await self._land(delivery)
+            return await self._land_delivery(delivery)
         exporter = cast("Exporter", self._exporter)
         entries: Sequence[Entry]
         if delivery.kept is not None:
             entries = [delivery.kept]
         else:
-            entries = await self._read(delivery)
+            entries = await self._read_entries(delivery)
         mark = await exporter.prepare(delivery)
         if mark is not None:
             await self._keep_mark(delivery, mark)
             delivery = replace(delivery, mark=mark)
         return await exporter.send(delivery, entries)
 
-    async def _land(self, delivery: Delivery) -> Settlement:
+    async def _land_delivery(self, delivery: Delivery) -> Settlement:
         exporter = cast("LandingExporter", self._exporter)
         keep_mark = partial(self._keep_mark, delivery)
         return await exporter.land(delivery, self._read_step_by_step(delivery), keep_mark)
@@ -267,7 +267,7 @@ class RouteLoop:
         """
         for first in range(delivery.first, delivery.last + 1, READ_AT_ONCE):
             last = min(first + READ_AT_ONCE - 1, delivery.last)
-            for entry in await self._read(replace(delivery, first=first, last=last)):
+            for entry in await self._read_entries(replace(delivery, first=first, last=last)):
                 yield entry
 
     async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
@@ -282,7 +282,7 @@ class RouteLoop:
     async def _read_progress(self) -> int:
         return next(state.progress for state in await self._deliveries.routes() if state.name == self.name)
 
-    async def _read(self, delivery: Delivery) -> Sequence[Entry]:
+    async def _read_entries(self, delivery: Delivery) -> Sequence[Entry]:
         """
         Read the entries of a delivery. A damaged page pauses the route, because a restart can salvage the
         records on it.
@@ -304,7 +304,7 @@ class RouteLoop:
         """
         reason = str(error)
         if delivery.ambiguous and error.answered and error.status not in _NOT_TAKEN:
-            await self._retry(delivery, Retryable(reason, status=error.status), began)
+            await self._retry_delivery(delivery, Retryable(reason, status=error.status), began)
             return
         if delivery.count > 1 and isinstance(error, DeliveryTooLarge):
             await self._deliveries.split(delivery, reason=reason)
@@ -330,7 +330,7 @@ class RouteLoop:
             full = (
                 f"{dead} rejected records wait for a decision (spool.max_dead_letters): retry or discard them"
             )
-            await self._park(
+            await self._park_route(
                 delivery, Misconfigured(f"{full}; the last rejection: {error}", answered=error.answered)
             )
             return
@@ -359,16 +359,16 @@ class RouteLoop:
         self._faults += 1
         reason = f"fault: {type(error).__name__}"
         if self._faults < FAULTS:
-            await self._retry(delivery, Retryable(reason, answered=False, ambiguous=True), began)
+            await self._retry_delivery(delivery, Retryable(reason, answered=False, ambiguous=True), began)
             return
         repeats = f"{reason}, repeatedly: see the log of Tollhouse"
         # The failed delivery becomes due later than the next attempts of the waiting deliveries.
         not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
-        await self._park(
+        await self._park_route(
             delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before
         )
 
-    async def _park(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
+    async def _park_route(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
         reason = str(error)
         self._log_warning(delivery, "route_parked", reason)
         # park before the delivery is released, so that no other worker sends it
@@ -382,7 +382,7 @@ class RouteLoop:
         )
         await self._deliveries.set_state(self.name, PARKED, reason)
 
-    async def _retry(self, delivery: Delivery, error: Retryable, began: int) -> None:
+    async def _retry_delivery(self, delivery: Delivery, error: Retryable, began: int) -> None:
         reason = str(error)
         self._log_warning(delivery, "delivery_retried", reason)
         if error.status is not None and error.status >= 500 and error.status not in _BUSY:

@@ -42,7 +42,7 @@ class SecretSource:
             return value
         stamp = self.stamp()
         if not stamp or stamp != self._seen:
-            self._value = self._read(self._file)
+            self._value = self._read_file(self._file)
             self._seen = stamp
         return self._value
 
@@ -59,7 +59,7 @@ class SecretSource:
             return ()
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
-    def _read(self, file: Path) -> str:
+    def _read_file(self, file: Path) -> str:
         try:
             value = file.read_text("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:

@@ -8,11 +8,11 @@ import sys
 def answer_hook() -> None:
     """If this process is `tollhouse agent verdict`, answer and exit, without the modules of other commands."""
     if sys.argv[1:3] == ["agent", "verdict"]:
-        from gateway.devices.agent.hook import ask, asked_by
+        from gateway.devices.agent.hook import parse_question, run_hook
 
-        question = asked_by(sys.argv[3:])
+        question = parse_question(sys.argv[3:])
         if question is not None:
-            sys.exit(ask(question))
+            sys.exit(run_hook(question))
 
 
 def main() -> None:

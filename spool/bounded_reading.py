@@ -128,14 +128,14 @@ class KnownDigests:
             self._double_slots()
         # 0 marks a free slot, so a digest of 0 is stored as 1
         value = int.from_bytes(digest, "little") or 1
-        slot = self._slot_of(value)
+        slot = self._find_slot(value)
         if self._slots[slot] == value:
             return True
         self._slots[slot] = value
         self._count += 1
         return False
 
-    def _slot_of(self, value: int) -> int:
+    def _find_slot(self, value: int) -> int:
         slots, mask = self._slots, len(self._slots) - 1
         slot = value & mask
         while slots[slot] and slots[slot] != value:
@@ -149,4 +149,4 @@ class KnownDigests:
         self._slots = array("Q", bytes(16 * len(before)))
         for value in before:
             if value:
-                self._slots[self._slot_of(value)] = value
+                self._slots[self._find_slot(value)] = value

@@ -55,7 +55,7 @@ def split_charges(charges: Mapping[str, str], *, sign: int = 1) -> dict[str, int
     """Return the limbs of the amounts by name, without zeros."""
     units_by_name: dict[str, int] = {}
     for currency, amount in charges.items():
-        for limb, units in zip(_LIMBS, money.limbs(sign * money.units(amount)), strict=True):
+        for limb, units in zip(_LIMBS, money.split_into_limbs(sign * money.units(amount)), strict=True):
             if units:
                 units_by_name[f"{BEGINNING}{currency}.{limb}"] = units
     return units_by_name
@@ -72,7 +72,7 @@ def join_charges(meters: Iterable[tuple[str, int]]) -> dict[str, int]:
         if is_charge(name):
             _, currency, limb = name.split(".")
             limbs_by_currency[currency][_LIMBS.index(limb)] += units
-    joined = {currency: money.joined(*limbs) for currency, limbs in sorted(limbs_by_currency.items())}
+    joined = {currency: money.join_limbs(*limbs) for currency, limbs in sorted(limbs_by_currency.items())}
     return {currency: units for currency, units in joined.items() if units}
 
 
@@ -93,7 +93,7 @@ DAY_S = 86_400  # copied, because spool.ledger.sums imports this module
 Rates = Callable[[str, str, int], int | None]
 
 
-def no_rates(_from: str, _to: str, _day: int) -> int | None:
+def no_rate_known(_from: str, _to: str, _day: int) -> int | None:
     """Return None, for queries without exchange rates."""
     return None
 

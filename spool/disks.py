@@ -145,7 +145,7 @@ def says_full(error: BaseException) -> bool:
     return any(
         (isinstance(cause, OSError) and cause.errno in FULL)
         or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL"
-        for cause in _causes(error)
+        for cause in _error_chain(error)
     )
 
 
@@ -156,12 +156,12 @@ def is_disk_full_error(error: BaseException, directory: Path, *, was_full: bool 
     `was_full`: the disk was full before the operation, though it may have space now.
     """
     is_disk_error = any(
-        isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _causes(error)
+        isinstance(cause, OSError) or hasattr(cause, "sqlite_errorname") for cause in _error_chain(error)
     )
     return says_full(error) or (is_disk_error and (was_full or is_full(directory)))
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def _error_chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__

@@ -24,8 +24,8 @@ __all__ = [
     "certificate_files",
     "load_engine",
     "open_storage",
-    "problems",
-    "recover",
+    "recover_file",
+    "storage_problems",
 ]
 
 MEMORY = "memory"
@@ -55,7 +55,7 @@ def load_engine(name: str) -> Engine:
     return engine
 
 
-def problems(settings: StorageSettings) -> Iterator[str]:
+def storage_problems(settings: StorageSettings) -> Iterator[str]:
     if settings.engine == SQLITE:
         if settings != StorageSettings():
             yield (
@@ -98,6 +98,6 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     return storage
 
 
-async def recover(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
+async def recover_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:
     """Import a damaged file's records. No server may have the directory open."""
     return await load_engine(engine).recover(options, file)

@@ -22,7 +22,7 @@ from spool.log.partial_reports import COUNTED, COUNTERS, PARTS
 from spool.log.pending_spans import KEPT_S
 from spool.people import People
 from spool.registry.audit import AuditedChange
-from spool.registry.erasing import ErasedRows, pseudonym_of_name
+from spool.registry.erasing import ErasedRows, find_pseudonym
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.storage import Storage
@@ -46,7 +46,7 @@ class ErasureResult:
     remains: Sequence[str] = ()
 
 
-async def erase(
+async def erase_from_storage(
     storage: Storage,
     erasure: Erasure,
     *,
@@ -82,18 +82,18 @@ async def _finish_erasure(
     *,
     overwrites: bool = True,
 ) -> ErasureResult:
-    renaming = _renaming(registry.people, erasure)
+    renaming = _rename_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)
     sums, renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
     if erasure.devices:
         await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoked, actor)
-    remains = await overwrite(storage) if overwrites else ()
+    remains = await overwrite_deleted(storage) if overwrites else ()
     await registry.persons.note_pass(erasure)  # last, so that a start after a crash repeats everything
     return ErasureResult(records=renamed, sums=sums, remains=remains)
 
 
-async def overwrite(storage: Storage) -> Sequence[str]:
+async def overwrite_deleted(storage: Storage) -> Sequence[str]:
     """Overwrite the free space of the databases. Return the reasons why deleted rows may still be on disk."""
     remains = [await part.overwrite() for part in (_require_registry(storage), storage.ledger, storage)]
     return [*filter(None, remains)]
@@ -122,13 +122,13 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
             await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
             continue
         is_last = not await _has_waiting_from_before(storage, erasure)
-        renamed = await storage.rename_records(_renaming(registry.people, erasure))
+        renamed = await storage.rename_records(_rename_function(registry.people, erasure))
         if renamed != NO_RECORDS:
             # names in the totals may belong to a new person, so the calls are counted again
             await storage.ledger.rebuild(storage.log)
             await storage.ledger.catch_up(storage.log)
         if is_last or renamed != NO_RECORDS:
-            await overwrite(storage)
+            await overwrite_deleted(storage)
         if is_last:
             await registry.persons.note_pass(erasure)
     return len(due)
@@ -153,7 +153,7 @@ def person_devices(storage: Storage, people: People, erasure: Erasure) -> Sequen
     return sorted(
         device.id
         for device in storage.devices.all()
-        if device.user and pseudonym_of_name(people, by_digest, device.user) != device.user
+        if device.user and find_pseudonym(people, by_digest, device.user) != device.user
     )
 
 
@@ -170,14 +170,14 @@ async def concerned_below(
     agents = {name for name in below if name.startswith(DEVICE)}
     if not agents:
         return sorted(below)
-    renaming = _renaming(registry.people, erasure)
+    renaming = _rename_function(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     used = await storage.ledger.devices_of(lambda name: renaming(name, EVER))
     concerned = agents if OTHER in used else {DEVICE + device for device in (*own, *used)}
     return sorted(name for name in below if name in concerned or name not in agents)
 
 
-def _renaming(people: People, erasure: Erasure) -> Callable[[str, int], str]:
+def _rename_function(people: People, erasure: Erasure) -> Callable[[str, int], str]:
     return partial(people.pseudonym, erased=pseudonyms_by_digest([erasure]))
 
 

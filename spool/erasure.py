@@ -170,7 +170,7 @@ def erasures_to_json(erasures: Iterable[Erasure]) -> dict[str, Any]:
     return {"format": FORMAT, "erasures": [asdict(replace(erasure, passes=0)) for erasure in erasures]}
 
 
-def read(text: bytes) -> list[Erasure]:
+def read_erasures(text: bytes) -> list[Erasure]:
     """Raises Invalid for a file that is not from `erasures_to_json`."""
     if len(text) > MAX_FILE_BYTES:
         raise Invalid(f"the file of erasures has more than {MAX_FILE_BYTES >> 20} MiB")

@@ -194,14 +194,14 @@ def call_identity(
     """
     if record.status != "cached":
         if response_id and is_long(response_id):
-            return _identity_of_id(_hash_text(2, response_id))
+            return _identity_from_id(_hash_text(2, response_id))
         chosen = response_id or shared_id
         if chosen:
             if span and record.trace_id and record.span_id:
                 return _span_identity(span_call_id(record.trace_id, record.span_id), record, chosen)
             return _shared_id_identity(record, chosen)
     if span and record.trace_id and record.span_id:
-        return _identity_of_id(span_call_id(record.trace_id, record.span_id))
+        return _identity_from_id(span_call_id(record.trace_id, record.span_id))
     if own_id:
         return Identity(hash_parts(5, record.source, own_id))
     if record.session and record.start_time is not None:
@@ -210,7 +210,7 @@ def call_identity(
     return no_identity()
 
 
-def _identity_of_id(id: bytes) -> Identity:
+def _identity_from_id(id: bytes) -> Identity:
     """Return an identity. Passing the fields by name would take three times as long."""
     return tuple.__new__(Identity, (id, (), True, (), (), (), False, False, None, None, None, None))
 
@@ -281,14 +281,14 @@ def identity_from_ids(record: Inference) -> Identity | None:
     candidates = []
     if record.request_id:
         if is_long(record.request_id):
-            candidates.append(_identity_of_id(response_call_id(record.request_id)))
+            candidates.append(_identity_from_id(response_call_id(record.request_id)))
         candidates.append(_shared_id_identity(record, record.request_id))
         candidates.append(Identity(hash_parts(5, record.source, record.request_id)))
     if record.trace_id and record.span_id:
         id = span_call_id(record.trace_id, record.span_id)
         if record.request_id and record.status != "cached":
             candidates.append(_span_identity(id, record, record.request_id))
-        candidates.append(_identity_of_id(id))
+        candidates.append(_identity_from_id(id))
     return next((candidate for candidate in candidates if candidate.id == record.id), None)
 
 
@@ -599,14 +599,14 @@ def stand_in_ids(record_id: bytes) -> tuple[bytes, bytes]:
 
 def add_trace_names(identity: Identity, record: Inference, chosen: str, scope: str) -> Identity:
     """Join a span with a short or shared id to other scopes in its trace."""
-    call = f"{record.trace_id}\0{_call_under(record, chosen)}"
+    call = f"{record.trace_id}\0{_call_text(record, chosen)}"
     same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _start_steps(record)]
     # equal names: remembered, but looks nothing up
     links = ((same, same), *identity.links)
-    return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
+    return set_scope(identity._replace(lookups=(same, *near), links=links), scope)
 
 
-def with_scope(identity: Identity, scope: str) -> Identity:
+def set_scope(identity: Identity, scope: str) -> Identity:
     return identity._replace(scope=f"scope {scope}")
 
 
@@ -627,24 +627,24 @@ def is_of_span_side(name: bytes) -> bool:
 
 def _span_identity(id: bytes, record: Inference, chosen: str) -> Identity:
     """Return the identity of a span. A short or shared id only links it to logs."""
-    logged, spans = _sides_of_short_id(record, chosen)
+    logged, spans = _short_id_marks(record, chosen)
     links = tuple([(spans[0], name) for name in logged]) + _count_links(record, chosen, is_span=True)
     return Identity(id, links=links, scope="")
 
 
 def _shared_id_identity(record: Inference, chosen: str) -> Identity:
-    (id, *near), spans = _sides_of_short_id(record, chosen)
+    (id, *near), spans = _short_id_marks(record, chosen)
     links = tuple([(id, name) for name in spans]) + _count_links(record, chosen, is_span=False)
     return Identity(id, lookups=tuple(near), links=links)
 
 
-def _sides_of_short_id(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
-    call = _call_under(record, chosen)
+def _short_id_marks(record: Inference, chosen: str) -> tuple[list[bytes], list[bytes]]:
+    call = _call_text(record, chosen)
     logged = [hash_parts(3, f"{call}{step}") for step in _start_steps(record)]
     return logged, [_SPAN + hash_parts(3, f"{call}{step}\0span")[4:] for step in _start_steps(record)]
 
 
-def _call_under(record: Inference, chosen: str) -> str:
+def _call_text(record: Inference, chosen: str) -> str:
     failed = record.status == "error"
     return f"{chosen}\0{failed}\0{record.input_tokens or 0}\0{record.output_tokens or 0}"
 

@@ -163,7 +163,7 @@ class HeldTasks:
         self._runs.setdefault(name, []).append(run)
         try:
             while True:
-                await self._until_held(name)
+                await self._wait_until_held(name)
                 run.is_asked = False
                 run.task = asyncio.create_task(work(), name=name)
                 error = await self._wait_for_end(run.task)
@@ -206,7 +206,7 @@ class HeldTasks:
         """End the tasks at once, because another gateway may already hold the lease."""
         self.held.discard(name)
         for run in self._running_tasks(name):
-            self._cancel(run)
+            self._cancel_run(run)
 
     async def let_go(self, name: str) -> None:
         """Let the tasks finish. Then another gateway may get the lease."""
@@ -214,7 +214,7 @@ class HeldTasks:
         runs = self._running_tasks(name)
         for run in runs:
             if run.finish is None:
-                self._cancel(run)
+                self._cancel_run(run)
             else:
                 run.is_asked = True
                 run.finish()
@@ -226,12 +226,12 @@ class HeldTasks:
         return [run for run in self._runs.get(name, ()) if run.task is not None]
 
     @staticmethod
-    def _cancel(run: _Run) -> None:
+    def _cancel_run(run: _Run) -> None:
         run.is_asked = True
         if run.task is not None:
             run.task.cancel()
 
-    async def _until_held(self, name: str) -> None:
+    async def _wait_until_held(self, name: str) -> None:
         while name not in self.held:
             if self._failure is not None:
                 raise self._failure

@@ -53,12 +53,12 @@ class LinkedNames:
     def __iter__(self) -> Iterator[tuple[str, ...]]:
         place = 0
         while place < len(self._people):
-            names, end = self._read(place)
+            names, end = self._read_person(place)
             if self._people[place] < _REMOVED:
                 yield names
             place = end
 
-    def names_of(self, identity: str) -> tuple[str, ...]:
+    def all_names_of_person(self, identity: str) -> tuple[str, ...]:
         """Return all names of the person to whom a name belongs, or () if it is linked with no other."""
         if not self._people:
             return ()
@@ -67,7 +67,7 @@ class LinkedNames:
         mark, slot = _mark_and_slot(number, len(marks))
         while found := marks[slot]:
             if found == mark:
-                names, _ = self._read(places[slot])
+                names, _ = self._read_person(places[slot])
                 if identity in map(self._identity, names):
                     return names
             slot = slot + 1 if slot + 1 < len(marks) else 0
@@ -75,7 +75,7 @@ class LinkedNames:
 
     def with_changes(self, removed: Iterable[Sequence[str]], added: Iterable[Sequence[str]]) -> LinkedNames:
         """Change the people, and return them. It is another object if most of the memory was unused."""
-        gone = {place for names in removed for place in self._places_of(names)}
+        gone = {place for names in removed for place in self._find_places(names)}
         for names in added:
             self._add_person(names)
         for place in gone:
@@ -90,20 +90,20 @@ class LinkedNames:
         for number in numbers:  # all before the first name is stored, because a table grows by whole people
             part = number % _PARTS
             if (self._used[part] + len(names)) * 5 > len(self._tables[part].marks) * 4:
-                self._grow(part, len(names))
+                self._enlarge_table(part, len(names))
         place = len(self._people)
-        self._people += bytes((len(names),)) + b"".join(map(_packed, names))
+        self._people += bytes((len(names),)) + b"".join(map(_pack_name, names))
         for number in numbers:
             self._used[number % _PARTS] += 1
             _insert(self._tables[number % _PARTS], number, place)
 
-    def _grow(self, part: int, more: int) -> None:
+    def _enlarge_table(self, part: int, more: int) -> None:
         marks, places = self._tables[part]
         people = {place for mark, place in zip(marks, places, strict=True) if mark > _LEFT}
         numbers = [
             (number, place)
             for place in people
-            for name in self._read(place)[0]
+            for name in self._read_person(place)[0]
             if (number := hash(self._identity(name))) % _PARTS == part
         ]
         larger = _table_for(len(numbers) + more)
@@ -112,7 +112,7 @@ class LinkedNames:
         self._tables[part], self._used[part] = larger, len(numbers)
 
     def _remove_person(self, place: int) -> None:
-        names, end = self._read(place)
+        names, end = self._read_person(place)
         for name in names:
             number = hash(self._identity(name))
             marks, places = self._tables[number % _PARTS]
@@ -125,17 +125,17 @@ class LinkedNames:
         self._people[place] += _REMOVED
         self._removed_bytes += end - place
 
-    def _places_of(self, names: Sequence[str]) -> Iterator[int]:
+    def _find_places(self, names: Sequence[str]) -> Iterator[int]:
         number = hash(self._identity(names[0]))
         marks, places = self._tables[number % _PARTS]
         mark, slot = _mark_and_slot(number, len(marks))
         while found := marks[slot]:
-            if found == mark and self._read(places[slot])[0] == tuple(names):
+            if found == mark and self._read_person(places[slot])[0] == tuple(names):
                 yield places[slot]
                 return
             slot = slot + 1 if slot + 1 < len(marks) else 0
 
-    def _read(self, place: int) -> tuple[tuple[str, ...], int]:
+    def _read_person(self, place: int) -> tuple[tuple[str, ...], int]:
         people = self._people
         names = []
         count = people[place] % _REMOVED
@@ -173,7 +173,7 @@ def _insert(table: _Table, number: int, place: int) -> None:
     marks[slot] = mark  # last, because other threads read the slot
 
 
-def _packed(name: str) -> bytes:
+def _pack_name(name: str) -> bytes:
     if match := _HASH.fullmatch(name):
         return bytes((_HASH_TAG,)) + bytes.fromhex(match[1])
     if _UUID.fullmatch(name):

@@ -55,12 +55,12 @@ def is_pseudonym(text: str) -> bool:
 
 
 def is_address(text: str) -> bool:
-    return _address_of(text) is not None
+    return _parse_if_address(text) is not None
 
 
 def fold_address(text: str) -> str:
     """Return an address in one spelling for all spellings. Other text is unchanged."""
-    return _address_of(text) or text
+    return _parse_if_address(text) or text
 
 
 def may_be_second(name: str) -> bool:
@@ -187,7 +187,7 @@ class People:
 
         Other text is unchanged. Hashes may be linked only with a call's time `at`, in nanoseconds.
         """
-        hashed = self._hash_of(text)
+        hashed = self._hash_if_address(text)
         if hashed is None:
             return text
         if self.policy == DROP:
@@ -210,10 +210,10 @@ class People:
 
     def hash_address(self, text: str) -> str:
         """Return the hash of an address, and any other text unchanged."""
-        return self._hash_of(text) or text
+        return self._hash_if_address(text) or text
 
-    def _hash_of(self, text: str) -> str | None:
-        return _hashes_under(self.secret)[text] if "@" in text else None
+    def _hash_if_address(self, text: str) -> str | None:
+        return _cached_hashes(self.secret)[text] if "@" in text else None
 
     def recorded_forms(self, name: str) -> tuple[str, ...]:
         """Return every form of a name under any setting: address, hash, and linked names."""
@@ -223,12 +223,12 @@ class People:
     def linked_names(self, name: str) -> tuple[str, ...]:
         """Return the names of a person as records contain them, empty if the name is not linked."""
         persons, identity = self.persons, self.identity_of_name(name)
-        if names := persons.links.names_of(identity):
+        if names := persons.links.all_names_of_person(identity):
             return tuple(map(self.linked_form, names))
         return persons.names_of_erased.get(identity, ())
 
     def _own_forms(self, name: str) -> tuple[str, ...]:
-        address = _address_of(name)
+        address = _parse_if_address(name)
         if address is not None:
             return tuple(dict.fromkeys((name.strip(), address, self.hash_address(name))))
         lower = name.strip().lower()
@@ -238,7 +238,7 @@ class People:
         """Return a text that is the same for every form of a person, and for all names that are linked."""
         identity = self.identity_of_name(name)
         persons = self.persons
-        names = persons.links.names_of(identity) or persons.names_of_erased.get(identity)
+        names = persons.links.all_names_of_person(identity) or persons.names_of_erased.get(identity)
         return self.identity_of_name(names[0]) if names else identity
 
     def identity_of_name(self, name: str) -> str:
@@ -250,7 +250,7 @@ class People:
         persons = self.persons
         if name in persons.names_of_erased:
             return ERASED
-        names = persons.links.names_of(self.identity_of_name(name))
+        names = persons.links.all_names_of_person(self.identity_of_name(name))
         if not names:
             return name
         is_linked = self.hash_address(name) in map(self.hash_address, names)
@@ -263,7 +263,7 @@ class People:
     def _expand_values(self, dimension: str, values: Iterable[str]) -> tuple[str, ...]:
         if dimension == BRANCH:
             return self._branch_forms(values)
-        return _all(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
+        return _all_forms(self.recorded_forms if dimension in _OF_PEOPLE else self._own_forms, values)
 
     def carried_branch(self, name: str, policy: str) -> str | None:
         """Return the form in which a record contains a branch name, or None if names are dropped."""
@@ -280,7 +280,7 @@ class People:
         forms = [
             form for value in values for form in ((value, self._hashed_branch(value)) if value else ("",))
         ]
-        return tuple(dict.fromkeys((*forms, *_all(self._own_forms, filter(None, forms)))))
+        return tuple(dict.fromkeys((*forms, *_all_forms(self._own_forms, filter(None, forms)))))
 
     def check_and_expand_filter(self, filter: Mapping[str, Iterable[str]]) -> dict[str, tuple[str, ...]]:
         """
@@ -297,7 +297,7 @@ class People:
 
     def is_dropped(self, name: str) -> bool:
         """Return whether no new record contains this name or another name of the person."""
-        if self.policy != DROP or _address_of(name) is None:
+        if self.policy != DROP or _parse_if_address(name) is None:
             return False
         return not self.linked_names(name)
 
@@ -312,12 +312,12 @@ def hash_under(key: bytes, address: str) -> str:
     return _hash_address(fold_address(address), key)
 
 
-def _all(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tuple[str, ...]:
+def _all_forms(forms_of: Callable[[str], Iterable[str]], names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form for name in names for form in forms_of(name)))
 
 
 @lru_cache(maxsize=8)
-def _hashes_under(secret: bytes) -> CachedResults[str | None]:
+def _cached_hashes(secret: bytes) -> CachedResults[str | None]:
     """Return the hash of each address by the text that states it. A person makes many calls."""
 
     def hash_of(text: str) -> str | None:
@@ -341,7 +341,7 @@ def _erasure_digest(name: str, secret: bytes) -> str:
     return blake2b(name.encode(errors="replace"), key=secret, person=b"erasure", digest_size=16).hexdigest()
 
 
-def _address_of(text: str) -> str | None:
+def _parse_if_address(text: str) -> str | None:
     return _read_address(text) if "@" in text else None
 
 

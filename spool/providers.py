@@ -98,7 +98,7 @@ _BEGINNINGS = (("google.vertex", "google-vertex"), ("openai.", "openai"), ("anth
 
 
 @lru_cache(maxsize=2048)
-def find(written: str) -> Provider | None:
+def find_provider(written: str) -> Provider | None:
     """Find a provider by any variant of its name."""
     name = written.lower()
     provider = _BY_SPELLING.get(_fold_name(name))
@@ -110,19 +110,19 @@ def find(written: str) -> Provider | None:
 
 @lru_cache(maxsize=2048)
 def canonical_name(written: str) -> str:
-    provider = find(written)
+    provider = find_provider(written)
     return provider.name if provider is not None and provider.standard else written.lower()
 
 
 def card_name(written: str) -> str:
     """Return the name in rate cards. An unknown name is written with `-` between words."""
-    provider = find(written)
+    provider = find_provider(written)
     return _fold_name(written.lower()) if provider is None else provider.card
 
 
 def display_name(written: str) -> str:
     """Return the name on bills. Unknown names are unchanged."""
-    provider = find(written)
+    provider = find_provider(written)
     return written if provider is None or not provider.display else provider.display
 
 

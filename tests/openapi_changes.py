@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gateway.http.openapi import document
+from gateway.http.openapi import openapi_document
 from gateway.service.addresses.table import ADDRESSES
 
 _UNORDERED = ("anyOf", "enum", "required")
@@ -62,7 +62,7 @@ def _wordless(field: Any) -> Any:
 
 
 if __name__ == "__main__":
-    file, now = Path(sys.argv[1]), json.loads(json.dumps(document(ADDRESSES, version="")))
+    file, now = Path(sys.argv[1]), json.loads(json.dumps(openapi_document(ADDRESSES, version="")))
     if not file.exists():
         file.write_text(json.dumps(now, indent=1))
         sys.exit()

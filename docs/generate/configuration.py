@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.configuration.in_effect import ConfigurationKey, keys
+from gateway.configuration.in_effect import ConfigurationKey, configuration_keys
 from gateway.configuration.reader import ENV_PREFIX, WORDS
 from gateway.configuration.sections import Config
-from gateway.configuration.values import written
+from gateway.configuration.values import format_quantity
 from spool.settings import Duration, Size
 
 _TEXTS = tuple[str, ...]
@@ -47,7 +47,7 @@ class ConfigurationTable:
 
 def tables(section: type[Any] = Config, header: str = "") -> Iterator[ConfigurationTable]:
     """Yield a section and its subsections, each after its parent."""
-    found = keys(section)
+    found = configuration_keys(section)
     own = [key for key in found if not key.is_section]
     yield ConfigurationTable(header=header, words=inspect.cleandoc(section.__doc__ or ""), keys=tuple(own))
     for key in found:
@@ -90,7 +90,7 @@ def _default(key: ConfigurationKey) -> str:
         return "`[" + ", ".join(f'"{item}"' for item in value) + "]`"
     if isinstance(value, (str, Path)):
         return f'`"{value}"`'
-    return f"`{written(key.kind, value)}`"
+    return f"`{format_quantity(key.kind, value)}`"
 
 
 def _words(key: ConfigurationKey) -> str:
@@ -103,7 +103,7 @@ def _sentences(key: ConfigurationKey) -> Iterator[str]:
     if setting.choices:
         yield "One of " + ", ".join(f"`{choice}`" for choice in setting.choices if choice)
     if setting.least is not None:
-        yield f"At least {written(key.kind, setting.least)}"
+        yield f"At least {format_quantity(key.kind, setting.least)}"
     if setting.edge:
         yield f"**At the limit:** {setting.edge}"
 

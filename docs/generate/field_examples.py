@@ -9,10 +9,10 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 from msgspec import UNSET
 
-from gateway.core.fields import default_of
+from gateway.core.fields import field_default
 from gateway.http.address import Address
 from gateway.http.answers import JSON
-from gateway.http.lists import List, envelope_of
+from gateway.http.lists import List, one_page_envelope
 from spool.listing import ListPage
 from spool.registry.field_notes import Example, example_id
 
@@ -92,7 +92,7 @@ def _body(kind: Any) -> Mapping[str, Any]:
     return {
         name: found.value
         for name, (found, field) in examples.items()
-        if found and found.value != default_of(field)
+        if found and found.value != field_default(field)
     }
 
 
@@ -108,7 +108,7 @@ def _answer(row: Address, method: str, kind: type[msgspec.Struct], id: str, *, h
 
 def _page(listed: List[Any], kind: type[msgspec.Struct], id: str) -> Mapping[str, Any]:
     page: ListPage[Any] = ListPage(rows=(), keys=(), before=False, after=False, total=1)
-    beside = envelope_of(listed, page, limit=1)
+    beside = one_page_envelope(listed, page, limit=1)
     del beside["filtering"]["available"][1:]
     rows = {listed.root: [_values(kind, optional=(False,))]}
     return {**{name: _of_schema(each, id) for name, each in listed.beside.items()}, **rows, **beside}

@@ -17,7 +17,7 @@ from docs.generate import api_tables as tables
 from docs.generate.field_examples import composed, described
 from docs.generate.repeats import ShownAt, ShownTable
 from gateway.core.mounts import OPERATOR_API
-from gateway.http.openapi import document
+from gateway.http.openapi import openapi_document
 from gateway.service.addresses.table import ADDRESSES
 
 _SHORT = 100  # characters of an example that is shown again
@@ -321,7 +321,7 @@ All other operations ignore the header.
 
 def pages() -> Mapping[str, str]:
     """Return the text of each page by its file name under docs/reference."""
-    found = document(ADDRESSES, version="")
+    found = openapi_document(ADDRESSES, version="")
     operations: dict[ApiPage, list[_Operation]] = {page: [] for page in PAGES}
     for path, methods in found["paths"].items():
         page = next((page for page in PAGES if _belongs(path, page)), None)

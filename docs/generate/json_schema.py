@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from gateway.configuration.in_effect import ConfigurationKey, keys
+from gateway.configuration.in_effect import ConfigurationKey, configuration_keys
 from gateway.configuration.sections import Config
-from gateway.configuration.values import QUANTITY, UNITS, written
+from gateway.configuration.values import QUANTITY, UNITS, format_quantity
 from spool.settings import Duration, Size
 
 _SCALARS: dict[Any, dict[str, Any]] = {
@@ -33,7 +33,7 @@ def _table(section: type[Any]) -> dict[str, Any]:
         "type": "object",
         "description": " ".join(inspect.cleandoc(section.__doc__ or "").split()),
         "additionalProperties": False,
-        "properties": {key.name: _key(key) for key in keys(section)},
+        "properties": {key.name: _key(key) for key in configuration_keys(section)},
     }
 
 
@@ -81,7 +81,7 @@ def _plain(pattern: str) -> str:
 
 def _default(key: ConfigurationKey) -> Any:
     if key.kind in (Size, Duration):
-        return written(key.kind, key.default)
+        return format_quantity(key.kind, key.default)
     if isinstance(key.default, tuple):
         return list(key.default)
     return key.default if isinstance(key.default, (bool, int)) else str(key.default)

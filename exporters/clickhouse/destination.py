@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from exporters.clickhouse.table import MOST_RECORDS, WINDOW, alter_statements
 from exporters.destinations.declaration import DestinationType
 from exporters.lake.columns import COLUMNS
-from exporters.lake.destination import periodic_check, route_name, with_landing_times
+from exporters.lake.destination import periodic_check, record_landing_times, route_name
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -39,7 +39,7 @@ def build(
         max_records=settings.batch_records or USUAL_RECORDS,
         leave_out=settings.leave_out,
     )
-    return with_landing_times(exporter, settings, clock, context)
+    return record_landing_times(exporter, settings, clock, context)
 
 
 def watch_task(
@@ -70,7 +70,7 @@ def watch_task(
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.errors import SendError
-    from exporters.probe import OK, REFUSED, Probe, probe_of_error
+    from exporters.probe import OK, REFUSED, Probe, error_probe
 
     server = ClickHouseServer(settings, secret, clock=clock)
     try:
@@ -78,7 +78,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
         if columns:
             await server.fetch_row_keys({"00000000"}, 1, 1)
     except SendError as error:
-        return probe_of_error(error)
+        return error_probe(error)
     finally:
         await server.close()
     if not columns:

@@ -69,7 +69,7 @@ class ClickHouseServer:
         names = ", ".join(f"'{edition}'" for edition in sorted(editions))
         query = self._format_query("rows", editions=names, first=first, last=last, most=max_rows)
         settings = {"select_sequential_consistency": "1"}
-        answer = await self._request(query, settings, max_bytes=max_rows * _ROW_BYTES)
+        answer = await self._request_text(query, settings, max_bytes=max_rows * _ROW_BYTES)
         try:
             lines = [line.split("\t") for line in answer.splitlines()]
             return {(int(number), id) for number, id in lines}
@@ -82,26 +82,30 @@ class ClickHouseServer:
         """Insert gzip lines of JSON. The server accepts a token only once."""
         columns = ", ".join(f"`{name}`" for name in COLUMN_TYPES)
         query = self._format_query("insert", columns=columns)
-        await self._send(query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True)
+        await self._send_query(
+            query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True
+        )
 
     async def fetch_columns(self) -> dict[str, str]:
         """Return the columns and their types, {} if the table does not exist."""
-        lines = (await self._request(self._format_query("columns"), {})).splitlines()
+        lines = (await self._request_text(self._format_query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
 
     async def fetch_engine(self) -> str:
-        return await self._request(self._format_query("engine"), {})
+        return await self._request_text(self._format_query("engine"), {})
 
     async def fetch_bounds(self) -> tuple[int, int, int]:
         """Return the first and last number and the number of rows, 0 if empty."""
-        answer = await self._request(self._format_query("ends"), {"select_sequential_consistency": "1"})
+        answer = await self._request_text(self._format_query("ends"), {"select_sequential_consistency": "1"})
         return _decode_lines(answer, tuple[int, int, int])[0]
 
     async def fetch_sums(
         self, first: int, last: int, *, step: int, since: str, until: str
     ) -> list[TableSums]:
         query = self._format_query("sums", first=first, last=last, step=step, since=since, until=until)
-        return _decode_lines(await self._request(query, {"select_sequential_consistency": "1"}), TableSums)
+        return _decode_lines(
+            await self._request_text(query, {"select_sequential_consistency": "1"}), TableSums
+        )
 
     async def close(self) -> None:
         await self._client.close()
@@ -110,12 +114,12 @@ class ClickHouseServer:
         text = files(__package__).joinpath(f"{name}.sql").read_text("utf-8")
         return text.strip().format(table=self._table, **values)
 
-    async def _request(
+    async def _request_text(
         self, query: str, settings: Mapping[str, str], *, max_bytes: int = _ANSWER_BYTES
     ) -> str:
-        return (await self._send(query, b"", settings, max_bytes=max_bytes)).decode("utf-8", "replace")
+        return (await self._send_query(query, b"", settings, max_bytes=max_bytes)).decode("utf-8", "replace")
 
-    async def _send(
+    async def _send_query(
         self,
         query: str,
         body: bytes,

@@ -38,7 +38,9 @@ TYPES: LazyDeclarations[DestinationType] = LazyDeclarations(
 )
 
 
-def problems(destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False) -> Iterator[str]:
+def destination_problems(
+    destinations: Sequence[DestinationSettings], *, of_several_nodes: bool = False
+) -> Iterator[str]:
     """Yield the problems of destinations. With several nodes, file destinations must be shared."""
     names = {UPSTREAM}
     for index, destination in enumerate(destinations):
@@ -108,7 +110,7 @@ def build_routes(
     """
     routes: list[RouteConfig] = []
     if upstream.base_url or upstream.ai_telemetry_url:
-        from exporters.destinations.upstream import routes as upstream_routes
+        from exporters.destinations.upstream import upstream_routes
 
         routes += upstream_routes(upstream, clock=clock, context=context)
     for destination in destinations:
@@ -116,7 +118,7 @@ def build_routes(
     return routes
 
 
-def secret_of(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
+def destination_secret(destination: DestinationSettings, name: str | None = None) -> SecretSource | None:
     """Return the secret of a destination. Messages call it `name`."""
     if destination.secret_file is None:
         return None
@@ -151,7 +153,7 @@ def _build_route(
     if type is None or topic not in type.topics or not getattr(destination, type.needs):
         shown = f"destination {destination.name}: type {destination.type!r}"
         raise ValueError(f"{shown} does not accept the topic {topic}")
-    secret = secret_of(destination)
+    secret = destination_secret(destination)
     name = f"{destination.name}/{topic}"
     of_topic = replace(destination, topics=(topic,))
     spec = RouteSpec(name=name, topic=topic, required=destination.required, start=destination.start)

@@ -33,8 +33,10 @@ async def encode_delivery(
     def encode_charges(part: Sequence[Charge]) -> list[bytes]:
         return [charges.charge_lines([replace(charge, numbers=numbers)]) for charge in part]
 
-    lines = await map_in_turns(await charges.charges_of_entries(entries, price_lines), encode_charges)
-    return list(chain.from_iterable(lines)), batches.without_shadows(delivery, entries).settlement()
+    lines = await map_in_turns(await charges.sum_charges(entries, price_lines), encode_charges)
+    return list(chain.from_iterable(lines)), batches.build_batch_without_shadows(
+        delivery, entries
+    ).settlement()
 
 
 def line_ending(delivery: Delivery) -> bytes:
@@ -54,7 +56,7 @@ def build_with_price_lines(
 
 def _build_exporter(settings: DestinationSettings, write: Write) -> FileExporter:
     path = Path(settings.path or "")
-    head = charges.header()
+    head = charges.csv_header()
     shared = settings.shared
     return FileExporter(path, write=write, head=head, shared=shared, ending=line_ending)
 

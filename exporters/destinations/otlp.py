@@ -10,7 +10,7 @@ from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.marked_call import try_call
 from exporters.otlp.telemetry import METRICS, TRACES, TelemetryExporter
-from exporters.probe import OK, Probe, probe_of_error, try_export
+from exporters.probe import OK, Probe, error_probe, try_export
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -66,7 +66,7 @@ async def _probe_signals(
             try:
                 key = endpoint.authorization(signal)
             except SendError as error:
-                return probe_of_error(error)
+                return error_probe(error)
             url, headers = endpoint.url(signal), endpoint.headers()
             if signal == TRACES and AI_TELEMETRY in settings.topics:
                 result = await try_call(

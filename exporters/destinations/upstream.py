@@ -40,7 +40,7 @@ class UpstreamContext:
     single_writer: frozenset[str] = frozenset()
 
 
-def routes(
+def upstream_routes(
     settings: UpstreamSettings, *, clock: Clock, context: UpstreamContext | None = None
 ) -> Iterator[RouteConfig]:
     """

@@ -25,7 +25,7 @@ from exporters.batch import map_in_turns
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import DeliveryTooLarge, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.probe import Probe, probe_of_error, try_connection
+from exporters.probe import Probe, error_probe, try_connection
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -56,7 +56,7 @@ class WebhookExporter:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        batch = batches.without_shadows(delivery, entries)
+        batch = batches.build_batch_without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement()
         topic = delivery.route.rpartition("/")[2]
@@ -111,7 +111,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
         if secret is not None:
             secret.value()
     except SendError as error:
-        return probe_of_error(error)
+        return error_probe(error)
     async with Client(ClientSettings(), clock=clock) as client:
         return await try_connection(client, settings.url)
 

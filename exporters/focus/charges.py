@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 
 from exporters.batch import map_in_turns
 from spool.ledger import money
-from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
-from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, hour_of
+from spool.ledger.repricing import LinesOf, SumLine, join_lines, row_price_lines
+from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, counted_hour
 from spool.log.values import Entry
 from spool.meters import METERS, quantity_from_millionths
 from spool.printable import csv_lines
@@ -118,7 +118,7 @@ class Charge:
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
 
 
-def header(columns: Sequence[str] = COLUMNS) -> bytes:
+def csv_header(columns: Sequence[str] = COLUMNS) -> bytes:
     return csv_lines([columns]).encode()
 
 
@@ -255,7 +255,7 @@ class ChargeSums:
             meters = self._sums[separate_key].meters.get(hour, {}).get(key) or {}
             whole = _charge_from_sums(hour, key, row)
             if self._price_lines is not None and separate_key == _SeparateKey():
-                whole = replace(whole, lines=lines_of_row(self._price_lines, hour, key, row, meters))
+                whole = replace(whole, lines=row_price_lines(self._price_lines, hour, key, row, meters))
             for charge in split_by_currency(whole, _foreign_charges(meters) if meters else {}):
                 charge = charge if self._hide is None else self._hide(charge)
                 self._add_charge(separate_key, hour, charge)
@@ -275,7 +275,7 @@ class ChargeSums:
         return sorted(self._charges.values(), key=_sort_key)
 
 
-async def charges_of_entries(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
+async def sum_charges(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
     sums = ChargeSums(price_lines=price_lines)
     for entry in entries:
         await map_in_turns(range(len(entry.records)), partial(sums.add, entry))
@@ -304,7 +304,7 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
         corrects = ""
     else:
         return _SeparateKey()
-    used_in = _month_start(datetime.fromtimestamp(hour_of(record.start_time, committed_at), UTC))
+    used_in = _month_start(datetime.fromtimestamp(counted_hour(record.start_time, committed_at), UTC))
     known_in = _month_start(datetime.fromtimestamp(committed_at, UTC))
     return _SeparateKey(corrects, known_in if used_in < known_in else None)
 
@@ -326,7 +326,7 @@ def _add_charges(first: Charge, second: Charge) -> Charge:
         first,
         cost=_add_decimals(first.cost, second.cost),
         list_cost=_add_decimals(*lists) if has_list_cost else None,
-        lines=joined(first.lines, second.lines),
+        lines=join_lines(first.lines, second.lines),
         **{name: getattr(first, name) + getattr(second, name) for name in COUNTED},
     )
 

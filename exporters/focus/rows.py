@@ -326,18 +326,18 @@ def _monthly_columns(charge: Charge, account: str) -> dict[str, str]:
     }
 
 
-def columns(version: str) -> Sequence[str]:
+def column_names(version: str) -> Sequence[str]:
     """Return the columns of a version. The specification requires x_ columns last."""
     names = (*(name for name in VERSIONS[version] if name not in _LEFT_OUT), *_MORE)
     return sorted(names, key=lambda name: name.startswith("x_"))
 
 
-def header(version: str) -> bytes:
-    return csv_lines([columns(version)]).encode()
+def csv_header(version: str) -> bytes:
+    return csv_lines([column_names(version)]).encode()
 
 
 def row_lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
-    names = columns(version)
+    names = column_names(version)
     return csv_lines([row[name] for name in names] for row in rows).encode()
 
 
@@ -386,7 +386,7 @@ def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
         state = _RESTATED if key.charge == _RESTATED else day.state_of(group_values["provider"])
         if state and (amounts.billed or amounts.effective):
             calls = counted.get(key.group) if key.charge in _OF_CALLS else None
-            charge = _charge_of_calls(day, group_values, calls)
+            charge = _calls_charge(day, group_values, calls)
             row = _billed_row(key, amounts, charge, day, state, account)
             used = beside.get(key.group, {})
             yield {**row, **_meter_columns(key, used)}
@@ -431,7 +431,7 @@ def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
     return {**of_row, "SkuMeter": meter}
 
 
-def _charge_of_calls(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
+def _calls_charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
     tags = [name for name in day.by if name not in DIMENSIONS]
     row = {**_NOTHING, **(counted or {}), **named}
     [charge] = report_charges([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
@@ -442,7 +442,7 @@ def _billed_row(
     key: _RowKey, amounts: _RowAmounts, charge: Charge, day: ExportedDay, state: str, account: str
 ) -> dict[str, str]:
     billed, effective = money.text(amounts.billed), money.text(amounts.effective)
-    category = _category(key, amounts)
+    category = _charge_category(key, amounts)
     shown = charge_row(replace(charge, cost=billed), account=account)
     of_usage = effective if key.charge == _COMMITMENT and category == "Usage" else billed
     month = day.start.replace(day=1)
@@ -456,7 +456,7 @@ def _billed_row(
         "ChargePeriodEnd": time_text(day.start + timedelta(days=1)),
         "ChargeCategory": category,
         "ChargeClass": "Correction" if key.charge in _CORRECTIONS else "",
-        "ChargeDescription": _description(key, charge),
+        "ChargeDescription": _charge_description(key, charge),
         "ChargeFrequency": _FREQUENCIES.get(category, "One-Time"),
         "InvoiceId": "" if state == _RESTATED else day.invoice_of(charge.provider or ""),
         "x_Basis": ",".join(sorted(amounts.bases)),
@@ -472,12 +472,12 @@ def _billed_row(
     return {**shown, **values}
 
 
-def _category(key: _RowKey, amounts: _RowAmounts) -> str:
+def _charge_category(key: _RowKey, amounts: _RowAmounts) -> str:
     if key.charge == _COMMITMENT:
         return "Purchase" if amounts.billed else "Usage"
     return _CATEGORIES.get(key.charge, "Usage")
 
 
-def _description(key: _RowKey, charge: Charge) -> str:
+def _charge_description(key: _RowKey, charge: Charge) -> str:
     of_model = f" of {charge.model}" if charge.model else ""
     return f"Billed AI {key.charge}{of_model}"

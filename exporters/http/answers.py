@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable, SendError
-from exporters.redaction import redact
+from exporters.redaction import redact_secrets
 
 _PROTOBUF = ("application/x-protobuf", "application/protobuf")
 RECEIPT = "tollhouse-receipt"  # header of every Tollhouse that accepted telemetry
@@ -41,7 +41,7 @@ class HttpAnswer:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def without_secrets(self, text: str) -> str:
-        return redact(text, self.secrets)
+        return redact_secrets(text, self.secrets)
 
 
 def delivery_error(answer: HttpAnswer, *, now: float, may_be_taken: bool = False) -> SendError | None:

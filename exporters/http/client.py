@@ -20,7 +20,7 @@ from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http import compression
 from exporters.http.answers import HttpAnswer, delivery_error
 from exporters.http.reach import Check, checking_socket_factory
-from exporters.redaction import redact
+from exporters.redaction import redact_secrets
 from spool.clock import Clock
 
 PROTOBUF = "application/x-protobuf"
@@ -95,7 +95,7 @@ class Client:
             body = compression.gzip_body(body)
         if secrets is None:
             secrets = (authorization or "", *(headers or {}).values())
-        return await self._exchange(
+        return await self._request_and_check(
             method, url, body, sent_headers, [secret for secret in secrets if secret], max_answer_bytes
         )
 
@@ -104,7 +104,9 @@ class Client:
         Send a file while it is read. No key is sent, because the address itself is secret. Raises as `send`
         does.
         """
-        await self._exchange("PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES)
+        await self._request_and_check(
+            "PUT", url, pieces, {"Content-Length": str(size)}, [url], MAX_ANSWER_BYTES
+        )
 
     async def close(self) -> None:
         if self._session is not None:
@@ -120,7 +122,7 @@ class Client:
     ) -> None:
         await self.close()
 
-    async def _exchange(
+    async def _request_and_check(
         self,
         method: str,
         url: str,
@@ -129,14 +131,14 @@ class Client:
         secrets: list[str],
         max_answer_bytes: int,
     ) -> HttpAnswer:
-        answer = await self._request(method, url, data, headers, secrets, max_answer_bytes)
+        answer = await self._send_request(method, url, data, headers, secrets, max_answer_bytes)
         may_be_taken = self._settings.may_take_and_fail
         error = delivery_error(answer, now=self._clock.now(), may_be_taken=may_be_taken)
         if error is not None:
             raise error
         return answer
 
-    async def _request(
+    async def _send_request(
         self,
         method: str,
         url: str,
@@ -163,14 +165,16 @@ class Client:
                     secrets=tuple(secrets),
                 )
         except aiohttp.InvalidURL as error:
-            raise Misconfigured(f"{redact(url, secrets)} is not a valid address", answered=False) from error
+            raise Misconfigured(
+                f"{redact_secrets(url, secrets)} is not a valid address", answered=False
+            ) from error
         except TimeoutError as error:
             message = f"no answer within {self._settings.timeout_s:g} s"
             raise Retryable(message, answered=False, ambiguous=True) from error
         except (aiohttp.ClientError, OSError) as error:
             # the error's text contains the URL, which may contain a secret
             reason = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
-            message = f"no answer: {redact(reason or type(error).__name__, secrets)}"
+            message = f"no answer: {redact_secrets(reason or type(error).__name__, secrets)}"
             arrived = not isinstance(error, aiohttp.ClientConnectorError)
             raise Retryable(message, answered=False, ambiguous=arrived) from error
 

@@ -32,7 +32,7 @@ from aiokafka.conn import collect_hosts, create_conn
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.kafka.messages import AWS, TopicProgress, decode_progress
-from exporters.redaction import redact, secret_lines
+from exporters.redaction import redact_secrets, secret_lines
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock, SystemClock
@@ -232,7 +232,7 @@ def _error_message(error: BaseException, secrets: Iterable[str]) -> str:
     text = str(error)
     message = text if name in text else f"{name.removesuffix('Error')}: {text}"
     cause = f" ({error.__cause__})" if isinstance(error.__cause__, ssl.SSLError) else ""
-    return redact(f"{message}{cause}", secrets)
+    return redact_secrets(f"{message}{cause}", secrets)
 
 
 @asynccontextmanager
@@ -444,10 +444,10 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
     query = urlencode(sorted(parameters.items()), quote_via=quote, safe="")
     request = f"GET\n/\n{query}\nhost:{host}\n\nhost\n{sha256().hexdigest()}"
     text = f"{_ALGORITHM}\n{at}\n{scope}\n{sha256(request.encode()).hexdigest()}"
-    signature = reduce(_sign, [*scope.split("/"), text], f"AWS4{secret}".encode()).hex()
+    signature = reduce(_hmac_sha256, [*scope.split("/"), text], f"AWS4{secret}".encode()).hex()
     address = f"https://{host}/?{query}&X-Amz-Signature={signature}&User-Agent=tollhouse"
     return urlsafe_b64encode(address.encode()).rstrip(b"=").decode()
 
 
-def _sign(key: bytes, text: str) -> bytes:
+def _hmac_sha256(key: bytes, text: str) -> bytes:
     return hmac.digest(key, text.encode(), "sha256")

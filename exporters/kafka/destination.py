@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporters.destinations.declaration import DestinationType
 from exporters.kafka.messages import AWS, MOST_RECORDS
-from exporters.lake.destination import periodic_check, route_name, with_landing_times
+from exporters.lake.destination import periodic_check, record_landing_times, route_name
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -30,7 +30,7 @@ def build(
     from exporters.kafka.exporter import KafkaExporter
 
     exporter = KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
-    return with_landing_times(exporter, settings, clock, context)
+    return record_landing_times(exporter, settings, clock, context)
 
 
 def build_brokers(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:
@@ -65,7 +65,7 @@ def watch_task(
 async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
     """Test the connection under a separate id, without sending a message."""
     from exporters.errors import SendError
-    from exporters.probe import REFUSED, Probe, probe_of_error
+    from exporters.probe import REFUSED, Probe, error_probe
 
     for topic in settings.topics:
         try:
@@ -76,13 +76,13 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
             await brokers.open(f"tollhouse.check.{settings.name}", ())
             await brokers.try_transaction()
         except SendError as error:
-            return probe_of_error(error)
+            return error_probe(error)
         finally:
             await brokers.close()
     try:
         return await _probe_topics(settings, secret)
     except SendError as error:
-        return probe_of_error(error)
+        return error_probe(error)
 
 
 async def _probe_topics(settings: DestinationSettings, secret: SecretSource | None) -> Probe:

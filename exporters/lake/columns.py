@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from spool.ledger import money
-from spool.ledger.verdicts import Verdict, counted_time_us, verdict_of
+from spool.ledger.verdicts import Verdict, counted_time_us, counting_verdict
 from spool.meters import quantity_in_millionths
 from spool.record import CALL_UNIT, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
@@ -78,7 +78,7 @@ class LakeRow(NamedTuple):
     def id(self) -> str:
         return str(self.values[_ID])
 
-    def with_verdict(self, **verdict: Any) -> LakeRow:
+    def replace_verdict(self, **verdict: Any) -> LakeRow:
         """Replace `counted`, `calls` or `spend`."""
         values = dict(zip(COLUMNS, self.values, strict=True)) | verdict
         return LakeRow(self.day, tuple(values.values()))
@@ -98,7 +98,7 @@ class LakeTable:
     columns: Mapping[str, str]
     row_of: RowBuilder
 
-    def position_of(self, column: str) -> int | None:
+    def column_position(self, column: str) -> int | None:
         """None if the table lacks it."""
         return list(self.columns).index(column) if column in self.columns else None
 
@@ -110,8 +110,8 @@ _OF_CALL: Final = (
 )  # fmt: skip
 
 
-def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
-    verdict = verdict_of(record)
+def record_row(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
+    verdict = counting_verdict(record)
     at = counted_time_us(record, committed_at)
     committed = int(committed_at * 1_000_000)
     if isinstance(record, Inference):
@@ -129,7 +129,7 @@ def row_of(record: Record, *, number: int | None, committed_at: float, edition: 
     row["id"] = record.id.hex()
     row["source"] = record.source
     row["shadow"] = record.shadow
-    row["start_time"] = _microseconds(record.start_time)
+    row["start_time"] = _to_microseconds(record.start_time)
     row["input_tokens"] = _fitting_count(input_tokens)
     row["output_tokens"] = _fitting_count(output_tokens)
     row["cache_read_tokens"] = _fitting_count(cache_read)
@@ -172,8 +172,8 @@ def _call_values(
         call.request_id,
         call.trace_id,
         call.span_id,
-        None if start is None else _microseconds(start),
-        None if end is None else _microseconds(end),
+        None if start is None else _to_microseconds(start),
+        None if end is None else _to_microseconds(end),
         call.provider,
         call.operation,
         call.request_model,
@@ -214,19 +214,19 @@ def _call_values(
     )
 
 
-AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of)
+AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=record_row)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:
     for name in _OF_CALL:
         row[name] = getattr(call, name)
-    row["end_time"] = _microseconds(call.end_time)
+    row["end_time"] = _to_microseconds(call.end_time)
     if call.tags:
         row["tags"] = list(call.tags.items())
 
 
 def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
-    row["end_time"] = _microseconds(metric.end_time)
+    row["end_time"] = _to_microseconds(metric.end_time)
     row["name"] = metric.name
     row["model"] = metric.model
     row["token_type"] = metric.token_type
@@ -259,7 +259,7 @@ def _add_correction(row: dict[str, Any], record: Correction) -> None:
     row["estimated_cost"] = _money_difference(record.after.estimated_cost, record.before.estimated_cost)
     row["corrects"] = record.corrects.hex()
     row["reason"] = record.reason
-    row["known_at"] = _microseconds(record.known_at)
+    row["known_at"] = _to_microseconds(record.known_at)
 
 
 def _money_difference(after: str | None, before: str | None) -> int | None:
@@ -279,5 +279,5 @@ def _fitting_count(count: int | None) -> int | None:
     return count if count is None or -_MOST_COUNT <= count <= _MOST_COUNT else None
 
 
-def _microseconds(time_ns: int | None) -> int | None:
+def _to_microseconds(time_ns: int | None) -> int | None:
     return None if time_ns is None else _fitting_count(time_ns // _MICROSECOND_NS)

@@ -93,7 +93,7 @@ def periodic_check(
     return run
 
 
-def with_landing_times(
+def record_landing_times(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
     """Return an exporter that records when a delivery landed, if the times are used."""
@@ -128,14 +128,14 @@ async def probe(
     """Test the store. One small object remains in it."""
     from exporters.errors import SendError
     from exporters.lake.exporter import probe_store
-    from exporters.probe import REFUSED, Probe, probe_of_error
+    from exporters.probe import REFUSED, Probe, error_probe
 
     try:
         return await probe_store(open_store(settings, secret), installation)
     except ValueError as error:
         return Probe(status=REFUSED, words=str(error))
     except SendError as error:
-        return probe_of_error(error)
+        return error_probe(error)
 
 
 def is_focus(settings: DestinationSettings) -> bool:

@@ -30,7 +30,7 @@ from exporters.lake.columns import LakeTable
 from exporters.lake.formats import new_delivery_files
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.stores import Store
-from exporters.lake.tables import table_of
+from exporters.lake.tables import table_for_route
 from exporters.probe import OK, Probe
 from spool.clock import Clock
 from spool.deliveries.protocols import Landings, keep_landed
@@ -133,7 +133,7 @@ class LakeExporter:
     async def close(self) -> None:
         """Do nothing: no connection stays open."""
 
-    async def _is_of_route(self, numbers: tuple[str, int, int], route: str) -> bool:
+    async def _belongs_to_route(self, numbers: tuple[str, int, int], route: str) -> bool:
         """
         Return whether a manifest belongs to this route, because its delivery landed before the process ended and was
         not settled.
@@ -164,7 +164,7 @@ class LakeExporter:
             edition, first, last = foreign_range
             if edition not in editions or first > delivery.last or last < delivery.first:
                 continue
-            if foreign_range != own or not await self._is_of_route(foreign_range, delivery.route):
+            if foreign_range != own or not await self._belongs_to_route(foreign_range, delivery.route):
                 raise Misconfigured(
                     f"the data lake already has the numbers {first} to {last} of edition {edition}, "
                     "from before this data was restored or this destination was created: stop the "
@@ -202,11 +202,11 @@ async def store_manifest(
         replace(
             contents,
             landed_at=moment(clock.now()),
-            before=None if before is None else manifest.hash_of(before.body),
+            before=None if before is None else manifest.sha256_hex(before.body),
         )
     )
     name = names.manifest_name(
-        contents.edition, contents.first, contents.last, table=table_of(contents.route).name
+        contents.edition, contents.first, contents.last, table=table_for_route(contents.route).name
     )
     if await store.create(name, body):
         return body
@@ -236,11 +236,11 @@ async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> ma
 def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
     adopted = {
         adoption[::2]: adoption[1]
-        for adoption in map(names.adoption_range_in, listed)
+        for adoption in map(names.parse_adoption_range, listed)
         if adoption is not None
     }
     ranges = []
-    for edition, first, last in filter(None, map(names.record_range_in, listed)):
+    for edition, first, last in filter(None, map(names.parse_record_range, listed)):
         last = adopted.get((edition, last), last + 1) - 1
         if first <= last:
             ranges.append((edition, first, last))

@@ -10,7 +10,7 @@ from typing import Any, Final
 from exporters.lake.formats import FORMATS
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
-from exporters.lake.tables import LakeDays, table_of
+from exporters.lake.tables import LakeDays, table_for_route
 from spool.ledger import money
 from spool.record import CURRENCY
 
@@ -19,7 +19,7 @@ _CHARGED: Final = ("BilledCost", "BillingCurrency", "x_Calls", "x_InputTokens", 
 _TOKENS: Final = ("input_tokens", "output_tokens")
 
 
-def format_of(name: str) -> FileFormat | None:
+def find_file_format(name: str) -> FileFormat | None:
     return next(
         (file_format for file_format in FORMATS.values() if name.endswith(f".{file_format.ending}")), None
     )
@@ -76,7 +76,7 @@ def data_difference(
 
 def _read_counted_values(format: FileFormat, path: Path, contents: LakeManifest) -> Iterator[tuple[Any, ...]]:
     """Yield the counted values of rows. Tokens are None if their column is left out."""
-    if "input_tokens" in table_of(contents.route).columns:
+    if "input_tokens" in table_for_route(contents.route).columns:
         yield from format.read_rows(path, (*_COUNTED, *_TOKENS))
     else:
         for row in format.read_rows(path, _COUNTED):

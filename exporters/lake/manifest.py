@@ -145,5 +145,5 @@ def decode_manifest(body: bytes) -> LakeManifest:
     return decoded
 
 
-def hash_of(body: bytes) -> str:
+def sha256_hex(body: bytes) -> str:
     return sha256(body).hexdigest()

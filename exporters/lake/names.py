@@ -32,7 +32,7 @@ class DeliveryRange(NamedTuple):
     last: int
 
 
-def date_of(day: int) -> str:
+def format_date(day: int) -> str:
     """Return the date. `day` counts days since 1970."""
     return datetime.fromtimestamp(day * _DAY_S, UTC).strftime("%Y-%m-%d")
 
@@ -61,7 +61,7 @@ def import_manifest_name(sha256: str, part: int, *, table: str = TABLE) -> str:
     return f"{manifests_prefix(table)}import/{sha256}-{part:06d}.json"
 
 
-def import_part_in(name: str) -> tuple[str, int] | None:
+def parse_import_part(name: str) -> tuple[str, int] | None:
     """Return the SHA-256 and part of an import, from a manifest's name."""
     match = _IMPORT.fullmatch(name)
     return None if match is None else (match[1], int(match[2]))
@@ -72,7 +72,7 @@ def adoption_name(edition: str, first: int, last: int, *, table: str = TABLE) ->
     return f"{manifests_prefix(table)}adopted/{edition}-{first:012d}-{last:012d}.json"
 
 
-def adoption_range_in(name: str) -> tuple[str, int, int] | None:
+def parse_adoption_range(name: str) -> tuple[str, int, int] | None:
     match = _ADOPTED.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), int(match[3]))
 
@@ -83,23 +83,23 @@ def manifest_name(edition: str, first: int, last: int, *, repair: int = 0, table
     return f"{manifests_prefix(table)}{edition}/{first:012d}-{last:012d}{repair_suffix}.json"
 
 
-def without_repair_number(name: str) -> str:
+def strip_repair_number(name: str) -> str:
     return re.sub(r"-r[0-9]+\.json$", ".json", name)
 
 
-def repair_number_in(name: str) -> int:
+def parse_repair_number(name: str) -> int:
     """Return the number of the repair, 0 for the delivery's own manifest."""
     match = _MANIFEST.fullmatch(name)
     return int(match[4] or 0) if match else 0
 
 
-def record_range_in(name: str) -> tuple[str, int, int] | None:
+def parse_record_range(name: str) -> tuple[str, int, int] | None:
     """Read the name of a manifest or a file."""
     pattern = _MANIFEST if name.startswith("_manifest/") else _DATA_NUMBERS
     match = pattern.fullmatch(name)
     return None if match is None else (match[1], int(match[2]), int(match[3]))
 
 
-def date_in(name: str) -> str | None:
+def parse_date(name: str) -> str | None:
     match = _DATE.match(name)
     return None if match is None else match[1]

@@ -25,7 +25,7 @@ from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.http.client import ClientSettings
 from exporters.lake.external_account import ExternalAccount
 from exporters.lake.stores import StoredObject
-from exporters.redaction import redact, secret_lines
+from exporters.redaction import redact_secrets, secret_lines
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
@@ -53,13 +53,13 @@ class ObjectStore:
 
     async def create(self, name: str, content: Path | bytes) -> bool:
         body = content if isinstance(content, bytes) else await asyncio.to_thread(content.read_bytes)
-        return await _retry(lambda: self._create(name, body))
+        return await _retry_quick_failures(lambda: self._create_object(name, body))
 
-    async def _create(self, name: str, body: bytes) -> bool:
+    async def _create_object(self, name: str, body: bytes) -> bool:
         # the check of the size also works for stores that ignore conditions, and for lost responses
-        return await self._size(name) is None and await self._put(name, body)
+        return await self._object_size(name) is None and await self._put_object(name, body)
 
-    async def _put(self, name: str, body: bytes) -> bool:
+    async def _put_object(self, name: str, body: bytes) -> bool:
         """Write an object. Return False if it exists."""
         try:
             await self._request_once(
@@ -73,14 +73,14 @@ class ObjectStore:
 
     async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         try:
-            return not await _retry(lambda: self._put(name, content))
+            return not await _retry_quick_failures(lambda: self._put_object(name, content))
         except Misconfigured:  # as with Google, a key may be allowed to create but not to overwrite
             return True
 
     async def size(self, name: str) -> int | None:
-        return await _retry(lambda: self._size(name))
+        return await _retry_quick_failures(lambda: self._object_size(name))
 
-    async def _size(self, name: str) -> int | None:
+    async def _object_size(self, name: str) -> int | None:
         try:
             metadata = await self._request_once(lambda store: obstore.head_async(store, name))
         except FileNotFoundError:
@@ -89,7 +89,9 @@ class ObjectStore:
 
     async def end(self, name: str, size: int, count: int) -> bytes:
         start = max(0, size - count)
-        data = await self._request(lambda store: obstore.get_range_async(store, name, start=start, end=size))
+        data = await self._request_with_retries(
+            lambda store: obstore.get_range_async(store, name, start=start, end=size)
+        )
         return bytes(data)
 
     async def fetch(self, name: str, path: Path) -> None:
@@ -99,7 +101,7 @@ class ObjectStore:
                 async for piece in result.stream():
                     file.write(piece)
 
-        await self._request(copy_object)
+        await self._request_with_retries(copy_object)
 
     async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         async def list_all(store: Any) -> list[StoredObject]:
@@ -109,7 +111,7 @@ class ObjectStore:
             ]
 
         try:
-            objects = await self._request(list_all)
+            objects = await self._request_with_retries(list_all)
         except FileNotFoundError as error:
             raise self._no_bucket_error() from error
         for stored_object in sorted(objects):
@@ -120,8 +122,8 @@ class ObjectStore:
     def _no_bucket_error(self) -> Misconfigured:
         return Misconfigured(f"the bucket or container of {self._settings.url} does not exist", status=404)
 
-    async def _request(self, send: Callable[[Any], Awaitable[T]]) -> T:
-        return await _retry(lambda: self._request_once(send))
+    async def _request_with_retries(self, send: Callable[[Any], Awaitable[T]]) -> T:
+        return await _retry_quick_failures(lambda: self._request_once(send))
 
     async def _request_once(self, send: Callable[[Any], Awaitable[T]]) -> T:
         """
@@ -167,11 +169,11 @@ class ObjectStore:
     def _error_message(self, error: BaseException) -> str:
         provider = getattr(self._store, "credential_provider", None)
         token = getattr(provider, "token", "")
-        text = redact(str(error).split("Debug source:")[0], [*secret_lines(self._secret), token])
+        text = redact_secrets(str(error).split("Debug source:")[0], [*secret_lines(self._secret), token])
         return text or type(error).__name__
 
 
-async def _retry(request: Callable[[], Awaitable[T]]) -> T:
+async def _retry_quick_failures(request: Callable[[], Awaitable[T]]) -> T:
     for pause in _PAUSES:
         began = monotonic()
         try:

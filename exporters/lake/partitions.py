@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from exporters.lake import manifest
 from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeRow, LakeTable
-from exporters.lake.names import DeliveryRange, data_name, date_of, file_stem
+from exporters.lake.names import DeliveryRange, data_name, file_stem, format_date
 from exporters.lake.tables import LeftOutColumns, RowDigest
 from spool.ledger import money
 from spool.log.values import Entry
@@ -188,7 +188,7 @@ class DeliveryFiles:
     def _find_or_add_partition(self, day: int) -> _Partition:
         partition = self._partitions.get(day)
         if partition is None:
-            path = self._directory / f"{date_of(day)}.{self._format.ending}"
+            path = self._directory / f"{format_date(day)}.{self._format.ending}"
             partition = self._partitions[day] = _Partition(path)
         return partition
 
@@ -264,7 +264,7 @@ class DeliveryFiles:
             self._write_group(partition)
         partition.file.close(footer_metadata(self._series, route=self._route, digest=digest))
         partition.file = None
-        return self._describe_file(date_of(day), partition.path, partition.sums)
+        return self._describe_file(format_date(day), partition.path, partition.sums)
 
     def _describe_file(self, date: str, path: Path, sums: FileSums) -> manifest.LakeFile:
         with path.open("rb") as file:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.exporter import build_files
-from exporters.lake.file_checks import format_of
+from exporters.lake.file_checks import find_file_format
 from exporters.lake.formats import new_delivery_files
 from exporters.lake.manifest import LakeFile, LakeManifest
 from exporters.lake.partitions import DeliveryFiles
@@ -116,7 +116,7 @@ class LakeRepair:
     async def _rebuild_files(
         self, contents: LakeManifest, directory: Path
     ) -> tuple[LakeManifest, DeliveryFiles]:
-        format = format_of(contents.files[0].key)
+        format = find_file_format(contents.files[0].key)
         if format is None:
             raise ValueError(f"the format of {contents.files[0].key} is unknown")
         series = names.DeliveryRange(self.destination, contents.edition, contents.first, contents.last)
@@ -151,7 +151,7 @@ class LakeRepair:
                 contents,
                 files=[new.get(file.key, file) for file in contents.files],
                 landed_at=moment(self.clock.now()),
-                before=manifest.hash_of(body),
+                before=manifest.sha256_hex(body),
             )
             created = await self.store.create(name, manifest.encode_manifest(repaired))
 

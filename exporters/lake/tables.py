@@ -155,7 +155,7 @@ OPTIONAL: Final = tuple(
 )
 
 
-def table_of(route: str) -> LakeTable:
+def table_for_route(route: str) -> LakeTable:
     """The topic is the second part of a route's name."""
     return TABLES[route.partition("/")[2]]
 
@@ -202,9 +202,9 @@ class LeftOutColumns:
     """
 
     def __init__(self, names: Sequence[str], table: LakeTable = AI_TABLE) -> None:
-        places = [table.position_of(name) for name in names]
+        places = [table.column_position(name) for name in names]
         self._places = [index for index in places if index is not None]
-        self._tags_at = table.position_of(_TAGS_COLUMN)
+        self._tags_at = table.column_position(_TAGS_COLUMN)
         self._tags = {name.removeprefix(TAG_PREFIX) for name in names if name.startswith(TAG_PREFIX)}
 
     def blank_values(self, rows: Sequence[RowValues]) -> Sequence[RowValues]:
@@ -243,7 +243,7 @@ class RowDigest:
 
     def __init__(self, table: LakeTable = AI_TABLE) -> None:
         self._sum = sha256()
-        places = [index for name in _DIGEST_COLUMNS if (index := table.position_of(name)) is not None]
+        places = [index for name in _DIGEST_COLUMNS if (index := table.column_position(name)) is not None]
         self._values_of = itemgetter(*places)
         self._line = " ".join(["%s"] * len(places)) + "\n"
 

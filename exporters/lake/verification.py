@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from exporters.lake import manifest, names
 from exporters.lake.columns import TABLE
 from exporters.lake.exporter import FOOTER_BYTES
-from exporters.lake.file_checks import data_difference, footer_difference, format_of
+from exporters.lake.file_checks import data_difference, find_file_format, footer_difference
 from exporters.lake.manifest import Adoption, LakeFile, LakeManifest
 from exporters.lake.partitions import FileFormat
 from exporters.lake.stores import Store
@@ -105,11 +105,11 @@ async def read_manifests(
         group = listed[start : start + _TOGETHER]
         read = [read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
         for result in await asyncio.gather(*read):
-            if isinstance(result, LakeDifference) or _route_of(result).partition("/")[0] == destination:
+            if isinstance(result, LakeDifference) or _manifest_route(result).partition("/")[0] == destination:
                 yield result
 
 
-def _route_of(lake_manifest: ReadManifest | Adoption) -> str:
+def _manifest_route(lake_manifest: ReadManifest | Adoption) -> str:
     return lake_manifest.route if isinstance(lake_manifest, Adoption) else lake_manifest.body.route
 
 
@@ -117,20 +117,20 @@ async def read_manifest(store: Store, name: str, local_copy: Path) -> ManifestRe
     await store.fetch(name, local_copy)
     body = await asyncio.to_thread(local_copy.read_bytes)
     try:
-        if names.adoption_range_in(name):
+        if names.parse_adoption_range(name):
             return manifest.decode_adoption(body)
         contents = manifest.decode_manifest(body)
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))
     if not _has_matching_name(name, contents):
         return LakeDifference(CONTENT, name, "its content has other numbers than its name")
-    return ReadManifest(name, manifest.hash_of(body), contents)
+    return ReadManifest(name, manifest.sha256_hex(body), contents)
 
 
 def _has_matching_name(name: str, contents: LakeManifest) -> bool:
     if contents.imported is not None:
-        return names.import_part_in(name) == (contents.imported.sha256, contents.imported.part)
-    return names.record_range_in(name) == (contents.edition, contents.first, contents.last)
+        return names.parse_import_part(name) == (contents.imported.sha256, contents.imported.part)
+    return names.parse_record_range(name) == (contents.edition, contents.first, contents.last)
 
 
 async def verify_files(
@@ -156,7 +156,7 @@ async def verify_files(
     unseen = {
         stored_object.name: stored_object.size
         async for stored_object in listed
-        if dates.contains(names.date_in(stored_object.name))
+        if dates.contains(names.parse_date(stored_object.name))
     }
     links: list[_ManifestLink] = []
     differences: list[LakeDifference] = []
@@ -171,7 +171,7 @@ async def verify_files(
         if isinstance(result, Adoption):
             sums.left += result.uncounted_records
             continue
-        if names.repair_number_in(result.name):
+        if names.parse_repair_number(result.name):
             _add_repair(repairs, result)
             continue
         contents = result.body
@@ -212,9 +212,9 @@ async def verify_files(
 
 
 def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
-    own = names.without_repair_number(repair.name)
+    own = names.strip_repair_number(repair.name)
     newest = repairs.get(own)
-    if newest is None or names.repair_number_in(newest.name) < names.repair_number_in(repair.name):
+    if newest is None or names.parse_repair_number(newest.name) < names.parse_repair_number(repair.name):
         repairs[own] = repair
 
 
@@ -222,7 +222,7 @@ def mark_expired(found: VerifiedLake, date: str) -> VerifiedLake:
     """Mark the missing files of dates before `date` as expired, because a rule of the store deleted them."""
     differences = [
         difference._replace(kind=EXPIRED)
-        if difference.kind == MISSING and (names.date_in(difference.name) or date) < date
+        if difference.kind == MISSING and (names.parse_date(difference.name) or date) < date
         else difference
         for difference in found.differences
     ]
@@ -402,7 +402,7 @@ class _FileChecker:
             return LakeDifference(SIZE, file.key, f"it has {size} bytes instead of {file.bytes}")
         if self._level == LISTING:
             return None
-        format = format_of(file.key)
+        format = find_file_format(file.key)
         if format is None:
             return LakeDifference(CONTENT, file.key, "its format is unknown")
         end = await self._store.end(file.key, size, FOOTER_BYTES)

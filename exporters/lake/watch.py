@@ -22,7 +22,7 @@ from exporters.lake import manifest, names
 from exporters.lake.exporter import LakeContext
 from exporters.lake.manifest import Adoption
 from exporters.lake.stores import Store
-from exporters.lake.tables import table_of
+from exporters.lake.tables import table_for_route
 from exporters.lake.verification import (
     CONTENT,
     EDITION,
@@ -178,7 +178,7 @@ async def _settled_below(context: LakeContext, route: str, terms: Mapping[str, i
 
 
 async def compare_with_store(store: Store, context: LakeContext, route: str) -> VerifiedLake:
-    table = table_of(route).name
+    table = table_for_route(route).name
     listed = {
         stored_object.name: stored_object.size
         async for stored_object in store.names(names.manifests_prefix(table))
@@ -220,14 +220,14 @@ class _StoredManifests:
         Yield the manifests of repairs, imports and adoptions. Then yield each stored manifest, and how the
         manifest in the store differs from it.
         """
-        kinds = (names.repair_number_in, names.import_part_in, names.adoption_range_in)
+        kinds = (names.parse_repair_number, names.parse_import_part, names.parse_adoption_range)
         for name in sorted(name for name in self._listed if any(kind(name) for kind in kinds)):
             del self._listed[name]
             lake_manifest = await read_manifest(self._store, name, scratch / "manifest")
             yield lake_manifest
-            if isinstance(lake_manifest, Adoption) and names.record_range_in(
+            if isinstance(lake_manifest, Adoption) and names.parse_record_range(
                 lake_manifest.manifest
-            ) == names.adoption_range_in(name):
+            ) == names.parse_adoption_range(name):
                 # The restored copy never had these record numbers, so it has no manifest for them.
                 yield await self._read_original(lake_manifest.manifest, scratch)
         after = 0
@@ -268,7 +268,7 @@ class _StoredManifests:
         editions = await self._landings.find_or_begin_editions(self._route, _ANY)
         differences = []
         for name in sorted(self._listed):
-            numbers = names.record_range_in(name)
+            numbers = names.parse_record_range(name)
             is_known = numbers is None or numbers[0] in editions
             kind = FOREIGN if is_known else EDITION
             differences.append(LakeDifference(kind, name, description))
@@ -278,18 +278,18 @@ class _StoredManifests:
         """
         Return True for an object whose numbers are not settled, because its delivery may be landing now.
         """
-        numbers = names.record_range_in(difference.name) if difference.kind == FOREIGN else None
+        numbers = names.parse_record_range(difference.name) if difference.kind == FOREIGN else None
         return numbers is not None and numbers[0] == edition and numbers[1] > self._last
 
 
 def _manifest_name(landing: Landing) -> str:
-    table = table_of(landing.route).name
+    table = table_for_route(landing.route).name
     return names.manifest_name(landing.edition, landing.first, landing.last, table=table)
 
 
 def _decode_landing(landing: Landing) -> ManifestResult:
     name = _manifest_name(landing)
     try:
-        return ReadManifest(name, manifest.hash_of(landing.body), manifest.decode_manifest(landing.body))
+        return ReadManifest(name, manifest.sha256_hex(landing.body), manifest.decode_manifest(landing.body))
     except ValueError as error:
         return LakeDifference(CONTENT, name, str(error))

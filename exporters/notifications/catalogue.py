@@ -26,7 +26,7 @@ TYPES: LazyDeclarations[ChannelType] = LazyDeclarations(
 )
 
 
-def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
+def all_channel_problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> Iterator[str]:
     """Yield the problems. Settings of a list are named `notify[0]` and so on."""
     names: set[str] = set()
     for index, settings in enumerate(channels):
@@ -44,8 +44,8 @@ def problems(channels: Sequence[NotifySettings], *, shown: str = "notify") -> It
                 yield from address_problems(f"{shown}.url", settings.url)
                 yield from problems_of_reach(f"{shown}.server", f"smtp://{settings.server}")
         yield from problems_of_url(f"{shown}.proxy", settings.proxy)
-        yield from schedule.problems(shown, settings)
+        yield from schedule.schedule_problems(shown, settings)
 
 
-def build(settings: NotifySettings, clock: Clock) -> Channel:
+def build_channel(settings: NotifySettings, clock: Clock) -> Channel:
     return TYPES[settings.type].build(settings, clock)

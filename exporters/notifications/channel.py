@@ -138,7 +138,7 @@ class FixedSecret:
         return None
 
 
-def secret_of(settings: NotifySettings) -> SecretSource | FixedSecret | None:
+def channel_secret(settings: NotifySettings) -> SecretSource | FixedSecret | None:
     """Return the secret of a channel whose address is not secret."""
     if isinstance(settings, StoredChannelSettings):
         return FixedSecret(settings.secret) if settings.secret else None
@@ -229,7 +229,7 @@ def misconfigured_if_gone(error: Rejected) -> Rejected | Misconfigured:
     return Misconfigured(str(error), status=error.status) if error.status in _GONE else error
 
 
-def subject(notices: Sequence[Notice]) -> str:
+def message_subject(notices: Sequence[Notice]) -> str:
     title = notices[0].title
     return title if len(notices) == 1 else f"{len(notices)} notifications: {title} and more"
 

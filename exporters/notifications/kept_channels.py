@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 from exporters.errors import SendError
-from exporters.notifications.catalogue import build, problems
+from exporters.notifications.catalogue import all_channel_problems, build_channel
 from exporters.notifications.channel import StoredChannelSettings
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -43,32 +43,32 @@ class ChannelSeal:
         self._check_draft(draft, secret or "")
         if before is not None and secret == self.open_secret(before):
             return before.sealed
-        return self._seal(draft.name, secret) if secret else ""
+        return self._encrypt_secret(draft.name, secret) if secret else ""
 
     def open_secret(self, channel: KeptChannel) -> str:
         if not channel.sealed:
             return ""
         data = b64decode(channel.sealed)
-        return self._cipher().decrypt(data[:_NONCE], data[_NONCE:], channel.name.encode()).decode()
+        return self._new_cipher().decrypt(data[:_NONCE], data[_NONCE:], channel.name.encode()).decode()
 
     def settings_for(self, channel: KeptChannel) -> StoredChannelSettings:
         return _build_settings(channel, self.open_secret(channel))
 
     def _check_draft(self, draft: ChannelDraft, secret: str) -> None:
         settings = _build_settings(draft, secret)
-        problem = next(problems([settings], shown="channel"), None)
+        problem = next(all_channel_problems([settings], shown="channel"), None)
         if problem is not None:
             raise Invalid(problem.removeprefix("channel.").removeprefix("channel "))
         try:
-            build(settings, self.clock).check_secret()
+            build_channel(settings, self.clock).check_secret()
         except SendError as error:
             raise Invalid(f"secret: {error}") from error
 
-    def _seal(self, name: str, secret: str) -> str:
+    def _encrypt_secret(self, name: str, secret: str) -> str:
         nonce = secrets.token_bytes(_NONCE)
-        return b64encode(nonce + self._cipher().encrypt(nonce, secret.encode(), name.encode())).decode()
+        return b64encode(nonce + self._new_cipher().encrypt(nonce, secret.encode(), name.encode())).decode()
 
-    def _cipher(self) -> AESGCM:
+    def _new_cipher(self) -> AESGCM:
         # imported late, because it is needed only if such a channel exists
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

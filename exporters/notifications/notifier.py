@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from exporters.errors import Misconfigured, Retryable, SendError
-from exporters.notifications.catalogue import TYPES, build
+from exporters.notifications.catalogue import TYPES, build_channel
 from exporters.notifications.channel import Channel, Message, PartlyDelivered, StoredChannelSettings
-from exporters.notifications.schedule import Schedule, next_message, schedule_of
+from exporters.notifications.schedule import Schedule, build_schedule, next_message
 from exporters.pace import Backoff
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -156,10 +156,10 @@ class ChannelSender:
             )
         except Misconfigured as error:
             self._set_state(PARKED, error)
-            await self._postpone(group, waiting, error, wait_s=PARKED_S)
+            await self._postpone_message(group, waiting, error, wait_s=PARKED_S)
         except Retryable as error:
             self._set_state(FAILING, error)
-            await self._postpone(
+            await self._postpone_message(
                 group, waiting, error, wait_s=BACKOFF.delay_s(first.attempts + 1, error.retry_after_s)
             )
         except SendError as error:
@@ -184,7 +184,7 @@ class ChannelSender:
             ]
             await self._table.update([*sent, *recovered])
 
-    async def _postpone(
+    async def _postpone_message(
         self,
         group: Sequence[Notification],
         waiting: Sequence[Notification],
@@ -244,7 +244,7 @@ class ChannelSender:
         self.state, self._reason = state, str(error)
 
 
-def _with_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
+def _add_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
     """
     Return the channel with what its waiting notifications show. A restarted process and other gateways know only from
     them that the channel fails.
@@ -275,7 +275,7 @@ class Notifier:
         table: NoticeTable,
         settings: Sequence[NotifySettings],
         clock: Clock,
-        build: Callable[[NotifySettings, Clock], Channel] = build,
+        build: Callable[[NotifySettings, Clock], Channel] = build_channel,
     ) -> None:
         self._table = table
         self._clock = clock
@@ -339,7 +339,7 @@ class Notifier:
         for notification in await self._table.waiting_notifications():
             waiting[notification.channel].append(notification)
         states = [
-            _with_waiting(
+            _add_waiting(
                 ChannelState(
                     name=sender.name,
                     type=settings.type,
@@ -356,7 +356,7 @@ class Notifier:
         ]
         names = {state.name for state in states}
         removed = [
-            _with_waiting(
+            _add_waiting(
                 ChannelState(
                     name=name,
                     type="",
@@ -383,7 +383,7 @@ class Notifier:
             ChannelSender(
                 channel.name,
                 self._build(channel, self._clock),
-                schedule_of(channel, groups=TYPES[channel.type].groups),
+                build_schedule(channel, groups=TYPES[channel.type].groups),
                 self._table,
                 self._clock,
             )

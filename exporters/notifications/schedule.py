@@ -61,7 +61,7 @@ class Schedule:
         return on_that_day.timestamp()
 
 
-def schedule_of(settings: NotifySettings, *, groups: bool) -> Schedule:
+def build_schedule(settings: NotifySettings, *, groups: bool) -> Schedule:
     """Make the schedule of a channel. Raises ValueError for times or a time zone that do not exist."""
     begins, _, ends = settings.quiet_hours.partition("-")
     return Schedule(
@@ -72,14 +72,14 @@ def schedule_of(settings: NotifySettings, *, groups: bool) -> Schedule:
     )
 
 
-def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def schedule_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     begins, _, ends = settings.quiet_hours.partition("-")
     if settings.quiet_hours and not (_TIME.fullmatch(begins) and _TIME.fullmatch(ends) and begins != ends):
         yield f'{shown}.quiet_hours must be two different times such as "22:00-07:00"'
     if settings.digest and not _TIME.fullmatch(settings.digest):
         yield f'{shown}.digest must be a time such as "08:00"'
     try:
-        schedule_of(replace(settings, quiet_hours="", digest=""), groups=False)
+        build_schedule(replace(settings, quiet_hours="", digest=""), groups=False)
     except (ValueError, KeyError, OSError):
         # the name of the time zone is unknown, is an impossible path, or names a directory
         yield (

@@ -38,7 +38,7 @@ from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
 from exporters.otlp.spans import PackedSpans, SpanEncoder, join_request, shared_native
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_id
-from spool.ledger.cost_kinds import counted_source, kind_of
+from spool.ledger.cost_kinds import cost_kind, counted_source
 from spool.ledger.sums import OUTCOME_TAGS
 from spool.log.values import Entry
 from spool.meters import METERS, SCALE, quantity_in_millionths
@@ -125,8 +125,8 @@ class TelemetryExporter:
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         packed = await self._encode_packed_spans(delivery, entries)
         if packed is not None:
-            return await self._send(delivery, TRACES, *packed)
-        batch = batches.without_shadows(delivery, entries)
+            return await self._send_stream(delivery, TRACES, *packed)
+        batch = batches.build_batch_without_shadows(delivery, entries)
         boundary = batches.nearest_boundary(delivery, batch)
         if boundary is not None:
             raise SplitRequired("spans and counters are sent in separate requests", at=boundary)
@@ -137,7 +137,7 @@ class TelemetryExporter:
             # with an empty path, the operator turned the stream off, so nothing is rejected
             count = len(batch.records)
             return Settlement(delivered=0, unmapped=count, shadow=batch.shadow, damaged=batch.damaged)
-        return await self._send(delivery, stream, batch.tally, await self._encode_batch(batch))
+        return await self._send_stream(delivery, stream, batch.tally, await self._encode_batch(batch))
 
     async def close(self) -> None:
         await self._client.close()
@@ -160,7 +160,9 @@ class TelemetryExporter:
         tally, fields = encoded
         return tally, EncodedBody(join_request(fields))
 
-    async def _send(self, delivery: Delivery, stream: str, tally: Tally, encoded: EncodedBody) -> Settlement:
+    async def _send_stream(
+        self, delivery: Delivery, stream: str, tally: Tally, encoded: EncodedBody
+    ) -> Settlement:
         url = self._target.url(stream)
         assert url is not None
         if len(encoded.body) > self._max_bytes and delivery.count > 1:
@@ -278,7 +280,7 @@ def correction_counters(record: Correction) -> Iterable[UsageMetric]:
     each count that it changes.
     """
     before, after = record.before, record.after
-    is_moved = (before.status, kind_of(before)) != (after.status, kind_of(after))
+    is_moved = (before.status, cost_kind(before)) != (after.status, cost_kind(after))
     if after.shadow or is_moved:
         yield _call_counter(record, before, -1)
     if is_moved and not after.shadow:

@@ -15,7 +15,7 @@ import msgspec
 from exporters.errors import DeliveryTooLarge, Rejected, SendError
 from exporters.http.client import Client
 from exporters.pace import DeliveryOrder
-from exporters.probe import OK, UNAVAILABLE, Probe, probe_of_error
+from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
 from exporters.service.upstream_client import UpstreamClient
 from spool.deliveries.values import Delivery, Settlement
 from spool.log.values import Entry
@@ -95,7 +95,7 @@ async def try_validation(client: Client, url: str, *, authorization: str) -> Pro
     except Rejected:
         return Probe(status=OK)
     except SendError as error:
-        return probe_of_error(error)
+        return error_probe(error)
     except msgspec.MsgspecError:
         return Probe(status=UNAVAILABLE, words="its response contains no verdict")
     return Probe(status=OK)

@@ -148,7 +148,7 @@ class BillingSync:
     async def preview(self, since: datetime, until: datetime) -> BillingPlan:
         """Plan all hours of a time span, without sending them. Raises NotKept if only days are stored."""
         await self._ledger.check_hours(since)
-        return await self._plan(since, until, send=False)
+        return await self._plan_hours(since, until, send=False)
 
     async def push(self, since: datetime, until: datetime) -> BillingPlan:
         """
@@ -157,7 +157,7 @@ class BillingSync:
         """
         await self._ledger.check_hours(since)
         try:
-            return await self._plan(since, until, send=True)
+            return await self._plan_hours(since, until, send=True)
         except SendError as error:
             raise NotAllowed(f"not everything was sent: {error}") from error
 
@@ -210,7 +210,7 @@ class BillingSync:
         self._state, self._reason, self._failures = RUNNING, None, 0
         return CHECK_EVERY_S
 
-    async def _plan(self, since: datetime, until: datetime, *, send: bool) -> BillingPlan:
+    async def _plan_hours(self, since: datetime, until: datetime, *, send: bool) -> BillingPlan:
         plan = BillingPlan(hours=0, rows=0, bytes=0, drops=0, cost="0")
         last = min(until, _hour_start(self._clock.now()))
         async for hours in self._changed_hours(since, last, all=True):
@@ -249,7 +249,7 @@ class BillingSync:
         day = since
         while day < until:
             end = min((day + timedelta(days=1)).replace(hour=0), until)
-            month = await self._sent_hours_of_month(day)
+            month = await self._sent_hours_in_month(day)
             first = day.timestamp()
             last = end.timestamp()
             sent = {start: hour for start, hour in month.items() if first <= start < last}
@@ -268,7 +268,7 @@ class BillingSync:
                 yield hours
             day = end
 
-    async def _sent_hours_of_month(self, day: datetime) -> dict[int, SentHour]:
+    async def _sent_hours_in_month(self, day: datetime) -> dict[int, SentHour]:
         first = day.replace(day=1, hour=0)
         end = (first + timedelta(days=32)).replace(day=1)
         return dict(

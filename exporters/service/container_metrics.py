@@ -160,10 +160,10 @@ class ContainerSync:
             if not going:
                 return max(0.01, min([*closed.values(), now + LOOK_AGAIN_S]) - now)
             for stream in going:
-                if not await self._attempt(stream, senders[stream]):
+                if not await self._attempt_send(stream, senders[stream]):
                     empty.add(stream)
 
-    async def _attempt(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
+    async def _attempt_send(self, stream: str, send: Callable[[], Awaitable[bool]]) -> bool:
         """
         Call `send`. Return False if there was nothing to send. An error that concerns the whole stream pauses
         the stream for a time.
@@ -226,7 +226,7 @@ class ContainerSync:
         for file in files:
             address = addresses.get(file.reference)
             if address is None:
-                await self._hold(file, "the upstream provided no address for the file")
+                await self._hold_file(file, "the upstream provided no address for the file")
             else:
                 await self._upload_file(file, address)
         requested = _requested_references(answer)
@@ -252,9 +252,9 @@ class ContainerSync:
         except Retryable:
             raise
         except SendError as error:
-            await self._hold(file, str(error))
+            await self._hold_file(file, str(error))
             return
-        await self._settle(UPLOAD, [file])
+        await self._settle_files(UPLOAD, [file])
 
     def _check_address(self, address: str) -> None:
         """Raise Misconfigured if an address would send metrics unencrypted although the upstream uses TLS."""
@@ -296,7 +296,7 @@ class ContainerSync:
             except (Misconfigured, Retryable):
                 raise
             except SendError as error:
-                await self._hold(file, str(error))
+                await self._hold_file(file, str(error))
         return bool(due)
 
     async def _send_status(self, file: ContainerFile) -> None:
@@ -304,7 +304,7 @@ class ContainerSync:
         headers = {"X-Cloudzero-Config-Status": CONFIG_LOAD} if is_config else {}
         query = {"type": CONFIG_LOAD} if is_config else {}
         await self._upstream.post(STATUSES, file.body, content_type=PROTOBUF, query=query, headers=headers)
-        await self._settle(STATUSES, [file])
+        await self._settle_files(STATUSES, [file])
 
     async def _send_remote_write(self, file: ContainerFile) -> None:
         problem = await self._find_damage(file)
@@ -317,7 +317,7 @@ class ContainerSync:
         headers = {**stored_headers, "Content-Encoding": "snappy"}
         query = _cluster_query(file.identity)
         await self._upstream.post(LEGACY, body, content_type=type, query=query, headers=headers)
-        await self._settle(LEGACY, [file])
+        await self._settle_files(LEGACY, [file])
 
     async def _load_due_files(self, kind: str) -> Sequence[ContainerFile]:
         due = await self._files.due_files(kind, limit=AT_ONCE, at=self._due_at())
@@ -333,12 +333,12 @@ class ContainerSync:
             self._poked_at = -inf
         return nextafter(self._poked_at + HELD_RETRY_S, -inf)
 
-    async def _settle(self, stream: str, files: Sequence[ContainerFile]) -> None:
+    async def _settle_files(self, stream: str, files: Sequence[ContainerFile]) -> None:
         await self._files.settle(files)
         self._held.difference_update(file.id for file in files)
         self._reset_lane(stream)
 
-    async def _hold(self, file: ContainerFile, reason: str) -> None:
+    async def _hold_file(self, file: ContainerFile, reason: str) -> None:
         if file.problem != reason:
             extra = {"action": "container_file_held", "kind": file.kind, "cluster": file.cluster}
             _log.warning("%s: a %s is held: %s", NAME, file.kind, reason, extra=extra)

@@ -206,27 +206,27 @@ class DeviceSync:
     async def _send_device(self, device: Device) -> None:
         try:
             if device.state == REVOKED:
-                await self._revoke(device)
+                await self._revoke_device(device)
                 return
             if device.sent_version < device.facts_version:
-                device = await self._enrol(device)
+                device = await self._enrol_device(device)
             if device.last_heartbeat is not None and (
                 device.version > device.sent_version or self._needs_alive_report(device)
             ):
-                await self._heartbeat(device)
+                await self._send_heartbeat(device)
         except Misconfigured as error:
             if error.type == OWN_KEY_NEEDED:
-                await self._hold(device, error)
+                await self._hold_device(device, error)
             else:
-                self._park(error)
+                self._park_sync(error)
         except Retryable as error:
             self._schedule_retry(device, error)
         except (Rejected, DeliveryTooLarge) as error:
-            await self._hold(device, error)
+            await self._hold_device(device, error)
 
-    async def _enrol(self, device: Device) -> Device:
+    async def _enrol_device(self, device: Device) -> Device:
         """Enrol a device. Return it with the upstream's state. Changes that were made meanwhile stay due."""
-        body = {"device_id": device.id, **_facts(device)}
+        body = {"device_id": device.id, **_device_facts(device)}
         if (
             self._tells_changes
             and device.upstream_id is not None
@@ -244,7 +244,7 @@ class DeviceSync:
         await self._update_device(device.id, **changes)
         return replace(device, **changes)
 
-    async def _revoke(self, device: Device) -> None:
+    async def _revoke_device(self, device: Device) -> None:
         answer = await self._upstream.send(
             ENROLL, msgspec.json.encode({"device_id": device.id, "state": REVOKED})
         )
@@ -252,7 +252,7 @@ class DeviceSync:
         held = None if _text_in_answer(answer, "state") == REVOKED else _NOT_FOLLOWED
         await self._update_device(device.id, sent_version=device.version, held=held)
 
-    async def _heartbeat(self, device: Device) -> None:
+    async def _send_heartbeat(self, device: Device) -> None:
         own = msgspec.json.decode(device.heartbeat, type=dict[str, Any]) if device.heartbeat else {}
         # the time of an earlier report would look like a clock that is behind
         if self._tells_changes and device.clock_offset_s is not None:
@@ -265,7 +265,7 @@ class DeviceSync:
                 own["leaving"] = "removed"
         else:
             _leave_out_unpublished(own)
-        body = {"device_id": device.upstream_id or device.id, **_facts(device), **own}
+        body = {"device_id": device.upstream_id or device.id, **_device_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._note_success()
         self._reported_at[device.id] = device.last_seen
@@ -285,7 +285,7 @@ class DeviceSync:
             _log.info("%s: running", NAME, extra={"action": "sync_running"})
         self._state, self._reason, self._failures, self._is_faulty = RUNNING, None, 0, False
 
-    def _park(self, error: SendError) -> None:
+    def _park_sync(self, error: SendError) -> None:
         if self._state != PARKED or self._reason != str(error):
             fields = {"action": "sync_parked", "status": error.status}
             _log.warning("%s is paused: %s", NAME, error, extra=fields)
@@ -304,7 +304,7 @@ class DeviceSync:
         else:
             self._backoffs[device.id] = (device.facts_version, until)
 
-    async def _hold(self, device: Device, error: SendError) -> None:
+    async def _hold_device(self, device: Device, error: SendError) -> None:
         reason = REVOKED_UPSTREAM if error.status == GONE else str(error)
         self._backoffs[device.id] = (device.facts_version, self._clock.monotonic() + HELD_RETRY_S)
         current = self._table.find(device.id)
@@ -349,7 +349,7 @@ class DeviceSync:
         return max(0.0, self._clock.now() - min(device.last_seen for device in waiting))
 
 
-def _facts(device: Device) -> dict[str, object]:
+def _device_facts(device: Device) -> dict[str, object]:
     facts: dict[str, object] = {
         "hostname": device.hostname,
         "platform": device.platform,

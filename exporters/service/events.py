@@ -61,7 +61,7 @@ def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
     return needs_mapping(settings) and type not in settings.events
 
 
-def amount_of(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
+def event_amount(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
     """
     Return the amount that an event adds to its stream. Without a stream, return the amount that the event states.
     Return None if the event has no amount.
@@ -89,7 +89,7 @@ class EventExporter:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        batch = batches.without_shadows(delivery, entries)
+        batch = batches.build_batch_without_shadows(delivery, entries)
         if not batch.records:
             return batch.settlement()
         events = [(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
@@ -186,7 +186,7 @@ class StreamMapper:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
-        batch = batches.without_shadows(delivery, entries)
+        batch = batches.build_batch_without_shadows(delivery, entries)
         mapped = [self._map_record(record, committed_at) for record, committed_at in batch.records]
         operations = [operation for operation in mapped if operation is not None]
         if operations:

@@ -134,7 +134,7 @@ class Paths:
         return STREAMS[name].published and name not in self._settings.paths
 
 
-def problems(settings: UpstreamSettings) -> Iterator[str]:
+def upstream_problems(settings: UpstreamSettings) -> Iterator[str]:
     """Yield one sentence per problem of [upstream]."""
     if settings.keys and not settings.base_url:
         yield "upstream.base_url is required if upstream.keys are set"

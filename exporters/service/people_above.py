@@ -79,15 +79,17 @@ class PeopleAbove:
         self._waiting[address] = max(at, self._waiting.get(address, 0))
         self._loop.call_soon_threadsafe(self._met.set)
 
-    async def _relay(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
+    async def _relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> None:
         """Pass on addresses that a gateway or an agent of a lower level has sent. Raises SendError."""
         if addresses:
             all_keys = [key.hex() for key in (*keys, self._people.secret)]
-            await self._send(ADDRESSES, {"keys": all_keys, "addresses": addresses})
+            await self._send_with_new_client(ADDRESSES, {"keys": all_keys, "addresses": addresses})
 
     async def pass_on(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
         """Relay addresses. Return whether the upstream has them."""
-        return await self._rest_of("people_not_linked", self._relay(keys, addresses)) is None
+        return (
+            await self._wait_after_error("people_not_linked", self._relay_addresses(keys, addresses)) is None
+        )
 
     async def tell_addresses(self) -> None:
         """Send new addresses until cancelled."""
@@ -95,7 +97,7 @@ class PeopleAbove:
             await self._met.wait()
             await asyncio.sleep(GATHER_S)
             self._met.clear()
-            rest_s = await self._rest_of("people_not_linked", self._tell_waiting())
+            rest_s = await self._wait_after_error("people_not_linked", self._tell_waiting())
             if rest_s is not None:
                 await asyncio.sleep(rest_s)
                 self._met.set()
@@ -103,7 +105,7 @@ class PeopleAbove:
     async def _tell_waiting(self) -> None:
         while self._waiting:
             some = dict(list(self._waiting.items())[:MAX_AT_ONCE])
-            await self._relay((), some)
+            await self._relay_addresses((), some)
             if len(self._known) >= MAX_KNOWN or self._clock.monotonic() >= self._known_since + AGAIN_S:
                 self._known.clear()
                 self._known_since = self._clock.monotonic()
@@ -114,10 +116,10 @@ class PeopleAbove:
     async def follow_erasures(self) -> None:
         """Erase the people whom the upstream has erased, until cancelled."""
         while True:
-            rest_s = await self._rest_of("erasures_not_followed", self._follow_once())
+            rest_s = await self._wait_after_error("erasures_not_followed", self._carry_out_erasure_orders())
             await asyncio.sleep(POLL_S if rest_s is None else rest_s)
 
-    async def _rest_of(self, action: str, request: Awaitable[None]) -> float | None:
+    async def _wait_after_error(self, action: str, request: Awaitable[None]) -> float | None:
         """
         Wait for a request. Return None, or the seconds to wait after an error. Each change of an answered error is
         logged once; routes log it if the upstream cannot be reached.
@@ -133,33 +135,35 @@ class PeopleAbove:
         self._reasons.pop(action, None)
         return None
 
-    async def _follow_once(self) -> None:
+    async def _carry_out_erasure_orders(self) -> None:
         """
         Erase the people whom the upstream has ordered to erase, and confirm it. Raises SendError and
         SpoolError.
         """
-        orders = await self._orders()
+        orders = await self._fetch_orders()
         for order in orders:
-            if self._stored(order) is None:
+            if self._find_stored_erasure(order) is None:
                 self._waiting.clear()
                 # an order that is refused, for example for the only Admin, does not delay others
-                await self._rest_of(order.id, self._erase(order))
+                await self._wait_after_error(order.id, self._erase(order))
         done = [order.id for order in orders if self._is_done(order)]
         if done:
-            await self._orders(done)
+            await self._fetch_orders(done)
 
-    def _stored(self, order: Erasure) -> Erasure | None:
+    def _find_stored_erasure(self, order: Erasure) -> Erasure | None:
         return next((each for each in self._persons.erasures if each.id == order.id), None)
 
     def _is_done(self, order: Erasure) -> bool:
-        stored = self._stored(order)
+        stored = self._find_stored_erasure(order)
         return stored is not None and stored.passes > 0 and not stored.below
 
-    async def _orders(self, done: Collection[str] = ()) -> Sequence[Erasure]:
-        answer = await self._send(ERASURES, {"installation": self._installation, "done": list(done)})
-        return [] if answer is None else erasure.read(answer.body)
+    async def _fetch_orders(self, done: Collection[str] = ()) -> Sequence[Erasure]:
+        answer = await self._send_with_new_client(
+            ERASURES, {"installation": self._installation, "done": list(done)}
+        )
+        return [] if answer is None else erasure.read_erasures(answer.body)
 
-    async def _send(self, stream: str, body: Mapping[str, object]) -> HttpAnswer | None:
+    async def _send_with_new_client(self, stream: str, body: Mapping[str, object]) -> HttpAnswer | None:
         """Send a request with the present settings. Requests are rare, so none keeps a connection."""
         upstream = self._upstream()
         if upstream is None:

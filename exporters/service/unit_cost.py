@@ -182,7 +182,7 @@ class UnitCostExporter:
             return
         records = run.records
         if operation == REPLACE and stream in self._single_writer and not self._to_tollhouse:
-            records = _as_totals(records, totals)
+            records = _replace_by_totals(records, totals)
         for part in self._split_by_size(records):
             await self._send_body(run.shape, _encode_body(part, ids=self._to_tollhouse), idempotency_key)
 
@@ -210,7 +210,7 @@ class UnitCostExporter:
                 raise
 
 
-def _as_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
+def _replace_by_totals(records: Sequence[UnitCostOperation], totals: Totals) -> list[UnitCostOperation]:
     places = dict.fromkeys((record.stream, operation_key(record)) for record in records)
     return [_total_operation(totals[key], records[0].stream_type) for key in places if key in totals]
 

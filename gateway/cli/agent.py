@@ -19,7 +19,7 @@ from gateway.cli.agent_settings import (
     hook_option,
 )
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
-from gateway.devices.agent.hook import ADDRESS, HookQuestion, ask
+from gateway.devices.agent.hook import ADDRESS, HookQuestion, run_hook
 
 if TYPE_CHECKING:
     from gateway.devices.agent.settings import Edited
@@ -134,7 +134,7 @@ def verdict(session_limit: str, is_closed: bool, endpoint: str) -> None:
     question = HookQuestion(endpoint, session_limit, is_closed)
     if question.problem:
         fail(question.problem, 2)
-    sys.exit(ask(question))
+    sys.exit(run_hook(question))
 
 
 # -- settings of assistants ----------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def setup(
 
     --write changes the assistants' settings files. --undo restores them.
     """
-    from gateway.devices.agent.settings import NotEditable, undo
+    from gateway.devices.agent.settings import NotEditable, undo_settings
 
     if do_write and do_undo:
         fail("use either --write or --undo, not both", 2)
@@ -186,7 +186,7 @@ def setup(
         path = (file or assistant.file()).expanduser()
         try:
             if do_undo:
-                edited = undo(directory, assistant, path)
+                edited = undo_settings(directory, assistant, path)
             else:
                 edited = _edit_settings(directory, assistant, path, endpoint, hook, do_write)
         except (NotEditable, OSError) as error:
@@ -200,10 +200,10 @@ def setup(
 def _edit_settings(
     directory: Path, assistant: Assistant, path: Path, endpoint: str, hook: str, do_write: bool
 ) -> Edited:
-    from gateway.devices.agent.settings import configured_for, write
+    from gateway.devices.agent.settings import edit_settings, write_settings
 
-    edited = configured_for(assistant, path, endpoint, hook=hook)
-    return write(directory, assistant, edited) if do_write else edited
+    edited = edit_settings(assistant, path, endpoint, hook=hook)
+    return write_settings(directory, assistant, edited) if do_write else edited
 
 
 def _show_edit(name: str, edited: Edited, *, written: bool) -> None:

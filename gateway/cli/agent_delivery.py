@@ -11,7 +11,7 @@ from exporters.errors import SendError
 from exporters.http.client import DNS, NO_ANSWER, REFUSED, TLS, Client, ClientSettings
 from exporters.marked_call import try_call
 from exporters.otlp.telemetry import TRACES
-from exporters.probe import OK, UNAVAILABLE, Probe, probe_of_error
+from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
 from exporters.service.paths import STREAMS, Paths
 from exporters.service.upstream_client import Keyring, build_client
 from exporters.settings import UpstreamSettings
@@ -81,7 +81,7 @@ async def _try_gateway(settings: UpstreamSettings, clock: SystemClock) -> Probe:
             url = Paths(settings).required_url(TRACES)
             return await try_call(client, url, clock=clock, authorization=key)
     except SendError as error:
-        return probe_of_error(error)
+        return error_probe(error)
 
 
 def _failed_result(cause: str, probe: Probe) -> DeliveryResult:

@@ -15,7 +15,7 @@ from exporters.service.paths import Paths
 from exporters.service.upstream_client import build_client
 from gateway.cli.agent_run import with_gateway_upstream
 from gateway.configuration.sections import Config
-from gateway.devices.agent.identity import KEY_FILE, identity
+from gateway.devices.agent.identity import KEY_FILE, load_or_create_identity
 from gateway.devices.states import REMOVED, UNENROLLED
 from gateway.service.app import App
 from spool.clock import SteadyClock, SystemClock
@@ -50,7 +50,7 @@ async def say_goodbye(config: Config, *, keep_key: bool) -> str:
     """Tell the gateway that this device leaves. Return why it does not know it, or ""."""
     upstream, who = (
         with_gateway_upstream(config).upstream,
-        identity(config.data_dir, device_id=config.agent.device_id),
+        load_or_create_identity(config.data_dir, device_id=config.agent.device_id),
     )
     body = {
         "device_id": who.device_id,

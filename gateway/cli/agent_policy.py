@@ -187,10 +187,10 @@ def policy(
             "only macOS profiles have --device; on Linux and Windows, calls name no device without an agent"
         )
         click.echo(f"warning: {message}", err=True)
-    from gateway.devices.agent.policy.bundle import bundle
+    from gateway.devices.agent.policy.bundle import build_bundle
 
     try:
-        files = bundle(
+        files = build_bundle(
             chosen,
             destination,
             _signing_key(signing_key),
@@ -326,7 +326,7 @@ def verify(bundle: Path, public_key: Path) -> None:
     Each file must have the hash that was signed, and be well-formed.
     """
     from gateway.devices.agent.policy.applied import BadBundle
-    from gateway.devices.agent.policy.applied import verify as verified
+    from gateway.devices.agent.policy.applied import verify_bundle as verified
 
     try:
         checked = verified(bundle, _public_key(public_key))
@@ -354,8 +354,8 @@ def apply(bundle: Path, public_key: Path, root: Path, older: bool) -> None:
 
     system = _this_system()
     try:
-        checked = applied.verify(bundle, _public_key(public_key))
-        outcome = applied.apply(checked, system, root.resolve(), allows_older=older)
+        checked = applied.verify_bundle(bundle, _public_key(public_key))
+        outcome = applied.apply_bundle(checked, system, root.resolve(), allows_older=older)
     except (applied.BadBundle, OSError) as error:
         fail(_describe_error(error))
     _show_changes(outcome)
@@ -382,7 +382,7 @@ def remove(root: Path) -> None:
     from gateway.devices.agent.policy import applied
 
     try:
-        outcome = applied.remove(_this_system(), root.resolve())
+        outcome = applied.remove_policy(_this_system(), root.resolve())
     except (applied.BadBundle, OSError) as error:
         fail(_describe_error(error))
     _show_changes(outcome)

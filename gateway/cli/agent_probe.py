@@ -23,7 +23,7 @@ from gateway.cli.agent_settings import (
 )
 from gateway.cli.output import show_table
 from gateway.devices.agent.link import ENDPOINT, SERIAL, STATES_FILE, USE, USER, USES_FILE
-from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, assistant_of
+from gateway.devices.fleet.facts import ASSISTANTS, NOT_INSTALLED, assistant_name
 from spool.clock import SystemClock
 from spool.printable import json_for_people
 from spool.record import moment
@@ -46,13 +46,15 @@ def probe(as_json: bool, data: Path | None, config: Path | None) -> None:
     The agent sends the result to the gateway. As root, the command looks at the homes of all users, and otherwise
     at the own home. It reads known settings files, and only the time of session files.
     """
-    from gateway.devices.agent.probe.folders import store  # imported here, so that the agent does not load it
+    from gateway.devices.agent.probe.folders import (
+        store_file,  # imported here, so that the agent does not load it
+    )
 
     settings = read_probe_settings(config, data)
     found, memories = _look_around(settings)
     try:
-        store(settings.data_dir, STATES_FILE, json_for_people(found) + "\n")
-        store(settings.data_dir, USES_FILE, msgspec.json.encode(memories).decode())
+        store_file(settings.data_dir, STATES_FILE, json_for_people(found) + "\n")
+        store_file(settings.data_dir, USES_FILE, msgspec.json.encode(memories).decode())
     except FileNotFoundError:
         click.echo(f"{settings.data_dir} does not exist, so nothing was stored; start the agent", err=True)
     except OSError as error:
@@ -125,11 +127,11 @@ def _status_rows(
 ) -> list[dict[str, Any]]:
     from gateway.devices.agent import activity
 
-    seen, today = activity.read(directory), activity.day_of(SystemClock().now())
+    seen, today = activity.read_activity(directory), activity.local_day(SystemClock().now())
     calls = activity.read_calls(directory)
     rows = []
     for name, row in found.items():
-        activities = [seen[source] for source in seen if assistant_of(source) == name]
+        activities = [seen[source] for source in seen if assistant_name(source) == name]
         times = [sender.last_seen for sender in activities]
         times += [calls[name]] if name in calls else []
         rows.append(
@@ -148,13 +150,13 @@ def _status_rows(
 
 def _setup_state(name: str, endpoint: str) -> str:
     from gateway.devices.agent.assistants import ASSISTANTS as SETTINGS
-    from gateway.devices.agent.settings import NotEditable, configured_for
+    from gateway.devices.agent.settings import NotEditable, edit_settings
 
     assistant = SETTINGS.get(name)
     if assistant is None:
         return ""
     try:
-        return "no" if configured_for(assistant, assistant.file(), endpoint).changed else "yes"
+        return "no" if edit_settings(assistant, assistant.file(), endpoint).changed else "yes"
     except (NotEditable, OSError):
         return "unreadable"
 

@@ -30,8 +30,8 @@ from gateway.configuration.reader import load
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import is_loopback, split_address
 from gateway.devices.agent.activity import ActivityRecorder
-from gateway.devices.agent.hook import HookQuestion, refusal
-from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
+from gateway.devices.agent.hook import HookQuestion, refusal_reason
+from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, load_or_create_identity, write_private
 from gateway.devices.agent.link import (
     BACKLOG,
     BACKLOG_S,
@@ -40,8 +40,8 @@ from gateway.devices.agent.link import (
     HeartbeatNumbers,
     LinkFile,
     ProbedStates,
-    resident,
-    service,
+    resident_memory,
+    service_kind,
 )
 from gateway.devices.own_verdicts import KeptVerdicts
 from gateway.monitoring import logs
@@ -77,7 +77,7 @@ def run_agent(file: Path | None, data: Path | None, flags: Mapping[str, Any], *,
             raise ConfigError(problems)
         return with_gateway_upstream(reread_config)
 
-    logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
+    logs.start_logging(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     try:
         return asyncio.run(_run_app_with_link(settings, reread, stdin_stops=stdin_stops))
     except ConfigError as error:
@@ -111,7 +111,7 @@ async def _run_app_with_link(
 
     clock = SteadyClock(step_s=config.spool.clock_step, hold_s=config.spool.clock_hold)
     directory = config.data_dir
-    own_identity = identity(directory, device_id=config.agent.device_id)
+    own_identity = load_or_create_identity(directory, device_id=config.agent.device_id)
     recorder = ActivityRecorder(directory, now=time.time)
     local = Bearer(
         "this machine",
@@ -171,7 +171,7 @@ async def _keep_link(
             "sent_at": moment(time.time()),
             "spool": {"records": records, "oldest_age_s": age_s},
             "sources": recorder.sources(),
-            "agent": {"service": service(), "started_at": started_at, **resident()},
+            "agent": {"service": service_kind(), "started_at": started_at, **resident_memory()},
             "key_storage": "file",
             **_next_heartbeat_number(numbers),
         }
@@ -206,10 +206,10 @@ async def _keep_link(
     async def connect() -> None:
         # the first answer imports modules, which takes longer than a hook waits
         await asyncio.to_thread(
-            refusal, HookQuestion(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
+            refusal_reason, HookQuestion(app.url, "0"), b'{"session_id": "none"}', FIRST_ANSWER_S
         )
         await store_link()
-        if service() == DAEMON and not key_file.exists():
+        if service_kind() == DAEMON and not key_file.exists():
             await probed.wait(
                 FIRST_LOOK_S
             )  # the enrolment states the hardware id, which only the probe can read
@@ -259,7 +259,7 @@ def _device_facts(config: Config, who: DeviceIdentity) -> dict[str, object]:
 
 def own_user() -> str | None:
     """Return the user of this process, or None if it is the account of a service."""
-    if service() == DAEMON:
+    if service_kind() == DAEMON:
         return None
     if sys.platform != "win32" and hasattr(os, "getuid") and _is_service_account(os.getuid()):
         return None

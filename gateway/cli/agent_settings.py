@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli import fail, load_config_or_exit
-from gateway.devices.agent.hook_settings import EXAMPLE, problem_of
+from gateway.devices.agent.hook_settings import EXAMPLE, hook_problem
 
 # imported late, because the probe is started often and must start fast
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ endpoint_option = click.option(
 
 
 def _checked_hook(ctx: click.Context, param: click.Parameter, command: str) -> str:
-    if command and (problem := problem_of(command)):
+    if command and (problem := hook_problem(command)):
         fail(problem, 2)
     return command
 

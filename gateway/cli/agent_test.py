@@ -102,13 +102,13 @@ def _show_results(results: Sequence[DeliveryResult]) -> None:
 
 
 def _find_repair(result: DeliveryResult) -> CauseRepair:
-    from gateway.devices.fleet.repairs import CauseRepair, repair_of
+    from gateway.devices.fleet.repairs import CauseRepair, find_repair
 
     if result.cause not in _OF_WAY:
-        return repair_of((result.cause, result.words))
+        return find_repair((result.cause, result.words))
     words, advice = _OF_WAY[result.cause]
     details = f" ({result.words})" if result.words else ""
-    return CauseRepair(words + details, advice or repair_of((UNREACHABLE, result.cause)).advice)
+    return CauseRepair(words + details, advice or find_repair((UNREACHABLE, result.cause)).advice)
 
 
 # why a call does not arrive, and its repair, unless the repair is that of an assistant that loses calls for

@@ -20,8 +20,8 @@ from gateway.devices import states
 from spool.clock import SystemClock
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import RouteState
-from spool.erasing import erase, overwrite
-from spool.erasure import MAX_FILE_BYTES, Erasure, read
+from spool.erasing import erase_from_storage, overwrite_deleted
+from spool.erasure import MAX_FILE_BYTES, Erasure, read_erasures
 from spool.errors import NotAllowed, SpoolError
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
@@ -92,7 +92,7 @@ def restore(
         raise click.UsageError("use either --erasures FILE or --no-erasures")
     settings = load_config_or_exit(config, {"data_dir": str(data.absolute()) if data else None})
     try:
-        later = [] if erasures is None else read(erasures.read(MAX_FILE_BYTES + 1))
+        later = [] if erasures is None else read_erasures(erasures.read(MAX_FILE_BYTES + 1))
         asyncio.run(_restore_backup(backup, settings, queued, later))
     except (SpoolError, OSError) as error:
         fail_because(error)
@@ -137,9 +137,11 @@ async def _repeat_later_erasures(
     known = {erasure.id for erasure in registry.persons.erasures}
     missing = sorted((each for each in later if each.id not in known), key=lambda each: each.at)
     for erasure in missing:
-        await erase(storage, erasure, revoked=states.revoked_by(""), actor=actor, overwrites=False)
+        await erase_from_storage(
+            storage, erasure, revoked=states.device_revoker(""), actor=actor, overwrites=False
+        )
     if missing:
-        await overwrite(storage)
+        await overwrite_deleted(storage)
     return len(missing)
 
 

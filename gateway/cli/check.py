@@ -29,7 +29,7 @@ from gateway.cli import config_option, load_config_or_exit
 from gateway.cli.data_directory import need_data
 from gateway.cli.output import readable_value
 from gateway.configuration.certificates import certificate_ends, certificate_troubles
-from gateway.configuration.problems import warnings
+from gateway.configuration.problems import config_warnings
 from gateway.configuration.secret_file import SecretFile
 from gateway.configuration.sections import Config, ConfigError, SourceSettings
 from gateway.intake.prices import PriceBook
@@ -275,10 +275,10 @@ def file_problems(config: Config) -> Iterator[str]:
 
 
 def _rate_problems(path: Path, most_bytes: int) -> Iterator[str]:
-    from gateway.money.currencies import RatesUnreadable, read
+    from gateway.money.currencies import RatesUnreadable, read_rates_file
 
     try:
-        read(path, most_bytes)
+        read_rates_file(path, most_bytes)
     except RatesUnreadable as error:
         yield f"currency.rates_file: {error}"
 
@@ -287,7 +287,7 @@ def _config_warnings(config: Config) -> Iterator[str]:
     mount = find_mount(config.data_dir)
     if mount and mount.warning:
         yield f"data_dir: {mount.warning}"
-    yield from warnings(config)
+    yield from config_warnings(config)
 
 
 def _show_check(

@@ -56,9 +56,9 @@ def need_data(settings: Config, config: Path | None, data: Path | None = None) -
 
 def need_named_data(config: Path | None, data: Path | None) -> None:
     """Exit with code 2 unless the caller named the directory to fill."""
-    from gateway.configuration.reader import origins
+    from gateway.configuration.reader import setting_origins
 
-    if data is None and config is None and "data_dir" not in origins():
+    if data is None and config is None and "data_dir" not in setting_origins():
         fail("name the data directory to fill with --data, or its configuration with --config", 2)
 
 

@@ -11,7 +11,7 @@ import click
 
 from gateway.cli import fail, fail_because, load_config_or_exit
 from gateway.cli.serve import program_name, serve_until_stopped
-from gateway.service.demo.plants import EXAMPLES, PLANTS, least_month, not_shown
+from gateway.service.demo.plants import EXAMPLES, PLANTS, least_month, plants_without_room
 from spool.clock import SystemClock
 from spool.errors import SpoolError
 
@@ -102,14 +102,14 @@ def demo(
     """
     if records is None:
         records = max(USUAL_RECORDS, least_month(plants, days=days)[1])
-    problems = not_shown(plants, days=days, records=records)
+    problems = plants_without_room(plants, days=days, records=records)
     if problems:
         fail("; ".join(problems), 2)
     settings = load_config_or_exit(
         None, {"data_dir": str(data.absolute()), "server.listen": listen, "server.grpc_listen": ""}
     )
     # imported late, so that the help and wrong use do not load the server
-    from gateway.service.demo.filling import fill
+    from gateway.service.demo.filling import fill_directory
     from gateway.service.demo.month import Period
     from gateway.service.demo.samples import SetClock
 
@@ -120,7 +120,7 @@ def demo(
     try:
         with click.progressbar(length=records, label="Generating calls") as bar:
             filled = asyncio.run(
-                fill(
+                fill_directory(
                     data,
                     period,
                     seed=seed,

@@ -17,9 +17,9 @@ from exporters.destinations.catalogue import TYPES
 from exporters.settings import DestinationSettings, UpstreamKey, UpstreamSettings
 from gateway.cli import fail, load_config_or_exit
 from gateway.cli.parameters import Choice
-from gateway.configuration.in_effect import keys
+from gateway.configuration.in_effect import configuration_keys
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
-from gateway.configuration.values import UNITS, written
+from gateway.configuration.values import UNITS, format_quantity
 from spool.disks import make_directory
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
@@ -222,11 +222,11 @@ def _setting_lines(
     section: type[Any], values: Mapping[str, Any], defaults: Sequence[str] = ()
 ) -> Iterator[str]:
     """Yield the keys with values, then the `defaults` as comments. The help of each key precedes it."""
-    keys_by_name = {key.name: key for key in keys(section)}
+    keys_by_name = {key.name: key for key in configuration_keys(section)}
     for name in (*values, *defaults):
         key = keys_by_name[name]
         value = values.get(name, key.default)
-        text = written(key.kind, value) if key.kind in UNITS else value
+        text = format_quantity(key.kind, value) if key.kind in UNITS else value
         # JSON is valid here, because TOML writes strings and lists of strings in the same way.
         line = f"{name} = {json.dumps(text, ensure_ascii=False)}"
         yield f"# {key.setting.words}"

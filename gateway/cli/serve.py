@@ -21,7 +21,7 @@ import click
 from gateway.cli import config_option, data_option, fail, load_config_or_exit
 from gateway.cli.strangers import foreign_distributions
 from gateway.configuration.local_operator import local_address
-from gateway.configuration.reader import load, origins
+from gateway.configuration.reader import load, setting_origins
 from gateway.configuration.sections import Config, ConfigError
 from gateway.http.listening.connections import raise_descriptor_limit
 from gateway.http.listening.sockets import ListeningSockets
@@ -91,7 +91,7 @@ def serve(
         return load(config, flags=flags)
 
     def given() -> Mapping[str, str]:
-        return origins(config, flags=flags)
+        return setting_origins(config, flags=flags)
 
     serve_until_stopped(
         settings,
@@ -104,10 +104,12 @@ def serve(
 
 
 def serve_until_stopped(settings: Config, **options: Any) -> NoReturn:
-    logs.configure(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
+    logs.start_logging(settings.log.level, lines_per_minute=settings.log.lines_per_minute)
     raise_descriptor_limit()
     try:
-        sys.exit(asyncio.run(run_server(settings, sockets=ListeningSockets.of_service_manager(), **options)))
+        sys.exit(
+            asyncio.run(run_server(settings, sockets=ListeningSockets.from_service_manager(), **options))
+        )
     except ConfigError as error:
         fail("; ".join(error.problems), code=2)
     except (OtherSchema, UnfinishedCopy) as error:  # a restart would fail for the same reason
@@ -170,7 +172,7 @@ async def _apply_files(config: Config, directory: Path, services: Services) -> N
     """Apply the files of a directory. Raises ConfigError with every problem."""
     from gateway.cli.operator.files import read_directory, read_secrets
     from gateway.operations.files.applying import How
-    from gateway.operations.files.calls import apply_set, reasons
+    from gateway.operations.files.calls import apply_set, reasons_not_applied
 
     try:
         files = read_directory(directory)
@@ -180,7 +182,7 @@ async def _apply_files(config: Config, directory: Path, services: Services) -> N
     actor = Actor(local_address(config), "tollhouse serve")
     outcome = await apply_set(services.operators, files, how, actor=actor)
     if not outcome.is_valid:
-        raise ConfigError(reasons(outcome))
+        raise ConfigError(reasons_not_applied(outcome))
     extra = {"action": "files_applied", "set": outcome.set, "changes": len(outcome.changes)}
     _log.info("settings applied from files", extra=extra)
 

@@ -16,7 +16,7 @@ from gateway.cli import config_option, fail, fail_because, load_config_or_exit
 from gateway.cli.data_directory import need_data, need_named_data
 from gateway.cli.output import show_fields, show_json
 from gateway.configuration.sections import Config
-from gateway.configuration.values import read_quantity, written
+from gateway.configuration.values import format_quantity, read_quantity
 from spool.clock import SystemClock
 from spool.engines import SQLITE, load_engine
 from spool.errors import SpoolError
@@ -203,10 +203,10 @@ def import_(file: Path, config: Path | None, as_json: bool) -> None:
 
 
 def _storage_and_engine(config: Path | None) -> tuple[StorageOptions, Engine]:
-    from gateway.service.assembly.storage import options_of
+    from gateway.service.assembly.storage import storage_options
 
     settings = load_config_or_exit(config)
-    return options_of(settings, clock=SystemClock()), load_engine(settings.storage.engine)
+    return storage_options(settings, clock=SystemClock()), load_engine(settings.storage.engine)
 
 
 def _run_storage_work(work: Coroutine[Any, Any, T]) -> T:
@@ -270,7 +270,7 @@ def _parse_shared_setting(change: str) -> tuple[str, float]:
         fail(
             (
                 f"{change} is not valid: write, for example, "
-                f"{name}={written(kind, getattr(SpoolSettings(), name))}"
+                f"{name}={format_quantity(kind, getattr(SpoolSettings(), name))}"
             ),
             2,
         )
@@ -278,7 +278,7 @@ def _parse_shared_setting(change: str) -> tuple[str, float]:
 
 
 def _format_settings(settings: Mapping[str, float]) -> dict[str, str]:
-    return {name: written(_KINDS[name], value) for name, value in settings.items()}
+    return {name: format_quantity(_KINDS[name], value) for name, value in settings.items()}
 
 
 def _show_values(values: Mapping[str, Any], as_json: bool) -> None:

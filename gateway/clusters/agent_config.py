@@ -34,10 +34,10 @@ def check_config(config: Mapping[str, Any]) -> None:
     """
     for name, value in config.items():
         if not name.startswith(OWN):
-            _check(name, value, FIELDS, "config")
+            _check_field(name, value, FIELDS, "config")
 
 
-def version_of(config: Mapping[str, Any]) -> str | None:
+def hash_config(config: Mapping[str, Any]) -> str | None:
     """
     Return the version of a configuration, or None if it is empty. Equal configurations have equal versions.
     """
@@ -66,7 +66,7 @@ def reported_failure(text: str) -> str:
     return text
 
 
-def state_of(wanted: str | None, run: RunConfig | None) -> str:
+def config_state(wanted: str | None, run: RunConfig | None) -> str:
     """
     Return the state of the wanted version.
 
@@ -82,7 +82,9 @@ def state_of(wanted: str | None, run: RunConfig | None) -> str:
     return DRIFTED if run.reached == wanted else PENDING
 
 
-def _check(name: str, value: object, fields: Mapping[str, Callable[[str, object], None]], where: str) -> None:
+def _check_field(
+    name: str, value: object, fields: Mapping[str, Callable[[str, object], None]], where: str
+) -> None:
     if name not in fields:
         near = get_close_matches(name, fields, 1)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -93,47 +95,47 @@ def _check(name: str, value: object, fields: Mapping[str, Callable[[str, object]
     fields[name](f"{where}.{name}", value)
 
 
-def _duration(where: str, value: object) -> None:
+def _check_duration(where: str, value: object) -> None:
     if not (isinstance(value, str) and _DURATION.fullmatch(value)):
         raise Invalid(f'{where} must be a duration such as "60s" or "10m"')
 
 
-def _patterns(where: str, value: object) -> None:
+def _check_patterns(where: str, value: object) -> None:
     is_list = isinstance(value, list) and len(value) <= _MOST_PATTERNS
     if not is_list or not all(
-        isinstance(pattern, str) and 0 < len(pattern) <= _LONGEST for pattern in _items(value)
+        isinstance(pattern, str) and 0 < len(pattern) <= _LONGEST for pattern in _list_items(value)
     ):
         raise Invalid(
             f"{where} must be a list of at most {_MOST_PATTERNS} texts of at most {_LONGEST} characters"
         )
 
 
-def _items(value: object) -> Sequence[object]:
+def _list_items(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
 
 
-def _level(where: str, value: object) -> None:
+def _check_level(where: str, value: object) -> None:
     if value not in LOG_LEVELS:
         raise Invalid(f"{where} must be one of {', '.join(LOG_LEVELS)}")
 
 
-def _object(*names: str) -> Callable[[str, object], None]:
+def _object_checker(*names: str) -> Callable[[str, object], None]:
     def check(where: str, value: object) -> None:
         if not isinstance(value, dict):
             raise Invalid(f"{where} must be an object with the fields {', '.join(names)}")
         for name, inner in value.items():
-            _check(name, inner, dict.fromkeys(names, _patterns), where)
+            _check_field(name, inner, dict.fromkeys(names, _check_patterns), where)
 
     return check
 
 
 FIELDS: Mapping[str, Callable[[str, object], None]] = {
-    "scrape_interval": _duration,
-    "upload_interval": _duration,
-    "metrics": _object("include", "exclude"),
-    "labels": _object("pods", "namespaces"),
-    "namespaces": _object("exclude"),
-    "log_level": _level,
+    "scrape_interval": _check_duration,
+    "upload_interval": _check_duration,
+    "metrics": _object_checker("include", "exclude"),
+    "labels": _object_checker("pods", "namespaces"),
+    "namespaces": _object_checker("exclude"),
+    "log_level": _check_level,
 }
 
 
@@ -150,18 +152,18 @@ _PATHS: Mapping[str, tuple[str, ...]] = {
 _KINDS = ("pods", "namespaces")
 
 
-def values_of(config: Mapping[str, Any]) -> dict[str, Any]:
+def chart_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chart values of a configuration. Fields without a chart value are omitted."""
     values: dict[str, Any] = {}
     for name, paths in _PATHS.items():
         for path in paths if name in config else ():
-            _put(values, path, config[name])
+            _set_at_path(values, path, config[name])
     if "labels" in config:
         _put_labels(values, config["labels"])
     return values
 
 
-def without_value(config: Mapping[str, Any]) -> list[str]:
+def fields_without_value(config: Mapping[str, Any]) -> list[str]:
     """Return the fields of a configuration that have no value in the chart."""
     return sorted(name for name in config if name not in _PATHS and name != "labels")
 
@@ -171,14 +173,14 @@ def _put_labels(values: dict[str, Any], labels: Mapping[str, list[str]]) -> None
     Set the chart values for labels. The chart has one list of patterns for all kinds, and a switch for each kind.
     """
     patterns = {pattern: None for kind in _KINDS for pattern in labels.get(kind, ())}
-    _put(values, f"{_LABELS}.enabled", bool(patterns))
+    _set_at_path(values, f"{_LABELS}.enabled", bool(patterns))
     if patterns:
-        _put(values, f"{_LABELS}.patterns", list(patterns))
+        _set_at_path(values, f"{_LABELS}.patterns", list(patterns))
     for kind in _KINDS:
-        _put(values, f"{_LABELS}.resources.{kind}", bool(labels.get(kind)))
+        _set_at_path(values, f"{_LABELS}.resources.{kind}", bool(labels.get(kind)))
 
 
-def _put(values: dict[str, Any], path: str, value: object) -> None:
+def _set_at_path(values: dict[str, Any], path: str, value: object) -> None:
     *outer, last = path.split(".")
     inner = values
     for name in outer:

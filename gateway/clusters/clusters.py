@@ -12,10 +12,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, state_of, version_of
+from gateway.clusters.agent_config import APPLIED, FAILED, NONE, PENDING, config_state, hash_config
 from gateway.configuration.sections import ClusterSettings
 from gateway.core.errors import Refusal
-from gateway.devices.fleet.facts import CLUSTER, is_of_cluster
+from gateway.devices.fleet.facts import CLUSTER, is_in_cluster
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MISSED, OFFLINE, ONLINE
 from gateway.people.authentication.bearer import Bearer
@@ -74,12 +74,12 @@ class Clusters:
         """
         return None if self._configs is None else self._configs.find(cluster.id)
 
-    def unapplied(self) -> Sequence[UnappliedConfig]:
+    def clusters_not_applied(self) -> Sequence[UnappliedConfig]:
         """Return the enabled clusters that do not run their wanted configuration."""
         unapplied = []
         for cluster in self.table.all():
             run = self.run_config(cluster)
-            state = state_of(version_of(cluster.config), run)
+            state = config_state(hash_config(cluster.config), run)
             if cluster.enabled and state not in (NONE, APPLIED):
                 reported_at = run.since if run is not None and state != PENDING else 0.0
                 problem = run.failed if run is not None and state == FAILED else ""
@@ -90,7 +90,7 @@ class Clusters:
     async def report_config(self, cluster: Cluster, *, applied: str | None, failed: str) -> None:
         """Store the configuration that a cluster's agent runs. Do nothing while the registry is damaged."""
         if self._configs is not None:
-            wanted_version = version_of(cluster.config)
+            wanted_version = hash_config(cluster.config)
             cluster_ids = [known_cluster.id for known_cluster in self.table.all()]
             await self._configs.store_report(
                 cluster.id, applied=applied, failed=failed, wanted=wanted_version, there=cluster_ids
@@ -98,7 +98,7 @@ class Clusters:
 
     def last_seen(self, cluster: Cluster) -> float:
         """Return the time at which the cluster or its device last sent data."""
-        device = self._device_of(cluster)
+        device = self._reporting_device(cluster)
         return cluster.last_seen if device is None else max(cluster.last_seen, device.last_seen)
 
     def is_silent(self, cluster: Cluster) -> bool:
@@ -107,7 +107,7 @@ class Clusters:
         quiet_since = max(cluster.last_seen, self._devices.listening_since)
         if self._clock.now() - quiet_since <= MISSED * self._settings.report_interval:
             return False
-        device = self._device_of(cluster)
+        device = self._reporting_device(cluster)
         if device is None:
             return True
         link = self._devices.state_of(device).link
@@ -133,9 +133,9 @@ class Clusters:
         A heartbeat without changes writes nothing, because the device row has its time. A device is never
         rejected because of its cluster.
         """
-        if device.state != ENROLLED or not is_of_cluster(device.all_labels):
+        if device.state != ENROLLED or not is_in_cluster(device.all_labels):
             return
-        reported = _reported(device)
+        reported = _reported_cluster(device)
         cluster = self.table.find(reported.id)
         if cluster is not None and (cluster.device, cluster.agent_version) == (
             device.id,
@@ -144,7 +144,7 @@ class Clusters:
             return
         if cluster is not None and not self._may_report(cluster, device, bearer):
             return
-        await self._note(reported, bearer)
+        await self._store_report(reported, bearer)
 
     async def hear(self, account: str, region: str, name: str, bearer: Bearer) -> None:
         """
@@ -156,9 +156,9 @@ class Clusters:
         if cluster is not None and not cluster.enabled:
             raise Refusal(403, "cluster_disabled", "this cluster is disabled; an operator can enable it")
         if cluster is None or elapsed_s(cluster.last_seen, self._clock.now()) >= HEARD_EVERY_S:
-            await self._note(ReportedCluster(account=account, region=region, name=name), bearer)
+            await self._store_report(ReportedCluster(account=account, region=region, name=name), bearer)
 
-    async def _note(self, reported: ReportedCluster, bearer: Bearer) -> None:
+    async def _store_report(self, reported: ReportedCluster, bearer: Bearer) -> None:
         try:
             await self.table.store_report(reported, expects=bearer.expects, key=bearer.name)
         except KeyEnded:
@@ -174,19 +174,19 @@ class Clusters:
         If the present device has used its own key, another device can replace it only with its own key or
         through a gateway.
         """
-        reporting = self._device_of(cluster)
+        reporting = self._reporting_device(cluster)
         if reporting is None or reporting.id == device.id or not reporting.key_used:
             return True
         return bearer.is_gateway or bearer.device == device.id
 
-    def _device_of(self, cluster: Cluster) -> Device | None:
+    def _reporting_device(self, cluster: Cluster) -> Device | None:
         device = self._devices.table.find(cluster.device) if cluster.device else None
-        if device is None or device.state != ENROLLED or _reported(device).id != cluster.id:
+        if device is None or device.state != ENROLLED or _reported_cluster(device).id != cluster.id:
             return None
         return device
 
 
-def _reported(device: Device) -> ReportedCluster:
+def _reported_cluster(device: Device) -> ReportedCluster:
     labels = device.all_labels
     return ReportedCluster(
         account=labels.get("account", ""),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
 
-from gateway.clusters.agent_config import NONE, version_of
+from gateway.clusters.agent_config import NONE, hash_config
 
 SAME, WRITTEN, DRIFT = "same", "written", "drift"
 _LONGEST = 200
@@ -56,7 +56,7 @@ class FoundConfig:
         except ValueError:
             config = None
         if isinstance(config, dict):
-            return version_of(config)
+            return hash_config(config)
         return sha256(self.text.encode()).hexdigest()[:16]
 
     @property
@@ -108,11 +108,11 @@ def run_round(source: ConfigSource, target: ConfigTarget, *, restores: bool) -> 
         if in_cluster.has_workload:
             target.restart(wanted_config.version)
     except JobProblem as problem:
-        source.ask(applied=in_cluster.running or NONE, failed=_line(str(problem)))
+        source.ask(applied=in_cluster.running or NONE, failed=_one_printable_line(str(problem)))
         raise
     source.ask(applied=wanted_config.version or NONE)
     return WRITTEN, wanted_config.version
 
 
-def _line(text: str) -> str:
+def _one_printable_line(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)[:_LONGEST]

@@ -38,7 +38,7 @@ FOR_ALL, FOR_PEOPLE = "/mcp", "/mcp/people"
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,100}")
 
 
-def problems(mcp: McpSettings, oidc: OidcSettings) -> Iterator[str]:
+def assistant_problems(mcp: McpSettings, oidc: OidcSettings) -> Iterator[str]:
     for name in mcp.tools:
         yield from problems_of_choice("mcp.tools", name, TOOL_NAMES)
     if mcp.oauth.resource:

@@ -47,18 +47,18 @@ def certificate_ends(config: Config, in_use: Mapping[str, bytes] | None = None) 
     """
     loaded = in_use or {}
     return [
-        CertificateEnd(setting=name, ends_at=_end(name, loaded.get(name) or _text(path)))
-        for name, path in (*_files(config, ""), *certificate_files(config.storage))
+        CertificateEnd(setting=name, ends_at=_expiry_time(name, loaded.get(name) or _read_or_empty(path)))
+        for name, path in (*_certificate_files(config, ""), *certificate_files(config.storage))
     ]
 
 
 def certificate_troubles(ends: Iterable[CertificateEnd], *, now: float) -> Sequence[CertificateTrouble]:
     """Return the certificates that cannot be read, have expired or expire within two weeks."""
-    troubles = (_trouble(end, now) for end in ends)
+    troubles = (_certificate_trouble(end, now) for end in ends)
     return [trouble for trouble in troubles if trouble is not None]
 
 
-def _trouble(end: CertificateEnd, now: float) -> CertificateTrouble | None:
+def _certificate_trouble(end: CertificateEnd, now: float) -> CertificateTrouble | None:
     at = end.ends_at
     if at is None:
         title, severity = f"The certificate of {end.setting} cannot be read", CRITICAL
@@ -77,25 +77,25 @@ def _trouble(end: CertificateEnd, now: float) -> CertificateTrouble | None:
     return CertificateTrouble(setting=end.setting, severity=severity, title=title, seen=seen)
 
 
-def _files(section: object, name: str) -> Iterator[tuple[str, Path]]:
+def _certificate_files(section: object, name: str) -> Iterator[tuple[str, Path]]:
     if isinstance(section, tuple):
         for index, each in enumerate(section):
-            yield from _files(each, f"{name}[{index}]")
+            yield from _certificate_files(each, f"{name}[{index}]")
     elif isinstance(section, Path) and name.endswith((OWN, AUTHORITIES)):
         yield name, section
     elif is_dataclass(section):
         for field in fields(section):
-            yield from _files(getattr(section, field.name), f"{name}.{field.name}".lstrip("."))
+            yield from _certificate_files(getattr(section, field.name), f"{name}.{field.name}".lstrip("."))
 
 
-def _text(path: Path) -> bytes:
+def _read_or_empty(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError:
         return b""
 
 
-def _end(setting: str, pem: bytes) -> float | None:
+def _expiry_time(setting: str, pem: bytes) -> float | None:
     # imported here because a start without TLS does not need it
     from cryptography.x509 import load_pem_x509_certificates
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
-from gateway.configuration.sections import Config, ServerSettings, settings_of
+from gateway.configuration.sections import Config, ServerSettings, all_settings
 from spool.installation import derive_secret
 
 # Sections and settings that a reload applies. All other settings take effect only when the server starts.
@@ -49,15 +49,15 @@ class ConfigChange:
     needs_restart: tuple[str, ...]
 
 
-def change(running: Config, new: Config) -> ConfigChange:
+def compare_configs(running: Config, new: Config) -> ConfigChange:
     """
     Compare the running configuration with a new one. Return the settings that change now and those that
     need a restart.
     """
-    values = {name: value for name, _, _, value in settings_of(running)}
+    values = {name: value for name, _, _, value in all_settings(running)}
     changed, needs_restart = [], []
     kept_values: dict[str, Any] = {}
-    for name, _, _, value in settings_of(new):
+    for name, _, _, value in all_settings(new):
         if value == values[name]:
             continue
         if _is_live(name, running.server, new.server):
@@ -66,7 +66,7 @@ def change(running: Config, new: Config) -> ConfigChange:
             needs_restart.append(name)
             kept_values[name] = values[name]
     return ConfigChange(
-        config=_with(new, kept_values), changed=tuple(changed), needs_restart=tuple(needs_restart)
+        config=_with_settings(new, kept_values), changed=tuple(changed), needs_restart=tuple(needs_restart)
     )
 
 
@@ -78,7 +78,7 @@ def _is_live(name: str, running: ServerSettings, new: ServerSettings) -> bool:
     return section in LIVE or name in LIVE
 
 
-def _with(config: Config, values: dict[str, Any]) -> Config:
+def _with_settings(config: Config, values: dict[str, Any]) -> Config:
     for name, value in values.items():
         section, _, setting = name.partition(".")
         of_section = replace(getattr(config, section), **{setting: value}) if setting else value
@@ -86,13 +86,15 @@ def _with(config: Config, values: dict[str, Any]) -> Config:
     return config
 
 
-def digests(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
+def digest_settings(config: Config, *, prices: str, secret: bytes) -> Mapping[str, str]:
     """
     Hash each shared setting under its name, keyed with the installation's `secret`. Equal values have equal hashes.
     """
     keyed = hmac.new(derive_secret(secret, "digests of settings"), digestmod=blake2b)
-    values = {name: value for name, _, _, value in settings_of(config) if is_shared(name)}
-    return {name: _digest(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()}
+    values = {name: value for name, _, _, value in all_settings(config) if is_shared(name)}
+    return {
+        name: _hash_setting(keyed.copy(), name, value) for name, value in {**values, PRICES: prices}.items()
+    }
 
 
 def is_shared(name: str) -> bool:
@@ -102,19 +104,20 @@ def is_shared(name: str) -> bool:
     return name.partition(".")[0] not in OWN_SECTIONS and not name.endswith(OWN_ENDINGS)
 
 
-def _digest(keyed: hmac.HMAC, name: str, value: object) -> str:
-    keyed.update(f"{name}={_text(value)}".encode("utf-8", "surrogatepass"))
+def _hash_setting(keyed: hmac.HMAC, name: str, value: object) -> str:
+    keyed.update(f"{name}={_canonical_text(value)}".encode("utf-8", "surrogatepass"))
     return keyed.hexdigest()[:16]
 
 
-def _text(value: Any) -> str:
+def _canonical_text(value: Any) -> str:
     if is_dataclass(value):
-        members = (f"{field.name}={_text(getattr(value, field.name))}" for field in fields(value))
+        members = (f"{field.name}={_canonical_text(getattr(value, field.name))}" for field in fields(value))
         return f"({','.join(members)})"
     if isinstance(value, Mapping):
-        return f"{{{','.join(sorted(f'{_text(name)}={_text(item)}' for name, item in value.items()))}}}"
+        pairs = sorted(f"{_canonical_text(name)}={_canonical_text(item)}" for name, item in value.items())
+        return f"{{{','.join(pairs)}}}"
     if isinstance(value, Set):
-        return f"{{{','.join(sorted(map(_text, value)))}}}"
+        return f"{{{','.join(sorted(map(_canonical_text, value)))}}}"
     if isinstance(value, tuple | list):
-        return f"[{','.join(map(_text, value))}]"
+        return f"[{','.join(map(_canonical_text, value))}]"
     return repr(value)

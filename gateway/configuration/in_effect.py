@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 from exporters.destinations.catalogue import TYPES
 from exporters.notifications.catalogue import TYPES as CHANNEL_TYPES
 from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG
-from gateway.configuration.sections import Config, settings_of, types_of
-from gateway.configuration.values import written
+from gateway.configuration.sections import Config, all_settings, setting_types
+from gateway.configuration.values import format_quantity
 from spool.record import TOPICS
 from spool.registry.scopes import SCOPES, USE_CASES
 from spool.settings import Duration, Setting, Size
@@ -54,45 +54,49 @@ class SettingInEffect:
     words: str
 
 
-def in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterator[SettingInEffect]:
+def settings_in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterator[SettingInEffect]:
     """
     Yield every setting under its name in the file. `given` has the source of each setting that is
     set; see `reader.origins`.
     """
-    for name, field, kind, value in settings_of(config):
+    for name, field, kind, value in all_settings(config):
         setting: Setting = field.metadata["setting"]
-        unknown = DEFAULT if value == _default(field) else CHANGED
+        unknown = DEFAULT if value == _field_default(field) else CHANGED
         origin = unknown if given is None else given.get(name, DEFAULT)
-        yield SettingInEffect(name=name, value=_plain(field, kind, value), source=origin, words=setting.words)
+        yield SettingInEffect(
+            name=name, value=_shown_value(field, kind, value), source=origin, words=setting.words
+        )
 
 
-def _plain(field: Field[Any], kind: Any, value: Any) -> object:
+def _shown_value(field: Field[Any], kind: Any, value: Any) -> object:
     if not field.repr:  # fields without `repr` are secrets; see spool.settings.setting
         return dict.fromkeys(value, _SET) if isinstance(value, Mapping) else _SET if value else None
     if kind in (Size, Duration):
-        return written(kind, value)
-    return _describe(value)
+        return format_quantity(kind, value)
+    return _describe_value(value)
 
 
-def _describe(value: Any) -> object:
+def _describe_value(value: Any) -> object:
     if is_dataclass(value):
         kind: type = type(value)
-        kinds = types_of(kind)
-        stated_fields = [field for field in fields(value) if getattr(value, field.name) != _default(field)]
+        kinds = setting_types(kind)
+        stated_fields = [
+            field for field in fields(value) if getattr(value, field.name) != _field_default(field)
+        ]
         return {
-            field.name: _plain(field, kinds[field.name], getattr(value, field.name))
+            field.name: _shown_value(field, kinds[field.name], getattr(value, field.name))
             for field in stated_fields
         }
     if isinstance(value, Mapping):
-        return {name: _describe(item) for name, item in value.items()}
+        return {name: _describe_value(item) for name, item in value.items()}
     if isinstance(value, tuple):
-        return [_describe(item) for item in value]
+        return [_describe_value(item) for item in value]
     if isinstance(value, Path | Decimal):
         return str(value)
-    return _ADDRESS.sub(_host, value) if isinstance(value, str) else value
+    return _ADDRESS.sub(_shorten_address, value) if isinstance(value, str) else value
 
 
-def _host(match: re.Match[str]) -> str:
+def _shorten_address(match: re.Match[str]) -> str:
     try:
         parts = urlsplit(match[0])
     except ValueError:
@@ -101,7 +105,7 @@ def _host(match: re.Match[str]) -> str:
     return f"{parts.scheme}://{host}" + ("/..." if parts.path.strip("/") or parts.query else "")
 
 
-def _default(field: Field[Any]) -> object:
+def _field_default(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
@@ -123,19 +127,22 @@ class ConfigurationKey:
         return dataclasses.is_dataclass(self.kind)
 
 
-def keys(section: type[Any]) -> list[ConfigurationKey]:
+def configuration_keys(section: type[Any]) -> list[ConfigurationKey]:
     hints = typing.get_type_hints(section, include_extras=True)
     defaults = section()
     return [
-        _key(section, field, hints[field.name], getattr(defaults, field.name)) for field in _fields(section)
+        _configuration_key(section, field, hints[field.name], getattr(defaults, field.name))
+        for field in _section_fields(section)
     ]
 
 
-def _fields(section: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
+def _section_fields(section: type[Any]) -> tuple[dataclasses.Field[Any], ...]:
     return dataclasses.fields(section)
 
 
-def _key(section: type[Any], field: dataclasses.Field[Any], kind: Any, default: Any) -> ConfigurationKey:
+def _configuration_key(
+    section: type[Any], field: dataclasses.Field[Any], kind: Any, default: Any
+) -> ConfigurationKey:
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         kind = next(option for option in typing.get_args(kind) if option is not type(None))
     origin = typing.get_origin(kind)

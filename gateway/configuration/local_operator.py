@@ -23,7 +23,7 @@ def local_address(config: Config) -> str:
     named = os.environ.get(AS_ENV, "").strip()
     if named:
         return named
-    for candidate in _candidates(config):
+    for candidate in _possible_addresses(config):
         try:
             return check_email(candidate)
         except Invalid:  # the name of the user or of the machine cannot be part of an email address
@@ -39,7 +39,7 @@ def system_user() -> str | None:
         return None
 
 
-def _candidates(config: Config) -> Iterator[str]:
+def _possible_addresses(config: Config) -> Iterator[str]:
     user = system_user()
     nameless = "user"
     if sys.platform != "win32":

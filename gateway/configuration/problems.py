@@ -21,7 +21,7 @@ from spool.ledger.queries import DIMENSIONS as LEDGER_DIMENSIONS
 from spool.settings import POSTGRES
 
 
-def problems(config: Config) -> Iterator[str]:
+def config_problems(config: Config) -> Iterator[str]:
     """Yield every reason why this configuration cannot run, in the order of the sections."""
     for field in fields(config):
         yield from _own_problems(field.name, getattr(config, field.name))
@@ -43,7 +43,7 @@ def _own_problems(at: str, value: Any) -> Iterator[str]:
             yield from _own_problems(f"{at}.{field.name}", getattr(value, field.name))
 
 
-def missing(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
+def missing_settings(config: Config, given: Mapping[str, Any]) -> Iterator[str]:
     """
     Yield the problems of settings that this storage requires. `given` is the tree of the settings that are set.
     """
@@ -84,7 +84,7 @@ def _publish_problems(config: Config) -> Iterator[str]:
 
 def _destination_problems(config: Config) -> Iterator[str]:
     of_several_nodes = config.storage.engine == POSTGRES
-    return catalogue.problems(config.destinations, of_several_nodes=of_several_nodes)
+    return catalogue.destination_problems(config.destinations, of_several_nodes=of_several_nodes)
 
 
 def _enforcer_problems(config: Config) -> Iterator[str]:
@@ -97,20 +97,20 @@ def _enforcer_problems(config: Config) -> Iterator[str]:
 
 # section -> its checks that need other modules or another section's values
 _MORE: Mapping[str, Callable[[Config], Iterable[str]]] = {
-    "storage": lambda config: engines.problems(config.storage),
-    "upstream": lambda config: paths.problems(config.upstream),
+    "storage": lambda config: engines.storage_problems(config.storage),
+    "upstream": lambda config: paths.upstream_problems(config.upstream),
     "destinations": _destination_problems,
     "enforcers": _enforcer_problems,
-    "notify": lambda config: notifications.problems(config.notify),
+    "notify": lambda config: notifications.all_channel_problems(config.notify),
     "container": lambda config: problems_of_url("container.upload_url", config.container.upload_url),
     "agent": _agent_problems,
-    "mcp": lambda config: assistants.problems(config.mcp, config.oidc),
+    "mcp": lambda config: assistants.assistant_problems(config.mcp, config.oidc),
     "streams": _stream_problems,
     "publish": _publish_problems,
 }
 
 
-def warnings(config: Config) -> Iterator[str]:
+def config_warnings(config: Config) -> Iterator[str]:
     """Yield risky settings for `tollhouse check`. The server runs with them."""
     server = config.server
     if server.operator_plaintext and not server.trusted_proxies:

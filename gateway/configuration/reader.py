@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from exporters.problems import problems_of_choice
-from gateway.configuration.problems import missing
-from gateway.configuration.problems import problems as problems_of
-from gateway.configuration.sections import WORKS_COUNCIL, Config, ConfigError, types_of
-from gateway.configuration.values import read_quantity, written
+from gateway.configuration.problems import config_problems as problems_of
+from gateway.configuration.problems import missing_settings
+from gateway.configuration.sections import WORKS_COUNCIL, Config, ConfigError, setting_types
+from gateway.configuration.values import format_quantity, read_quantity
 from spool.settings import Duration, Setting, Size
 
 
@@ -36,12 +36,12 @@ def load(
     Raises ConfigError with all problems. Relative paths are relative to the file.
     """
     problems: list[str] = []
-    tree = _read(path)
+    tree = _read_toml(path)
     _overlay_all(tree, env, flags, problems)
     for name, value in _changed_defaults(tree).items():
-        _overlay(tree, name.split("."), value, name, problems)
-    config: Config = _section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
-    problems += [*problems_of(config), *missing(config, tree)]
+        _set_nested(tree, name.split("."), value, name, problems)
+    config: Config = _parse_section(Config, tree, "", (path.parent if path else Path()).absolute(), problems)
+    problems += [*problems_of(config), *missing_settings(config, tree)]
     if problems:
         raise ConfigError(problems)
     return config
@@ -50,17 +50,17 @@ def load(
 def _overlay_all(
     tree: dict[str, Any], env: Mapping[str, str] | None, flags: Mapping[str, Any] | None, problems: list[str]
 ) -> None:
-    for name, names, text in _variables(env):
-        _overlay(tree, names, text, name, problems)
+    for name, names, text in _setting_variables(env):
+        _set_nested(tree, names, text, name, problems)
     for name, value in (flags or {}).items():
         if value is not None:
-            _overlay(tree, name.split("."), value, name, problems)
+            _set_nested(tree, name.split("."), value, name, problems)
 
 
 def _changed_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings that are not set and have another default because of `privacy.works_council`."""
     sections = {name: section for name, section in tree.items() if isinstance(section, dict)}
-    if _scalar(bool, sections.get("privacy", {}).get("works_council", False), Path()) is not True:
+    if _convert_scalar(bool, sections.get("privacy", {}).get("works_council", False), Path()) is not True:
         return {}
     changed = {}
     for name, value in WORKS_COUNCIL.items():
@@ -76,7 +76,7 @@ def _changed_defaults(tree: Mapping[str, Any]) -> Mapping[str, Any]:
 FILE, ENVIRONMENT, FLAG = "file", "environment", "flag"
 
 
-def origins(
+def setting_origins(
     path: Path | None = None, *, env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
 ) -> Mapping[str, str]:
     """
@@ -84,13 +84,13 @@ def origins(
     several sources set it, return the source that applies. Raises ConfigError for a file that cannot be read.
     """
     origins_by_name: dict[str, str] = {}
-    tree = _read(path)
+    tree = _read_toml(path)
     for section, value in tree.items():
         origins_by_name[section] = FILE
         origins_by_name.update(
             {f"{section}.{name}": FILE for name in value} if isinstance(value, dict) else {}
         )
-    for _, names, _ in _variables(env):
+    for _, names, _ in _setting_variables(env):
         origins_by_name |= dict.fromkeys((names[0], ".".join(names[:2])), ENVIRONMENT)
     origins_by_name |= {name: FLAG for name, value in (flags or {}).items() if value is not None}
     _overlay_all(tree, env, flags, [])
@@ -98,7 +98,7 @@ def origins(
     return origins_by_name | dict.fromkeys(_changed_defaults(tree), council)
 
 
-def _read(path: Path | None) -> dict[str, Any]:
+def _read_toml(path: Path | None) -> dict[str, Any]:
     try:
         return {} if path is None else tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -107,7 +107,7 @@ def _read(path: Path | None) -> dict[str, Any]:
         raise ConfigError([f"{path}: {error}"]) from error
 
 
-def _variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, list[str], str]]:
+def _setting_variables(env: Mapping[str, str] | None) -> Iterator[tuple[str, list[str], str]]:
     for name, text in sorted((os.environ if env is None else env).items()):
         # A variable without a section is not a setting, for example TOLLHOUSE_KEY of `tollhouse send`.
         if name.startswith(ENV_PREFIX) and ("__" in name or name == "TOLLHOUSE_DATA_DIR"):
@@ -118,7 +118,7 @@ ENV_PREFIX = "TOLLHOUSE_"
 _RENAMED = {"upstream.key": "upstream.keys", "destination": "destinations", "source": "sources"}
 
 
-def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, problems: list[str]) -> None:
+def _set_nested(tree: dict[str, Any], names: list[str], value: Any, shown: str, problems: list[str]) -> None:
     for name in names[:-1]:
         inner: Any = tree.setdefault(name, {})
         if not isinstance(inner, dict):
@@ -128,25 +128,25 @@ def _overlay(tree: dict[str, Any], names: list[str], value: Any, shown: str, pro
     tree[names[-1]] = value
 
 
-def _section(kind: type, tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
+def _parse_section(kind: type, tree: Any, prefix: str, base: Path, problems: list[str]) -> Any:
     """
     Read one dataclass from one table. A bad value is added to the problems, and the default is used instead.
     """
     if not isinstance(tree, dict):
         problems.append(f"{prefix or 'the file'} must be a table")
         return kind()
-    hints = types_of(kind)
+    hints = setting_types(kind)
     for unknown in sorted(set(tree) - set(hints)):
-        name = _join(prefix, unknown)
+        name = _join_name(prefix, unknown)
         near = difflib.get_close_matches(unknown, hints, 1, 0.6)
-        meant = _RENAMED.get(name) or (_join(prefix, near[0]) if near else None)
+        meant = _RENAMED.get(name) or (_join_name(prefix, near[0]) if near else None)
         problems.append(f"unknown key {name}" + (f"; did you mean {meant}?" if meant else ""))
     settings = {field.name: field.metadata["setting"] for field in dataclasses.fields(kind)}
     values = {}
     for name, value in tree.items():
         if name in hints:
-            values[name] = _value(hints[name], value, _join(prefix, name), base, problems)
-            problems += _broken_rules(settings[name], hints[name], _join(prefix, name), values[name])
+            values[name] = _convert_value(hints[name], value, _join_name(prefix, name), base, problems)
+            problems += _broken_rules(settings[name], hints[name], _join_name(prefix, name), values[name])
     if "data_dir" in hints:
         values.setdefault("data_dir", base / "tollhouse-data")
     return kind(**{name: value for name, value in values.items() if value is not _BAD})
@@ -158,17 +158,17 @@ def _broken_rules(setting: Setting, kind: Any, name: str, value: Any) -> Iterato
     if setting.choices:
         yield from problems_of_choice(name, value, setting.choices)
     if setting.least is not None and value < setting.least:
-        yield f"{name} must be at least {written(kind, setting.least)}"
+        yield f"{name} must be at least {format_quantity(kind, setting.least)}"
 
 
-def _join(prefix: str, name: str) -> str:
+def _join_name(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
 _BAD = object()
 
 
-def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+def _convert_value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
     """Convert a value to its type. A bad value is added to the problems, and the result is _BAD."""
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
@@ -177,29 +177,34 @@ def _value(kind: Any, value: Any, name: str, base: Path, problems: list[str]) ->
             return None
         origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
-        return _section(typing.cast("type", kind), value, name, base, problems)
+        return _parse_section(typing.cast("type", kind), value, name, base, problems)
     if origin is tuple:
-        return _items(typing.get_args(kind)[0], value, name, base, problems)
+        return _convert_items(typing.get_args(kind)[0], value, name, base, problems)
     # the setting is a table, such as Mapping[str, ...]
     if origin is not None and origin is not typing.Annotated:
         if not isinstance(value, dict):
             problems.append(f"{name} must be a table")
             return _BAD
         inner = typing.get_args(kind)[1]
-        return {key: _value(inner, item, _join(name, key), base, problems) for key, item in value.items()}
-    converted = _scalar(kind, value, base)
+        return {
+            key: _convert_value(inner, item, _join_name(name, key), base, problems)
+            for key, item in value.items()
+        }
+    converted = _convert_scalar(kind, value, base)
     if converted is _BAD:
         problems.append(f"{name} must be {WORDS[kind]}")
     return converted
 
 
-def _items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
+def _convert_items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
     if isinstance(value, str):  # values from the environment are text
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list):
         problems.append(f"{name} must be a list")
         return _BAD
-    return tuple(_value(kind, item, f"{name}[{index}]", base, problems) for index, item in enumerate(value))
+    return tuple(
+        _convert_value(kind, item, f"{name}[{index}]", base, problems) for index, item in enumerate(value)
+    )
 
 
 WORDS: dict[Any, str] = {
@@ -213,7 +218,7 @@ WORDS: dict[Any, str] = {
 }
 
 
-def _scalar(kind: Any, value: Any, base: Path) -> Any:
+def _convert_scalar(kind: Any, value: Any, base: Path) -> Any:
     if kind is bool:
         if isinstance(value, str):
             value = {"true": True, "1": True, "false": False, "0": False}.get(value.lower(), value)

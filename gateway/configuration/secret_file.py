@@ -29,25 +29,27 @@ class SecretFile:
         self.modified = 0.0
         self.value = ""
         try:
-            self._read()
+            self._read_if_changed()
         except (OSError, ValueError) as error:
-            raise ConfigError([f"{setting}: {self._reason(error)}"]) from error
+            raise ConfigError([f"{setting}: {self._describe_error(error)}"]) from error
 
     def refresh(self) -> bool:
         """
         Read a changed file, and return whether the secret changed. If the file cannot be read, log it once.
         """
         try:
-            changed = self._read()
+            changed = self._read_if_changed()
         except (OSError, ValueError) as error:
             if not self._complained:
-                _log.warning("%s: %s; the earlier secret stays in effect", self.setting, self._reason(error))
+                _log.warning(
+                    "%s: %s; the earlier secret stays in effect", self.setting, self._describe_error(error)
+                )
             self._complained = True
             return False
         self._complained = False
         return changed
 
-    def _read(self) -> bool:
+    def _read_if_changed(self) -> bool:
         status = self._path.stat()
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         if stamp == self._stamp:
@@ -58,7 +60,7 @@ class SecretFile:
         self.value, self.modified, self._stamp = secret, status.st_mtime, stamp
         return True
 
-    def _reason(self, error: OSError | ValueError) -> str:
+    def _describe_error(self, error: OSError | ValueError) -> str:
         if isinstance(error, OSError):
             return f"cannot read {self._path} ({error.strerror})"
         if isinstance(error, UnicodeDecodeError):

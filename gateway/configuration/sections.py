@@ -1450,25 +1450,25 @@ class Config:
         return matched.union(self.privacy.keep_attributes, self.ledger.tags)
 
 
-def settings_of(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
+def all_settings(config: Config) -> Iterator[tuple[str, Field[Any], Any, Any]]:
     """
     Yield every setting as its name in the file, field, type and value. A list or a table that the user fills
     is one setting.
     """
-    kinds = types_of(Config)
+    kinds = setting_types(Config)
     for section in fields(config):
         value = getattr(config, section.name)
         if not is_dataclass(value):
             yield section.name, section, kinds[section.name], value
             continue
         kind: type = type(value)
-        inner = types_of(kind)
+        inner = setting_types(kind)
         for field in fields(value):
             yield f"{section.name}.{field.name}", field, inner[field.name], getattr(value, field.name)
 
 
 @cache
-def types_of(section: type) -> Mapping[str, Any]:
+def setting_types(section: type) -> Mapping[str, Any]:
     """Return the types of a section's settings. Cached, because resolving all of them takes 8 ms."""
     return get_type_hints(section, include_extras=True)
 

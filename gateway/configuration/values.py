@@ -42,7 +42,7 @@ def read_quantity(kind: Any, text: str) -> float | None:
     return None if match is None or unit is None else float(match[1]) * unit
 
 
-def written(kind: Any, value: float) -> str:
+def format_quantity(kind: Any, value: float) -> str:
     """
     Return the shortest text that is read as `value`, such as 64MiB or 7d. Other kinds become plain numbers.
     """
@@ -107,7 +107,7 @@ class Networks:
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._networks = [parse_network(name) for name in names]
-        self._find = lru_cache(1024)(self._search)
+        self._find = lru_cache(1024)(self._contains_address)
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -116,7 +116,7 @@ class Networks:
         """Return whether an address is in one of the networks. False for a malformed address."""
         return self._find(address)
 
-    def _search(self, text: str) -> bool:
+    def _contains_address(self, text: str) -> bool:
         address = parse_ip(text)
         return address is not None and any(address in network for network in self._networks)
 

@@ -30,37 +30,39 @@ Graph = Mapping[str, Collection[str]]
 
 def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Return each file and its source map by path. `modules` have the lines of their `sources`, without comments."""
-    graph = imports(modules)
-    parts = _divided(graph, _loaded_later(modules))
+    graph = imports_by_module(modules)
+    parts = _divide_into_files(graph, _loaded_later(modules))
     home = {module: path for path, inside in parts.items() for module in inside}
     found = {}
     for path, inside in parts.items():
         foreign = {each for module in inside for each in graph[module] if home[each] != path}
         up = "./" + "../" * path.count("/")
-        lines = ["".join(f'import {{{_name(each)}}} from "{up}{home[each]}";' for each in sorted(foreign))]
+        lines = [
+            "".join(f'import {{{_variable_name(each)}}} from "{up}{home[each]}";' for each in sorted(foreign))
+        ]
         sections, exports = [], list[str]()
         for module in inside:
-            text, exports = _function(module, modules[module], up)
-            sections.append(_section(len(lines), module, sources[module]))
+            text, exports = _module_as_function(module, modules[module], up)
+            sections.append(_source_map_section(len(lines), module, sources[module]))
             lines += text
-        lines.append(f"export {{{', '.join(map(_name, inside))}}};")
+        lines.append(f"export {{{', '.join(map(_variable_name, inside))}}};")
         if path != FIRST:
-            lines.append(f"export const {{{', '.join(exports)}}} = {_name(path)};")
+            lines.append(f"export const {{{', '.join(exports)}}} = {_variable_name(path)};")
         lines.append(f"//# sourceMappingURL={path.rpartition('/')[2]}.map\n")
         found[path] = "\n".join(lines), json.dumps({"version": 3, "sections": sections})
     return found
 
 
-def imports(modules: Mapping[str, str]) -> Graph:
+def imports_by_module(modules: Mapping[str, str]) -> Graph:
     """Return the imports of each module. Modules that are loaded later are left out."""
     found = {}
     for path, text in modules.items():
         names = [name for pattern in (_IMPORT, _EXPORTS) for _, name in pattern.findall(text) if name]
-        found[path] = dict.fromkeys(_resolved(path, name) for name in names)
+        found[path] = dict.fromkeys(_resolve_path(path, name) for name in names)
     return found
 
 
-def needed(graph: Graph, first: Iterable[str], apart: Collection[str] = ()) -> list[str]:
+def modules_in_import_order(graph: Graph, first: Iterable[str], apart: Collection[str] = ()) -> list[str]:
     """Return these modules and those that they import, each after its imports. Imports `apart` are left out."""
     found: dict[str, None] = {}
 
@@ -78,35 +80,35 @@ def needed(graph: Graph, first: Iterable[str], apart: Collection[str] = ()) -> l
 
 def _loaded_later(modules: Mapping[str, str]) -> list[str]:
     return sorted(
-        {_resolved(path, name) for path, text in modules.items() for name in _LOADED_LATER.findall(text)}
+        {_resolve_path(path, name) for path, text in modules.items() for name in _LOADED_LATER.findall(text)}
     )
 
 
-def _divided(graph: Graph, later: Collection[str]) -> dict[str, list[str]]:
+def _divide_into_files(graph: Graph, later: Collection[str]) -> dict[str, list[str]]:
     """
     Return the modules of each file, each after those that it imports.
 
     A file that is loaded later contains the modules that only it needs. A module that some others need is a file.
     """
-    imported = {path: needed(graph, [path], later) for path in later}
+    imported = {path: modules_in_import_order(graph, [path], later) for path in later}
     uses = Counter(module for path in later for module in imported[path][:-1])
     often = [module for path in _OFTEN for module in imported[path][:-1]]
     many = [module for module, number in uses.items() if number >= _MANY]
-    first = needed(graph, [*often, *many, FIRST], later)
+    first = modules_in_import_order(graph, [*often, *many, FIRST], later)
     some = sorted(module for module, number in uses.items() if number > 1 and module not in first)
     own = {path: [each for each in imported[path] if each not in (*first, *some)] for path in later}
     return {FIRST: first} | own | {module: [module] for module in some}
 
 
-def _resolved(path: str, name: str) -> str:
+def _resolve_path(path: str, name: str) -> str:
     return normpath(f"{dirname(path)}/{name}").lstrip("/")
 
 
-def _name(path: str) -> str:
+def _variable_name(path: str) -> str:
     return "$" + re.sub(r"\W", "_", path.removesuffix(".mjs"))
 
 
-def _function(module: str, text: str, up: str) -> tuple[list[str], list[str]]:
+def _module_as_function(module: str, text: str, up: str) -> tuple[list[str], list[str]]:
     """
     Return the lines of a module as a function that is called once, and the names of its exports.
 
@@ -115,8 +117,8 @@ def _function(module: str, text: str, up: str) -> tuple[list[str], list[str]]:
     returned: dict[str, str] = {}
 
     def listed(found: re.Match[str]) -> str:
-        source = f"{_name(_resolved(module, found[2]))}." if found[2] else ""
-        returned.update({outer: source + inner for inner, outer in _pairs(found[1])})
+        source = f"{_variable_name(_resolve_path(module, found[2]))}." if found[2] else ""
+        returned.update({outer: source + inner for inner, outer in _parse_name_pairs(found[1])})
         return ""
 
     def exported(found: re.Match[str]) -> str:
@@ -125,24 +127,27 @@ def _function(module: str, text: str, up: str) -> tuple[list[str], list[str]]:
 
     def used(found: re.Match[str]) -> str:
         names = found[1] if found[1].startswith("{") else f"default as {found[1]}"
-        return f"const {_object(_pairs(names.strip('{}')))} = {_name(_resolved(module, found[2]))};"
+        return (
+            f"const {_object_literal(_parse_name_pairs(names.strip('{}')))} = "
+            f"{_variable_name(_resolve_path(module, found[2]))};"
+        )
 
-    text = _LOADED_LATER.sub(lambda found: f'import("{up}{_resolved(module, found[1])}")', text)
+    text = _LOADED_LATER.sub(lambda found: f'import("{up}{_resolve_path(module, found[1])}")', text)
     body = _EXPORT.sub(exported, _EXPORTS.sub(listed, _IMPORT.sub(used, text)))
-    lines = f"const {_name(module)} = (() => {{{body}".removesuffix("\n").split("\n")
-    return [*lines, f"return {_object(returned.items())};}})();"], list(returned)
+    lines = f"const {_variable_name(module)} = (() => {{{body}".removesuffix("\n").split("\n")
+    return [*lines, f"return {_object_literal(returned.items())};}})();"], list(returned)
 
 
-def _object(names: Iterable[tuple[str, str]]) -> str:
+def _object_literal(names: Iterable[tuple[str, str]]) -> str:
     return f"{{{', '.join(one if one == other else f'{one}: {other}' for one, other in names)}}}"
 
 
-def _pairs(names: str) -> list[tuple[str, str]]:
+def _parse_name_pairs(names: str) -> list[tuple[str, str]]:
     words = [each.split() for each in names.split(",")]
     return [(each[0], each[-1]) for each in words if each]
 
 
-def _section(line: int, module: str, source: str) -> dict[str, Any]:
+def _source_map_section(line: int, module: str, source: str) -> dict[str, Any]:
     mappings = "AAAA" + ";AACA" * (source.count("\n") - 1)
     of_module = {
         "version": 3,

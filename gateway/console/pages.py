@@ -84,8 +84,8 @@ class Console:
 
 
 @cache
-def console() -> Console:
-    assets = dict(_found(_STATIC))
+def load_console() -> Console:
+    assets = dict(_find_assets(_STATIC))
     index = assets.pop(_INDEX).body
     digest = blake2b(digest_size=8)
     for path, asset in sorted(assets.items()):
@@ -95,33 +95,33 @@ def console() -> Console:
 
 
 @cache
-def modules() -> dict[str, str]:
+def stripped_modules() -> dict[str, str]:
     """Return the text of each module without comments and indentation, by its path."""
-    return {path: _served(path, text) for path, text in _sources().items()}
+    return {path: _strip_own_text(path, text) for path, text in _module_sources().items()}
 
 
-def _sources() -> dict[str, str]:
+def _module_sources() -> dict[str, str]:
     return {path.relative_to(_STATIC).as_posix(): path.read_text() for path in _STATIC.rglob("*.mjs")}
 
 
-def _found(folder: Path) -> Iterator[tuple[str, Asset]]:
+def _find_assets(folder: Path) -> Iterator[tuple[str, Asset]]:
     for path in folder.rglob("*"):
         media = _MEDIA.get(path.suffix)
         if media is not None:
             name = path.relative_to(folder).as_posix()
-            yield name, Asset(_served(name, path.read_text()).encode(), media)
-    for name, (body, source_map) in join_modules(modules(), _sources()).items():
+            yield name, Asset(_strip_own_text(name, path.read_text()).encode(), media)
+    for name, (body, source_map) in join_modules(stripped_modules(), _module_sources()).items():
         yield name, Asset(body.encode(), "text/javascript")
         yield f"{name}.map", Asset(source_map.encode(), "application/json")
 
 
-def _served(path: str, text: str) -> str:
+def _strip_own_text(path: str, text: str) -> str:
     if not path.endswith(_OWN) or path.startswith(_VENDOR):
         return text
-    return _INDENTATION.sub("", _without_comments(text))
+    return _INDENTATION.sub("", _strip_comments(text))
 
 
-def _without_comments(text: str) -> str:
+def _strip_comments(text: str) -> str:
     alone = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
     return _END_COMMENT.sub("", alone)
 
@@ -129,13 +129,13 @@ def _without_comments(text: str) -> str:
 async def index(_: web.Request) -> web.Response:
     """Return the page. Browsers must not cache it, so a new release is visible at once."""
     headers = {**_HEADERS, "Cache-Control": "no-store"}
-    return web.Response(body=console().index, content_type="text/html", charset="utf-8", headers=headers)
+    return web.Response(body=load_console().index, content_type="text/html", charset="utf-8", headers=headers)
 
 
 async def demo_index(_: web.Request) -> web.Response:
     """Return the page of the demo month. It uses the same files from one folder deeper."""
     headers = {**_HEADERS, "Cache-Control": "no-store"}
-    body = console().index.replace(b'"files/', b'"../files/')
+    body = load_console().index.replace(b'"files/', b'"../files/')
     return web.Response(body=body, content_type="text/html", charset="utf-8", headers=headers)
 
 
@@ -153,8 +153,8 @@ async def file(request: web.Request) -> web.Response:
     Return a file of the page. Browsers may cache it for ever, because its path changes with its content.
     Returns 404 for a file of another release.
     """
-    found = console().assets.get(request.match_info["path"])
-    if found is None or request.match_info["version"] != console().version:
+    found = load_console().assets.get(request.match_info["path"])
+    if found is None or request.match_info["version"] != load_console().version:
         return web.Response(
             status=404,
             text="There is no such file. Reload the page: Tollhouse may have been upgraded.",

@@ -32,10 +32,10 @@ class Buckets:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_s(self, name: str) -> int:
-        return math.ceil(self._bucket_of(name).wait_s(WHOLE))
+        return math.ceil(self._find_bucket(name).wait_s(WHOLE))
 
     def charge(self, name: str, amount: float = 1) -> None:
-        bucket = self._bucket_of(name)
+        bucket = self._find_bucket(name)
         bucket.remove_tokens(amount)
         self._buckets[name] = bucket
         self._buckets.move_to_end(name)
@@ -43,7 +43,7 @@ class Buckets:
             self._buckets.popitem(last=False)
 
     @contextmanager
-    def paid_by(self, name: str, failure: type[Exception]) -> Iterator[None]:
+    def charge_on_failure(self, name: str, failure: type[Exception]) -> Iterator[None]:
         """
         Charge `name` for work, and return the charge unless the work raises `failure`.
 
@@ -59,7 +59,7 @@ class Buckets:
             raise
         self.charge(name, -1)
 
-    def _bucket_of(self, name: str) -> TokenBucket:
+    def _find_bucket(self, name: str) -> TokenBucket:
         return self._buckets.get(name) or TokenBucket(self._clock, per_s=self._per_s, burst=self._burst)
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class Buckets:
 
 
 @lru_cache(maxsize=4096)  # cached, because every request calls this
-def neighbourhood(address: str) -> str:
+def address_network(address: str) -> str:
     """
     Return the name of an address's bucket. All addresses of an IPv6 /64 share one, because one host owns
     them.

@@ -43,7 +43,7 @@ def nothing_here() -> Refusal:
     return Refusal(404, "not_found", "There is nothing at this address.")
 
 
-def reason_of(error: OSError) -> str:
+def error_reason(error: OSError) -> str:
     """Leave out numbers and addresses."""
     return (
         os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)

@@ -43,7 +43,7 @@ class Faults:
 
     def add(self, error: str, value: object, path: Path) -> None:
         if len(self._found) < MAX_FAULTS:
-            self._found.append(Fault(error, _describe(value), list(path)))
+            self._found.append(Fault(error, _describe_value(value), list(path)))
 
     @property
     def found(self) -> Sequence[Fault]:
@@ -54,7 +54,7 @@ class Faults:
             raise InvalidDefinition(self._found)
 
 
-def _describe(value: object) -> str:
+def _describe_value(value: object) -> str:
     if isinstance(value, str):
         return value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
     if value is None:

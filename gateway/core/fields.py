@@ -40,7 +40,7 @@ KEPT_IN_SECONDS: Mapping[str, Any] = {
 }
 
 
-def changes_of(
+def change_struct(
     new: type[msgspec.Struct],
     about: str = _WITH_VERSION,
     *,
@@ -58,15 +58,15 @@ def changes_of(
         fields.append(("version", Annotated[str | None, _READ_VERSION], None))
     for field in msgspec.structs.fields(new):
         if field.name not in once:
-            kind = _with_notes_of(field.type, (types or {}).get(field.name, field.type))
+            kind = _copy_notes(field.type, (types or {}).get(field.name, field.type))
             fields.append((field.name, kind | UnsetType, UNSET))
-    name = f"{_noun(new)}Changes"
+    name = f"{_resource_noun(new)}Changes"
     return msgspec.defstruct(
         name, fields, kw_only=True, forbid_unknown_fields=True, namespace={"__doc__": about}
     )
 
 
-def item_of(
+def item_struct(
     new: type[msgspec.Struct],
     about: str,
     *,
@@ -78,36 +78,42 @@ def item_of(
     Return the class of a stored resource in answers. A field in `types` has another type and, unless that
     states its own, the words of the new resource. An answer may lack a field whose type includes UnsetType.
     """
-    noun = _snake_case(_noun(new))
+    noun = _snake_case(_resource_noun(new))
     id_type = Annotated[str, words("The id of the {item}."), example(example_id(noun))]
     fields = {
-        field.name: _with_example(field) for field in msgspec.structs.fields(new) if field.name not in without
+        field.name: _add_default_example(field)
+        for field in msgspec.structs.fields(new)
+        if field.name not in without
     }
-    replaced = {name: _with_notes_of(fields.get(name), kind) for name, kind in (types or {}).items()}
+    replaced = {name: _copy_notes(fields.get(name), kind) for name, kind in (types or {}).items()}
     members = {"id": id_type, **fields, **replaced, **answered}
     item = noun.replace("_", " ")
-    return _answered(f"{_noun(new)}Item", about, {name: _about(kind, item) for name, kind in members.items()})
+    return _answer_struct(
+        f"{_resource_noun(new)}Item",
+        about,
+        {name: _fill_item_name(kind, item) for name, kind in members.items()},
+    )
 
 
-def default_of(field: msgspec.structs.FieldInfo) -> Any:
+def field_default(field: msgspec.structs.FieldInfo) -> Any:
     return field.default_factory() if callable(field.default_factory) else field.default
 
 
-def _with_example(field: msgspec.structs.FieldInfo) -> Any:
-    default = default_of(field)
+def _add_default_example(field: msgspec.structs.FieldInfo) -> Any:
+    default = field_default(field)
     notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
     if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):
         return field.type
     return Annotated[field.type, example(msgspec.json.decode(msgspec.json.encode(default)))]
 
 
-def _with_notes_of(declared: Any, kind: Any) -> Any:
+def _copy_notes(declared: Any, kind: Any) -> Any:
     if get_origin(kind) is Annotated or get_origin(declared) is not Annotated:
         return kind
     return Annotated[(kind, *get_args(declared)[1:])]
 
 
-def _about(kind: Any, item: str) -> Any:
+def _fill_item_name(kind: Any, item: str) -> Any:
     if get_origin(kind) is not Annotated:
         return kind
     plain, *notes = get_args(kind)
@@ -120,19 +126,19 @@ def _about(kind: Any, item: str) -> Any:
     return Annotated[(plain, *own)]
 
 
-def one_of(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:
-    noun = _noun(new)
-    return _answered(f"One{noun}", about, {_snake_case(noun): item, **beside})
+def single_item_struct(new: type[msgspec.Struct], item: Any, about: str = "", **beside: Any) -> Any:
+    noun = _resource_noun(new)
+    return _answer_struct(f"One{noun}", about, {_snake_case(noun): item, **beside})
 
 
-def _answered(name: str, about: str, members: Mapping[str, Any]) -> Any:
+def _answer_struct(name: str, about: str, members: Mapping[str, Any]) -> Any:
     fields = [
         (field, kind, UNSET) if _may_be_left_out(kind) else (field, kind) for field, kind in members.items()
     ]
     return msgspec.defstruct(name, fields, kw_only=True, namespace={"__doc__": about} if about else None)
 
 
-def _noun(new: type[msgspec.Struct]) -> str:
+def _resource_noun(new: type[msgspec.Struct]) -> str:
     return new.__name__.removeprefix("New")
 
 
@@ -140,7 +146,7 @@ def _snake_case(noun: str) -> str:
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", noun).lower()
 
 
-def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
+def build_answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
     """
     Return an answer with the fields of a row. `given` overrides values of the row.
 
@@ -149,22 +155,22 @@ def answer(item: Any, row: object, **given: Any) -> dict[str, Any]:
     """
     row_values = {
         name: getattr(row, name)
-        for name, default in zip(item.__struct_fields__, _defaults(item), strict=True)
+        for name, default in zip(item.__struct_fields__, _struct_defaults(item), strict=True)
         if name not in given and default is not UNSET
     }
     members: dict[str, Any] = msgspec.to_builtins(item(**row_values, **given))
     return members
 
 
-def stated(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
+def given_fields(given: msgspec.Struct, **to: Callable[[Any], Any]) -> dict[str, Any]:
     """
     Return the stated fields for a draft, with lists as tuples. `to` converts a field to its stored form.
     """
     values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "version"}
-    return {name: to.get(name, _stored)(value) for name, value in values.items() if value is not UNSET}
+    return {name: to.get(name, _list_to_tuple)(value) for name, value in values.items() if value is not UNSET}
 
 
-def _stored(value: Any) -> Any:
+def _list_to_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -174,7 +180,7 @@ def _may_be_left_out(kind: Any) -> bool:
 
 
 @cache
-def _defaults(item: Any) -> list[Any]:
+def _struct_defaults(item: Any) -> list[Any]:
     """Return the default values of fields, cached because msgspec evaluates the annotations on each call."""
     defaults = {field.name: field.default for field in msgspec.structs.fields(item)}
     return [defaults[name] for name in item.__struct_fields__]

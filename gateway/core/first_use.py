@@ -17,7 +17,7 @@ _imported: dict[str, ModuleType] = {}
 _one_at_a_time = threading.Lock()
 
 
-async def imported(name: str) -> ModuleType:
+async def import_in_thread(name: str) -> ModuleType:
     """
     Import a module on a thread, so that other requests do not wait. Without a free descriptor the import
     fails, so it is tried again until an idle connection is closed.

@@ -27,23 +27,23 @@ _MISSING = (
 _CHILD: Final = "gateway.core.parquet_child"
 
 
-def columns_of(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
+def read_columns(name: str, file: BinaryIO, *, most: int) -> tuple[str, ...]:
     """
     Return the columns. Raises Invalid if the file is not Parquet, or has more than `most` bytes unpacked.
     """
-    with _lines(name, file, "columns", most) as lines:
+    with _start_reader(name, file, "columns", most) as lines:
         return tuple(next(lines))
 
 
-def rows_of(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def read_rows(name: str, file: BinaryIO, *, most: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the rows, numbered from 1. Raises Invalid if the file is damaged."""
-    with _lines(name, file, "rows", most) as lines:
+    with _start_reader(name, file, "rows", most) as lines:
         names = next(lines)
         for number, cells in enumerate(lines, start=1):
             yield number, dict(zip(names, cells, strict=True))
 
 
-def brotli_of(name: str, content: bytes) -> Any:
+def open_brotli(name: str, content: bytes) -> Any:
     """Return the Brotli decoder. Raises Invalid if the extra is not installed."""
     try:
         import pyarrow
@@ -53,7 +53,7 @@ def brotli_of(name: str, content: bytes) -> Any:
 
 
 @contextmanager
-def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
+def _start_reader(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator[list[Any]]]:
     if find_spec("pyarrow") is None:
         raise Invalid(f"{name}: {_MISSING}")
     file.seek(0)
@@ -68,12 +68,12 @@ def _lines(name: str, file: BinaryIO, what: str, most: int) -> Iterator[Iterator
         command, stdin=file, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
         try:
-            yield _read(name, process)
+            yield _read_lines(name, process)
         finally:
             process.kill()
 
 
-def _read(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
+def _read_lines(name: str, process: subprocess.Popen[bytes]) -> Iterator[list[Any]]:
     """Yield what a reader process returns. If it fails, raises Invalid with its message."""
     assert process.stdout is not None and process.stderr is not None
     count = -1  # the first line has the column names

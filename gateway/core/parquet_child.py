@@ -36,31 +36,31 @@ def main(what: str, most: int, most_rows: int, longest: int) -> int:
         metadata = file.metadata
         unpacked = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         if unpacked > most:
-            return _refuse(f"has more than {most} bytes unpacked (reconciliation.max_file_bytes)")
+            return _print_refusal(f"has more than {most} bytes unpacked (reconciliation.max_file_bytes)")
         if metadata.num_rows > most_rows:
-            return _refuse(f"has more than {most_rows} rows")
-        _write(metadata.schema.to_arrow_schema().names)
-        for number, row in enumerate(_rows(file) if what == "rows" else (), start=1):
+            return _print_refusal(f"has more than {most_rows} rows")
+        _write_line(metadata.schema.to_arrow_schema().names)
+        for number, row in enumerate(_file_rows(file) if what == "rows" else (), start=1):
             if number > most_rows:
-                return _refuse(f"has more than {most_rows} rows")
+                return _print_refusal(f"has more than {most_rows} rows")
             line = json.dumps(row, ensure_ascii=False)
             if len(line) > longest:
-                return _refuse(f"has more than {longest} characters in row {number}")
+                return _print_refusal(f"has more than {longest} characters in row {number}")
             sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except MemoryError:
-        return _refuse(f"takes more than {MEMORY_BYTES // 1024**2} MiB to read")
+        return _print_refusal(f"takes more than {MEMORY_BYTES // 1024**2} MiB to read")
     except (pyarrow.ArrowException, OSError, ValueError, RecursionError, OverflowError) as error:
         sys.stderr.write(" ".join(str(error).split())[:300])
         return WRONG
     return 0
 
 
-def _rows(file: Any) -> Iterator[list[str | None]]:
+def _file_rows(file: Any) -> Iterator[list[str | None]]:
     for batch in file.iter_batches(batch_size=_BATCH_ROWS, use_threads=False):
         columns = [column.to_pylist() for column in batch.columns]
         for cells in zip(*columns, strict=True):
-            yield [text_of(cell) for cell in cells]
+            yield [cell_text(cell) for cell in cells]
 
 
 def _bound_memory() -> None:
@@ -72,16 +72,16 @@ def _bound_memory() -> None:
         return  # the limits on bytes and rows still apply
 
 
-def _refuse(message: str) -> int:
+def _print_refusal(message: str) -> int:
     sys.stderr.write(message)
     return TOO_LARGE
 
 
-def _write(names: list[str]) -> None:
+def _write_line(names: list[str]) -> None:
     sys.stdout.write(json.dumps(names, ensure_ascii=False) + "\n")
 
 
-def text_of(value: Any) -> str | None:
+def cell_text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -97,16 +97,16 @@ def text_of(value: Any) -> str | None:
         return str(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    return json.dumps(_plain(value), ensure_ascii=False)
+    return json.dumps(_maps_as_dicts(value), ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _maps_as_dicts(value: Any) -> Any:
     """Return a value as JSON has it. pyarrow returns maps as lists of pairs."""
     if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value):
-        return {text_of(key): text_of(item) for key, item in value}
+        return {cell_text(key): cell_text(item) for key, item in value}
     if isinstance(value, list):
-        return [text_of(item) for item in value]
-    return {key: text_of(item) for key, item in value.items()}
+        return [cell_text(item) for item in value]
+    return {key: cell_text(item) for key, item in value.items()}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ ANYTHING: Schema = {}
 OBJECT: Schema = {"type": "object"}
 
 
-def closed(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+def closed_object(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
     return {
         "type": "object",
         "properties": {**required, **(optional or {})},
@@ -25,5 +25,5 @@ def closed(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None
     }
 
 
-def array(items: Schema) -> Schema:
+def array_of(items: Schema) -> Schema:
     return {"type": "array", "items": items}

@@ -28,32 +28,36 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
 
-def read(text: bytes, faults: Faults, places: Places | None = None, *, marks_plain: bool = False) -> Node:
+def read_yaml(
+    text: bytes, faults: Faults, places: Places | None = None, *, marks_plain: bool = False
+) -> Node:
     """
     Parse YAML. Repeated keys are faults. With `marks_plain`, values without quotes are PlainText. Raises
     InvalidDefinition if the text is not readable.
     """
     try:
         events = yaml.parse(text.decode("utf-8-sig"), Loader=_LOADER)
-        return _document(events, faults, {} if places is None else places, PlainText if marks_plain else str)
+        return _build_document(
+            events, faults, {} if places is None else places, PlainText if marks_plain else str
+        )
     except UnicodeDecodeError as error:
-        raise _unreadable(f"the text must be UTF-8, but byte {error.start} is not") from None
+        raise _unreadable_yaml(f"the text must be UTF-8, but byte {error.start} is not") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
-        raise _unreadable(f"this is not YAML: {_reason(error)}", place=place) from None
+        raise _unreadable_yaml(f"this is not YAML: {_describe_error(error)}", place=place) from None
 
 
-def _document(events: Iterator[yaml.Event], faults: Faults, places: Places, plain: type[str]) -> Node:
+def _build_document(events: Iterator[yaml.Event], faults: Faults, places: Places, plain: type[str]) -> Node:
     root: list[Node] = []
     # incomplete nodes from the root down
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
     keys: list[str | None] = []  # by incomplete node: the key that waits for its value
     for event in events:
         if isinstance(event, yaml.DocumentStartEvent) and root:
-            raise _unreadable("only one YAML document is allowed", event)
+            raise _unreadable_yaml("only one YAML document is allowed", event)
         if isinstance(event, yaml.AliasEvent):
-            raise _unreadable(
+            raise _unreadable_yaml(
                 f"aliases such as *{event.anchor} are not allowed; write the value in full", event
             )
         if isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
@@ -66,26 +70,28 @@ def _document(events: Iterator[yaml.Event], faults: Faults, places: Places, plai
         is_key = bool(open_nodes) and isinstance(open_nodes[-1][0], dict) and keys[-1] is None
         if is_key:
             if not isinstance(event, yaml.ScalarEvent):
-                raise _unreadable("a key must be text", event)
+                raise _unreadable_yaml("a key must be text", event)
             parent, path = open_nodes[-1]
             assert isinstance(parent, dict)
             if event.value in parent:
-                faults.add(f"{_named(event.value)} appears twice here", event.value, (*path, event.value))
+                faults.add(
+                    f"{_shorten_key(event.value)} appears twice here", event.value, (*path, event.value)
+                )
             keys[-1] = event.value
-            places[*path, event.value] = _mark(event)
+            places[*path, event.value] = _event_place(event)
             continue
-        node = _node(event, plain)
-        path = _place(node, root, open_nodes, keys)
-        places.setdefault(path, _mark(event))
+        node = _new_node(event, plain)
+        path = _add_node(node, root, open_nodes, keys)
+        places.setdefault(path, _event_place(event))
         if isinstance(node, dict | list):
             if len(open_nodes) == MAX_DEPTH:
-                raise _unreadable(f"lists and mappings may be nested at most {MAX_DEPTH} deep", event)
+                raise _unreadable_yaml(f"lists and mappings may be nested at most {MAX_DEPTH} deep", event)
             open_nodes.append((node, path))
             keys.append(None)
     return root[0] if root else None
 
 
-def _place(
+def _add_node(
     node: Node,
     root: list[Node],
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]],
@@ -105,12 +111,12 @@ def _place(
     return (*path, key)
 
 
-def _mark(event: yaml.Event) -> tuple[int, int]:
+def _event_place(event: yaml.Event) -> tuple[int, int]:
     mark = event.start_mark
     return (1, 1) if mark is None else (mark.line + 1, mark.column + 1)
 
 
-def _node(event: yaml.NodeEvent, plain: type[str]) -> Node:
+def _new_node(event: yaml.NodeEvent, plain: type[str]) -> Node:
     if isinstance(event, yaml.MappingStartEvent):
         return {}
     if isinstance(event, yaml.SequenceStartEvent):
@@ -123,26 +129,28 @@ def _node(event: yaml.NodeEvent, plain: type[str]) -> Node:
 def _check_plain(event: yaml.NodeEvent) -> None:
     tag = event.tag if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) else None
     if event.anchor is not None:
-        raise _unreadable(f"anchors such as &{event.anchor} are not allowed; write the value in full", event)
+        raise _unreadable_yaml(
+            f"anchors such as &{event.anchor} are not allowed; write the value in full", event
+        )
     if tag is not None:
-        raise _unreadable(f"YAML tags such as {tag} are not allowed", event)
+        raise _unreadable_yaml(f"YAML tags such as {tag} are not allowed", event)
 
 
-def _unreadable(
+def _unreadable_yaml(
     error: str, event: yaml.Event | None = None, *, place: tuple[int, int] = (1, 1)
 ) -> InvalidDefinition:
     if event is None:
         return InvalidDefinition([Fault(error, "", [])], place)
-    line, column = _mark(event)
+    line, column = _event_place(event)
     return InvalidDefinition([Fault(f"{error} (line {line})", "", [])], (line, column))
 
 
-def _reason(error: yaml.YAMLError) -> str:
+def _describe_error(error: yaml.YAMLError) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"{error.problem} (line {mark.line + 1}, column {mark.column + 1})"
     return str(error).partition("\n")[0]
 
 
-def _named(key: str) -> str:
+def _shorten_key(key: str) -> str:
     return key if len(key) <= 64 else f"{key[:64]}..."

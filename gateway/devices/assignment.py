@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.assistant_states import OTHER_CALLS
-from gateway.devices.fleet.facts import assistant_of
+from gateway.devices.fleet.facts import assistant_name
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.normalise.outcome import CHECK, Outcome
 from gateway.normalise.reading import tags as tag_rules
@@ -64,26 +64,26 @@ class DeviceAssignment:
             return
         if outcome.forwarded and not bearer.may_chain:
             refused = outcome.forwarded if bearer.device is None else _lowering_sums(outcome)
-            _reject(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
-        names = {name for _, name, _ in _named(outcome, bearer)}
+            _reject_positions(outcome, set(refused), MAY_NOT_CHAIN, _NO_CHAIN)
+        names = {name for _, name, _ in _items_with_device(outcome, bearer)}
         if bearer.device is None:
-            await self._meet(sorted(name for name in names if name is not None), bearer)
-        verdicts = {name: self._verdict(name, bearer) for name in names}
+            await self._note_first_contacts(sorted(name for name in names if name is not None), bearer)
+        verdicts = {name: self._decide_device(name, bearer) for name in names}
         claims, revoked_positions = 0, []
-        for position, (record, name, forwarded) in enumerate(_named(outcome, bearer)):
+        for position, (record, name, forwarded) in enumerate(_items_with_device(outcome, bearer)):
             verdict = verdicts[name]
             if verdict.revoked:
                 revoked_positions.append(position)
             elif verdict.claimed and name is not None:
                 claims += 1
                 record.device = verdict.device
-                record.tags = _tagged(record.tags, name)
+                record.tags = _add_claim_tag(record.tags, name)
             elif verdict.device is not None or not forwarded:
                 record.device = verdict.device
         if claims:
             self._count_claims(claims)
         if revoked_positions:
-            _reject(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
+            _reject_positions(outcome, set(revoked_positions), DEVICE_REVOKED, "its device was revoked")
         _ignore_checks(outcome)
         if bearer.device is not None and not bearer.may_chain:
             _treat_as_reports(outcome, bearer.device)
@@ -91,11 +91,11 @@ class DeviceAssignment:
                 _remove_costs(outcome)
 
         def is_revoked(name: str | None) -> bool:
-            return self._verdict(_usable(name) or bearer.named, bearer).revoked
+            return self._decide_device(_device_id_or_none(name) or bearer.named, bearer).revoked
 
         sessions = outcome.sessions.items()
         outcome.sessions = {window: named for window, named in sessions if not all(map(is_revoked, named))}
-        self._hear((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
+        self._note_calls((verdict.device for verdict in verdicts.values()), outcome.records, bearer)
 
     def labels(self, device: str | None) -> Mapping[str, str]:
         """Return the labels of a device. Its user is one of them, unless a label names another user."""
@@ -104,38 +104,38 @@ class DeviceAssignment:
             return NO_LABELS
         return {"user": enrolled.user, **enrolled.all_labels} if enrolled.user else enrolled.all_labels
 
-    async def _meet(self, names: list[str], bearer: Bearer) -> None:
+    async def _note_first_contacts(self, names: list[str], bearer: Bearer) -> None:
         if (
             bearer.named is not None
             and (named_device := self._table.find(bearer.named))
-            and _is_revoked(named_device, bearer)
+            and _is_revoked_by_another(named_device, bearer)
         ):
             raise self._lifecycle.refused(named_device, bearer)
         for name in names:
             if self._table.find(name) is None:
                 await self._lifecycle.first_contact(name, bearer)
 
-    def _verdict(self, name: str | None, bearer: Bearer) -> _Verdict:
+    def _decide_device(self, name: str | None, bearer: Bearer) -> _Verdict:
         if bearer.device is not None:
             return _Verdict(bearer.device, claimed=name not in (None, bearer.device))
         device = self._table.find(name) if name is not None else None
         if device is None:
             return _Verdict(None)
-        if _is_revoked(device, bearer):
+        if _is_revoked_by_another(device, bearer):
             self._lifecycle.refused(device, bearer)
             return _Verdict(None, revoked=True)
         if device.has_key:
             return _Verdict(None, claimed=True)
         return _Verdict(device.id if device.state in (ENROLLED, REVOKED) else None)
 
-    def _hear(self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer) -> None:
+    def _note_calls(self, devices: Iterator[str | None], records: Sequence[AiRecord], bearer: Bearer) -> None:
         calls: dict[str, dict[str, float]] = {id: {} for id in devices if id is not None}
         now = self._lifecycle.now()
         for record in records:
             if isinstance(record, Inference) and record.device in calls:
-                name = assistant_of(record.source, record.tags.get("service")) or OTHER_CALLS
+                name = assistant_name(record.source, record.tags.get("service")) or OTHER_CALLS
                 newest = calls[record.device]
-                newest[name] = max(_end_of(record, now), newest.get(name, 0.0))
+                newest[name] = max(_call_end(record, now), newest.get(name, 0.0))
         if bearer.is_local and bearer.device is not None:
             self._lifecycle.called(calls.get(bearer.device, {}))
         for id, ends in calls.items():
@@ -144,16 +144,16 @@ class DeviceAssignment:
                 self._lifecycle.heard(device, ends, bearer)
 
 
-def _named(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
+def _items_with_device(outcome: Outcome, bearer: Bearer) -> Iterator[tuple[AiRecord, str | None, bool]]:
     for position, record in enumerate(outcome.records):
         forwarded = position in outcome.forwarded
         name = record.device if forwarded else outcome.named.get(position)
-        yield record, _usable(name) or bearer.named, forwarded
+        yield record, _device_id_or_none(name) or bearer.named, forwarded
     for position, point in enumerate(outcome.points):
-        yield point.template, _usable(outcome.named_points.get(position)) or bearer.named, False
+        yield point.template, _device_id_or_none(outcome.named_points.get(position)) or bearer.named, False
 
 
-def _is_revoked(device: Device, bearer: Bearer) -> bool:
+def _is_revoked_by_another(device: Device, bearer: Bearer) -> bool:
     """
     Return whether the device is revoked. A gateway that revoked the device itself may still send earlier
     records.
@@ -197,17 +197,17 @@ def _remove_costs(outcome: Outcome) -> None:
             record.charges, record.cost_source = {}, "none"
 
 
-def _end_of(call: Inference, now: float) -> float:
+def _call_end(call: Inference, now: float) -> float:
     """Use the clock of the sender. A call without a time ends now."""
     ended = call.end_time or call.start_time
     return now if ended is None else ended / NS
 
 
-def _usable(name: str | None) -> str | None:
+def _device_id_or_none(name: str | None) -> str | None:
     return name if name is not None and is_device_id(name) else None
 
 
-def _tagged(tags: Mapping[str, str], name: str) -> dict[str, str]:
+def _add_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
     """Copy the tags, because several records may share them."""
     tagged = dict(tags)
     tag_rules.put_tag(tagged, CLAIMED, name)
@@ -218,18 +218,18 @@ def _ignore_checks(outcome: Outcome) -> None:
     """Remove test calls only after all other rules were applied to them."""
     checks = {position for position in outcome.forwarded if outcome.records[position].id == identity.CHECK_ID}
     if checks:
-        _remove(outcome, checks)
+        _remove_positions(outcome, checks)
         outcome.ignored[CHECK] += len(checks)
 
 
-def _reject(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
+def _reject_positions(outcome: Outcome, positions: set[int], reason: str, why: str) -> None:
     """Reject items. The positions are among records and points."""
-    _remove(outcome, positions)
+    _remove_positions(outcome, positions)
     for position in sorted(positions):
         outcome.reject(position, reason, f"record {position}: {why}")
 
 
-def _remove(outcome: Outcome, positions: set[int]) -> None:
+def _remove_positions(outcome: Outcome, positions: set[int]) -> None:
     """Remove items. The positions are among records and points."""
     records = len(outcome.records)
     kept_records = [position for position in range(records) if position not in positions]

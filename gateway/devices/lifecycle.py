@@ -24,13 +24,13 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.attempts import Buckets
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
-from gateway.devices.fleet.assistant_states import corrected, remembered
-from gateway.devices.fleet.facts import is_collector, with_earlier, with_instances
-from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, serial_of
+from gateway.devices.fleet.assistant_states import correct_time, updated_memories
+from gateway.devices.fleet.facts import change_instances, is_collector, keep_earlier_facts
+from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, device_serial
 from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates, QuietDevices
-from gateway.devices.reports import DeviceReport, is_another, is_from
+from gateway.devices.reports import DeviceReport, is_another, is_from_device
 from gateway.devices.words import DeviceWords, WordNumbers, WordTurn
-from gateway.people.authentication.access import ended_token, lacking
+from gateway.people.authentication.access import ended_token, missing_scope_refusal
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import (
@@ -131,7 +131,7 @@ class DeviceLifecycle:
         return self._clock.now()
 
     def state_of(self, device: Device) -> MachineState:
-        machine = self.expected().machine_of(device)
+        machine = self.expected().find_machine(device)
         evidence = Evidence(device, self.interval_s, machine, self.listening_since)
         return self._states.of(evidence, self._clock.now())
 
@@ -151,15 +151,15 @@ class DeviceLifecycle:
 
     async def enrol(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, str | None]:
         """Return the key only once."""
-        report = self._private(report)
+        report = self._apply_privacy(report)
         enrolled_before = self.table.find(report.id)
         if bearer.is_gateway:
-            enrolled_before = await self._follow(enrolled_before, report, bearer, address)
+            enrolled_before = await self._follow_upstream(enrolled_before, report, bearer, address)
             if report.revoked:
-                begun = states.begun(report.id, self._clock.now(), bearer.name, state=REVOKED)
+                begun = states.new_device(report.id, self._clock.now(), bearer.name, state=REVOKED)
                 return enrolled_before or begun, None
-        enrolled_before = await self._expect(enrolled_before, report, bearer, address)
-        reported, audited = await self._contact(enrolled_before, report, bearer, address)
+        enrolled_before = await self._enrol_if_expected(enrolled_before, report, bearer, address)
+        reported, audited = await self._change_on_contact(enrolled_before, report, bearer, address)
         may_have_key = False
 
         def enrolled(newest: Device | None) -> Device:
@@ -172,7 +172,7 @@ class DeviceLifecycle:
             token = device.token or ("" if device.has_key else bearer.token or "")
             return replace(device, has_key=True, token=token, left_at=None)
 
-        device = await self._keep(report.id, enrolled, bearer, audited)
+        device = await self._update_device(report.id, enrolled, bearer, audited)
         await self._replace_earlier(device, bearer, address)
         return device, self.keys.key_of(device) if may_have_key else None
 
@@ -186,16 +186,18 @@ class DeviceLifecycle:
         Store a heartbeat. The first report enrols the device if the key may enrol devices. Otherwise Refusal
         403 names the missing scope. Return the device and the word for its next heartbeat.
         """
-        report = self._private(report)
+        report = self._apply_privacy(report)
         reports.check_own(bearer, report.id)
         device_before = self.table.find(report.id)
         if device_before is None and ENROLL not in bearer.scopes:
-            raise lacking(ENROLL)
-        device_before = await self._expect(device_before, report, bearer, address)
-        reported, audited = await self._contact(device_before, report, bearer, address)
+            raise missing_scope_refusal(ENROLL)
+        device_before = await self._enrol_if_expected(device_before, report, bearer, address)
+        reported, audited = await self._change_on_contact(device_before, report, bearer, address)
         now = self._clock.now()
         if report.leaving and audited is None:
-            audited = AuditedChange(actor=_actor(bearer, address), action="device.leave", target=report.id)
+            audited = AuditedChange(
+                actor=_bearer_actor(bearer, address), action="device.leave", target=report.id
+            )
 
         turn = WordTurn(WordNumbers())
 
@@ -203,22 +205,22 @@ class DeviceLifecycle:
             nonlocal turn
             device = reported(newest)
             turn = WordTurn(WordNumbers.of(device))
-            is_own = is_from(device, report, bearer)
+            is_own = is_from_device(device, report, bearer)
             if is_own:  # only then, so that another machine cannot rotate the words of this one
                 turn = self._words.turn(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
                 device = replace(device, words=words, left_at=None)
             offset = device.clock_offset_s if report.sent_at is None else report.sent_at - now
-            heartbeat = with_earlier(device.heartbeat, report.heartbeat)
+            heartbeat = keep_earlier_facts(device.heartbeat, report.heartbeat)
             if report.instances is not None:
-                heartbeat = with_instances(heartbeat, report.instances)
+                heartbeat = change_instances(heartbeat, report.instances)
             is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
             device = replace(device, clock_offset_s=offset)
-            uses = remembered(device, heartbeat, now=now, is_clock_moved=is_moved)
+            uses = updated_memories(device, heartbeat, now=now, is_clock_moved=is_moved)
             device = device.with_changes(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
-            return states.left(device, report.leaving, now) if is_own and report.leaving else device
+            return states.note_left(device, report.leaving, now) if is_own and report.leaving else device
 
-        device = await self._keep(report.id, beaten, bearer, audited)
+        device = await self._update_device(report.id, beaten, bearer, audited)
         if turn.is_copy and device.copied_at is None:
             device = await self._note_copy(device, bearer, address)
         return device, self._words.word(device.id, turn.numbers.issued) if turn.is_next else None
@@ -226,11 +228,11 @@ class DeviceLifecycle:
     async def _note_copy(self, device: Device, bearer: Bearer, address: str) -> Device:
         """Refuse nothing after an older word, because the copy may be either device."""
         now = self._clock.now()
-        change = AuditedChange(actor=_actor(bearer, address), action="device.copied", target=device.id)
+        change = AuditedChange(actor=_bearer_actor(bearer, address), action="device.copied", target=device.id)
         copied = require_known(lambda known: replace(known, copied_at=now))
         return await self.table.update(device.id, copied, change, expects=bearer.expects)
 
-    def _private(self, report: DeviceReport) -> DeviceReport:
+    def _apply_privacy(self, report: DeviceReport) -> DeviceReport:
         user = self._people.recorded_form(report.user)
         labels = self._people.carried_values(report.labels)
         return replace(report, user=user or "", labels=labels)
@@ -239,8 +241,8 @@ class DeviceLifecycle:
         """Note that a revoked device still sends, so that it is not deleted as offline."""
         now = self._clock.now()
         if elapsed_s(device.last_seen, now) >= HEARD_EVERY_S:
-            self.table.change_soon(device.id, states.seen(now), expects=bearer.expects)
-        return reports.revoked()
+            self.table.change_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
+        return reports.device_revoked()
 
     def ping(self, id: str, bearer: Bearer) -> None:
         """
@@ -249,14 +251,14 @@ class DeviceLifecycle:
         reports.check_own(bearer, id)
         device = self.table.find(id)
         if device is None:
-            raise reports.unknown()
+            raise reports.unknown_device()
         if device.state == REVOKED:
             raise self.refused(device, bearer)
         now = self._clock.now()
 
         def pinged(newest: Device) -> Device:
             reports.check_speaks_for(newest, bearer)
-            return states.seen(now)(newest)
+            return states.last_seen_updater(now)(newest)
 
         self.table.change_soon(id, pinged, expects=bearer.expects)
 
@@ -264,31 +266,31 @@ class DeviceLifecycle:
         """Enrol a device that telemetry names, or list it as unenrolled."""
         if ENROLL in bearer.scopes:
             try:
-                device, audited = self._new(DeviceReport(id=id), bearer, "")
-                return await self._keep(id, lambda newest: newest or device, bearer, audited)
+                device, audited = self._new_device(DeviceReport(id=id), bearer, "")
+                return await self._update_device(id, lambda newest: newest or device, bearer, audited)
             except Refusal as refusal:
                 extra = {"action": "device_not_enrolled"}
                 _log.warning("a device was not enrolled: %s", refusal.message, extra=extra)
         self.table.note_unenrolled(id, key=bearer.name, now=self._clock.now(), expects=bearer.expects)
         return None
 
-    async def _keep(
+    async def _update_device(
         self, id: str, change: DeviceChange, bearer: Bearer, audited: AuditedChange | None = None
     ) -> Device:
         """Change a device. Raises KeyEnded if another gateway has ended the key."""
         max_devices = self.settings.max
-        token = self._token_of(bearer)
+        token = self._require_live_token(bearer)
         paid_by = None if token is None else (token.id, token.max_devices)
         try:
             return await self.table.update(
                 id, change, audited, expects=bearer.expects, most=max_devices, token=paid_by
             )
         except TooManyDevices as error:
-            raise reports.full() from error
+            raise reports.too_many_devices() from error
         except TokenUsedUp as error:
             raise reports.used_up() from error
 
-    def _token_of(self, bearer: Bearer) -> EnrolmentToken | None:
+    def _require_live_token(self, bearer: Bearer) -> EnrolmentToken | None:
         """Return None for a key. Raises Refusal 401 if the token ended while the request arrived."""
         if bearer.token is None or self._tokens is None:
             return None
@@ -304,14 +306,14 @@ class DeviceLifecycle:
         """
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
-        ends = {name: corrected(device, ended, now=now) for name, ended in calls.items()}
+        ends = {name: correct_time(device, ended, now=now) for name, ended in calls.items()}
         newest = device.newest_calls
         is_new = any(name not in newest or ended - newest[name] >= rest_s for name, ended in ends.items())
         is_known = device.last_telemetry is not None and elapsed_s(device.last_telemetry, now) < rest_s
         if is_new or not is_known:
-            self.table.change_soon(device.id, states.heard(now, ends), expects=bearer.expects)
+            self.table.change_soon(device.id, states.telemetry_updater(now, ends), expects=bearer.expects)
 
-    def _new(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
+    def _new_device(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy
         if policy == "closed":
             message = (
@@ -319,7 +321,7 @@ class DeviceLifecycle:
                 "devices admit ID"
             )
             raise Refusal(403, "enrolment_closed", message)
-        token = self._token_of(bearer)
+        token = self._require_live_token(bearer)
         if token is None:
             self._check_key(bearer)
         limits, name = (self._limits, bearer.name) if token is None else (self._token_limits, token.id)
@@ -331,15 +333,15 @@ class DeviceLifecycle:
         now = self._clock.now()
         state = PENDING if policy == "approve" else ENROLLED
         facts = report.facts()
-        if policy == "expected" and not self._expects(report, token):
+        if policy == "expected" and not self._is_expected(report, token):
             state, facts["cause"] = PENDING, states.NOT_EXPECTED
         if token is not None:
             labels = dict(token.labels)
             facts |= {"token": token.id, "serial": token.serial, "operator_labels": labels}
         if _is_doubtful(token, self._same_hardware(report.hardware_id, report.id)):
             state, facts["cause"] = PENDING, states.SAME_HARDWARE
-        device = states.begun(report.id, now, bearer.name, state=state, **facts)
-        actor = _actor(bearer, address)
+        device = states.new_device(report.id, now, bearer.name, state=state, **facts)
+        actor = _bearer_actor(bearer, address)
         after = {"state": state}
         return device, AuditedChange(actor=actor, action="device.enrol", target=report.id, after=after)
 
@@ -367,12 +369,14 @@ class DeviceLifecycle:
         if device.state != ENROLLED:
             return
         for earlier in self._same_hardware(device.hardware_id, device.id):
-            if _is_made_for(token, earlier):
-                change = states.replaced_by(device.id)
-                actor = _actor(bearer, address)
-                await self._change(earlier.id, change, "device.replace", actor, expects=bearer.expects)
+            if _is_token_for(token, earlier):
+                change = states.device_replacer(device.id)
+                actor = _bearer_actor(bearer, address)
+                await self._change_with_audit(
+                    earlier.id, change, "device.replace", actor, expects=bearer.expects
+                )
 
-    def _expects(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
+    def _is_expected(self, report: DeviceReport, token: EnrolmentToken | None) -> bool:
         """
         Return whether the inventory expects the device. A serial number is a claim, unless a token was made
         for it. Without an agent, the device id is the serial number.
@@ -382,16 +386,20 @@ class DeviceLifecycle:
         is_claimed = expected.expects(serial=serial, hostname=report.hostname, serial_hash=report.serial_hash)
         return is_claimed or expected.expects(serial=report.id, hostname="")
 
-    async def _expect(
+    async def _enrol_if_expected(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         if device is None or device.state != PENDING or device.cause != states.NOT_EXPECTED:
             return device
-        if not is_from(device, report, bearer) or not self._expects(report, self._token_of(bearer)):
+        if not is_from_device(device, report, bearer) or not self._is_expected(
+            report, self._require_live_token(bearer)
+        ):
             return device
-        now, actor = self._clock.now(), _actor(bearer, address)
-        change = partial(states.approved, now=now)
-        return await self._change(device.id, change, "device.approve", actor, expects=bearer.expects)
+        now, actor = self._clock.now(), _bearer_actor(bearer, address)
+        change = partial(states.approve_device, now=now)
+        return await self._change_with_audit(
+            device.id, change, "device.approve", actor, expects=bearer.expects
+        )
 
     def _check_key(self, bearer: Bearer) -> None:
         """Refuse a key that may not enrol. A key that is no token may be refused."""
@@ -402,14 +410,14 @@ class DeviceLifecycle:
             )
             raise Refusal(403, "token_required", message)
         if not may_add(self.table.count_enrolled(bearer.name), len(self.table), 1, self.settings.max):
-            raise reports.full()
+            raise reports.too_many_devices()
 
     def _check_token(self, device: Device | None, report: DeviceReport, bearer: Bearer) -> None:
         """
         Check a token. Raises Refusal for the token of another machine, and for a device that the token did
         not enrol and that sends another fingerprint.
         """
-        token = self._token_of(bearer)
+        token = self._require_live_token(bearer)
         if token is None:
             return
         serials = {serial.strip().casefold() for serial in (token.serial, report.serial) if serial.strip()}
@@ -423,10 +431,10 @@ class DeviceLifecycle:
             or is_another(device, report)
         ):
             return  # other rules apply
-        if not is_from(device, report, bearer) and not self._may_have_key(device, report):
-            raise reports.another()
+        if not is_from_device(device, report, bearer) and not self._may_have_key(device, report):
+            raise reports.another_fingerprint()
 
-    async def _contact(
+    async def _change_on_contact(
         self, device_before: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> tuple[DeviceChange, AuditedChange | None]:
         """
@@ -437,15 +445,18 @@ class DeviceLifecycle:
         """
         self._check_token(device_before, report, bearer)
         if device_before is None:
-            new, audited = self._new(report, bearer, address)
-            return lambda newest: new if newest is None else self._reported(newest, report, bearer), audited
+            new, audited = self._new_device(report, bearer, address)
+            return (
+                lambda newest: new if newest is None else self._apply_report(newest, report, bearer),
+                audited,
+            )
         if device_before.state == REVOKED:
             raise self.refused(device_before, bearer)
         if is_another(device_before, report):
-            await self._flag(device_before, bearer, address)
-        return require_known(lambda newest: self._reported(newest, report, bearer)), None
+            await self._flag_second_fingerprint(device_before, bearer, address)
+        return require_known(lambda newest: self._apply_report(newest, report, bearer)), None
 
-    def _reported(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
+    def _apply_report(self, device: Device, report: DeviceReport, bearer: Bearer) -> Device:
         """
         Return the device after a report. Raises Refusal if the device is revoked or belongs to another
         machine. Also raises Refusal if the device has used its own key and the report arrives under another
@@ -453,21 +464,21 @@ class DeviceLifecycle:
         team.
         """
         if device.state == REVOKED:
-            raise reports.revoked()
+            raise reports.device_revoked()
         if is_another(device, report):
-            raise reports.another()
+            raise reports.another_fingerprint()
         reports.check_speaks_for(device, bearer)
         if (
             is_collector(device.id) and not device.last_seen
         ):  # an operator admitted the device, so its first key is its own
             device = replace(device, enrolled_by=bearer.name)
-        device = states.seen(self._clock.now())(device)
-        if (device.fingerprint or device.has_key) and not is_from(device, report, bearer):
+        device = states.last_seen_updater(self._clock.now())(device)
+        if (device.fingerprint or device.has_key) and not is_from_device(device, report, bearer):
             return device
         facts = {name: value for name, value in report.facts().items() if getattr(device, name) != value}
         return device.with_changes(facts=True, **facts) if facts else device
 
-    async def _follow(
+    async def _follow_upstream(
         self, device: Device | None, report: DeviceReport, bearer: Bearer, address: str
     ) -> Device | None:
         """
@@ -478,19 +489,19 @@ class DeviceLifecycle:
         if device is None:
             return None
         actor = Actor(f"key {bearer.name}", address)
-        change = partial(self._change, device.id, actor=actor, expects=bearer.expects)
+        change = partial(self._change_with_audit, device.id, actor=actor, expects=bearer.expects)
         if report.revoked:
             if device.state == REVOKED:
                 return device
-            return await change(states.revoked_by(bearer.name), "device.revoke")
+            return await change(states.device_revoker(bearer.name), "device.revoke")
         now = self._clock.now()
         if device.state == REVOKED and device.revoked_by == bearer.name:
-            device = await change(lambda known: states.approved(known, now), "device.approve")
+            device = await change(lambda known: states.approve_device(known, now), "device.approve")
         if report.reset and device.state != REVOKED:
-            device = await change(lambda known: states.reset(known, now), "device.reset")
+            device = await change(lambda known: states.reset_enrolment(known, now), "device.reset")
         return device
 
-    async def _flag(self, device: Device, bearer: Bearer, address: str) -> None:
+    async def _flag_second_fingerprint(self, device: Device, bearer: Bearer, address: str) -> None:
         change = None
         # A device that retries every minute would fill the audit list.
         if device.flagged_at is None:
@@ -520,7 +531,7 @@ class DeviceLifecycle:
         """Admit a device, which may then request its key within an hour, under any policy."""
         if not is_device_id(id):
             raise Invalid("a device id must have 1 to 128 letters, digits and any of . _ : @ -")
-        device = replace(states.begun(id, self._clock.now(), actor.name), last_seen=0.0)
+        device = replace(states.new_device(id, self._clock.now(), actor.name), last_seen=0.0)
 
         def admitted(known: Device | None) -> Device:
             if known is not None:
@@ -533,12 +544,14 @@ class DeviceLifecycle:
 
     async def delete(self, id: str, actor: Actor) -> None:
         """Delete a device. Its records stay, and it may enrol again."""
-        device = self._named(id)
-        change = AuditedChange(actor=actor, action="device.delete", target=id, before=_describe(device))
-        await self._spend([device], actor)
+        device = self._require_device(id)
+        change = AuditedChange(
+            actor=actor, action="device.delete", target=id, before=_describe_device(device)
+        )
+        await self._count_spent_tokens([device], actor)
         await self.table.delete([id], [change])
 
-    async def _spend(self, devices: Collection[Device], actor: Actor) -> None:
+    async def _count_spent_tokens(self, devices: Collection[Device], actor: Actor) -> None:
         """Count uses of enrolment tokens. Deleted and reset devices still count as uses of their tokens."""
         uses = Counter(device.token for device in devices if device.token)
         if uses and self._tokens is not None:
@@ -559,22 +572,22 @@ class DeviceLifecycle:
                 actor=actor,
                 action="device.forget",
                 target=device.id,
-                before=_describe(device),
+                before=_describe_device(device),
             )
             for device in silent
         ]
         if silent:
-            await self._spend(silent, actor)
+            await self._count_spent_tokens(silent, actor)
             await self.table.delete([device.id for device in silent], changes)
         return len(silent)
 
-    async def end_keys_of_left(self) -> None:
+    async def end_keys_of_left_devices(self) -> None:
         """End the keys of devices that left a week ago and did not return."""
         now = self._clock.now()
         actor = Actor("devices that left", "")
         over = [device.id for device in self.table.all() if states.is_key_over(device, now)]
         await asyncio.gather(
-            *(self._change(id, states.with_ended_key(now), "device.end_key", actor) for id in over)
+            *(self._change_with_audit(id, states.key_ender(now), "device.end_key", actor) for id in over)
         )
 
     async def note_states(self) -> None:
@@ -584,12 +597,12 @@ class DeviceLifecycle:
             if states.newest_word(device) == state.word:
                 self._quiet.add(device, state)
             else:
-                self.table.change_soon(device.id, self._noted)
+                self.table.change_soon(device.id, self._note_state_word)
             if number % DEVICES_PER_TURN == 0:
                 await pause_when_due()
 
-    def _noted(self, device: Device) -> Device:
-        return states.noted(self.state_of(device).word, self._clock.now())(device)
+    def _note_state_word(self, device: Device) -> Device:
+        return states.state_word_adder(self.state_of(device).word, self._clock.now())(device)
 
     async def follow_states(self) -> None:
         while True:
@@ -600,7 +613,7 @@ class DeviceLifecycle:
         while True:
             await asyncio.sleep(FORGET_EVERY_S)
             try:
-                await self.end_keys_of_left()
+                await self.end_keys_of_left_devices()
                 count = await self.forget_silent()
                 if count:
                     extra: dict[str, object] = {"action": "devices_forgotten", "count": count}
@@ -623,9 +636,9 @@ class DeviceLifecycle:
         def approved(device: Device) -> Device:
             if device.state == ENROLLED and device.copied_at is None and not key:
                 raise NotAllowed(f"the device {id} is already enrolled")
-            return replace(states.approved(device, now), enrolled_by=key or device.enrolled_by)
+            return replace(states.approve_device(device, now), enrolled_by=key or device.enrolled_by)
 
-        return await self._change(id, approved, "device.approve", actor)
+        return await self._change_with_audit(id, approved, "device.approve", actor)
 
     async def revoke(self, id: str, actor: Actor) -> Device:
         """Revoke a device. Its key becomes invalid at once, and its records stay."""
@@ -633,9 +646,9 @@ class DeviceLifecycle:
         def revoked(device: Device) -> Device:
             if device.state == REVOKED and not device.revoked_by:
                 raise NotAllowed(f"the device {id} is already revoked")
-            return states.revoked_by("")(device)
+            return states.device_revoker("")(device)
 
-        return await self._change(id, revoked, "device.revoke", actor)
+        return await self._change_with_audit(id, revoked, "device.revoke", actor)
 
     async def revoke_token(self, word: str, actor: Actor, *, devices: bool) -> tuple[int, int]:
         """
@@ -653,15 +666,20 @@ class DeviceLifecycle:
             await self.table.catch_up(None)  # another gateway may have enrolled a device just before
         enrolled = [device for device in self.table.all() if device.token in ids and device.state != REVOKED]
         await asyncio.gather(
-            *(self._change(device.id, states.revoked_by(""), "device.revoke", actor) for device in enrolled)
+            *(
+                self._change_with_audit(device.id, states.device_revoker(""), "device.revoke", actor)
+                for device in enrolled
+            )
         )
         return len(ids), len(enrolled)
 
     async def reset(self, id: str, actor: Actor) -> Device:
         """Reset a device. Another machine may then enrol with this id."""
         now = self._clock.now()
-        await self._spend([self._named(id)], actor)
-        return await self._change(id, lambda device: states.reset(device, now), "device.reset", actor)
+        await self._count_spent_tokens([self._require_device(id)], actor)
+        return await self._change_with_audit(
+            id, lambda device: states.reset_enrolment(device, now), "device.reset", actor
+        )
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:
         """Change the labels of a device. None removes a label. The labels override reported ones."""
@@ -673,12 +691,12 @@ class DeviceLifecycle:
             )
             return device.with_changes(facts=True, operator_labels=checked_labels)
 
-        device = self._named(id)
+        device = self._require_device(id)
         if labelled(device).operator_labels == device.operator_labels:
             return await self.table.update(id, require_known(lambda known: known))
-        return await self._change(id, labelled, "device.label", actor)
+        return await self._change_with_audit(id, labelled, "device.label", actor)
 
-    async def _change(
+    async def _change_with_audit(
         self,
         id: str,
         change: Callable[[Device], Device],
@@ -687,21 +705,21 @@ class DeviceLifecycle:
         *,
         expects: Collection[Expectation] = (),
     ) -> Device:
-        before = self._named(id)
-        descriptions = _describe(before), _describe(change(before))
+        before = self._require_device(id)
+        descriptions = _describe_device(before), _describe_device(change(before))
         audited = AuditedChange(
             actor=actor, action=action, target=id, before=descriptions[0], after=descriptions[1]
         )
         return await self.table.update(id, require_known(change), audited, expects=expects)
 
-    def _named(self, id: str) -> Device:
+    def _require_device(self, id: str) -> Device:
         device = self.table.find(id)
         if device is None:
             raise NotThere(f"there is no device {id!r}")
         return device
 
 
-def _actor(bearer: Bearer, address: str) -> Actor:
+def _bearer_actor(bearer: Bearer, address: str) -> Actor:
     return Actor(bearer.name if bearer.token else f"key {bearer.name}", address)
 
 
@@ -710,19 +728,19 @@ def _is_doubtful(token: EnrolmentToken | None, others: Sequence[Device]) -> bool
     Return whether it is doubtful which machine enrols. A token for the serial number of one of the devices
     settles it. Pending devices are only claims, so they do not hold up a token for a serial number.
     """
-    if any(_is_made_for(token, other) for other in others):
+    if any(_is_token_for(token, other) for other in others):
         return False
     names_machine = token is not None and bool(token.serial)
     return any(not names_machine or other.state != PENDING for other in others)
 
 
-def _is_made_for(token: EnrolmentToken | None, device: Device) -> bool:
+def _is_token_for(token: EnrolmentToken | None, device: Device) -> bool:
     if token is None or not token.serial:
         return False
-    return serial_of(device).strip().casefold() == token.serial.casefold()
+    return device_serial(device).strip().casefold() == token.serial.casefold()
 
 
-def _describe(device: Device) -> dict[str, object]:
+def _describe_device(device: Device) -> dict[str, object]:
     key = {"key": device.enrolled_by} if is_collector(device.id) else {}
     labels = dict(device.operator_labels)
     return {"state": device.state, "labels": labels, "generation": device.generation, **key}
@@ -740,7 +758,7 @@ class DeviceKeys:
         self._secret = derive_secret(secret, "device keys")
 
     def key_of(self, device: Device) -> str:
-        return f"{PREFIX}{device.id}_{device.generation}_{self._mac(device.id, device.generation)}"
+        return f"{PREFIX}{device.id}_{device.generation}_{self._key_mac(device.id, device.generation)}"
 
     def find(self, secret: str) -> Bearer | None:
         """
@@ -753,7 +771,7 @@ class DeviceKeys:
         id, _, number = id.rpartition("_")
         if not (number.isascii() and number.isdecimal() and len(number) < 12):
             return None
-        if not hmac.compare_digest(rest.encode(), self._mac(id, int(number)).encode()):
+        if not hmac.compare_digest(rest.encode(), self._key_mac(id, int(number)).encode()):
             return None
         device = self._table.find(id)
         if self._table.is_shared and self._is_newer(device, int(number)):
@@ -780,5 +798,5 @@ class DeviceKeys:
         is_given = device.has_key or device.state == REVOKED
         return generation > device.generation or (generation == device.generation and not is_given)
 
-    def _mac(self, id: str, generation: int) -> str:
+    def _key_mac(self, id: str, generation: int) -> str:
         return hmac.new(self._secret, f"{id}\0{generation}".encode(), sha256).hexdigest()

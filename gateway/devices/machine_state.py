@@ -20,7 +20,7 @@ from gateway.devices.fleet.assistant_states import (
     FINE,
     OTHER_CALLS,
     AssistantState,
-    assistants_of,
+    device_assistants,
     holds_until,
 )
 from gateway.devices.fleet.facts import (
@@ -28,9 +28,9 @@ from gateway.devices.fleet.facts import (
     REPORTING,
     UNKNOWN,
     UNUSED,
-    instances_in,
+    decode_instances,
     is_collector,
-    is_of_cluster,
+    is_in_cluster,
 )
 from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
@@ -120,11 +120,11 @@ def machine_state(evidence: Evidence, now: float, known: AssistantStates | None 
     """Return the state. `known` are the states of the assistants, if they still hold."""
     device = evidence.device
     assistants = known or assistant_states(device, now)
-    word, causes = _word(evidence, assistants.each, now)
+    word, causes = _state_word(evidence, assistants.each, now)
     if word not in _WITHOUT_CAUSES:
-        causes += tuple(_of_machine(device))
+        causes += tuple(_machine_causes(device))
     covered = word in COVERED and not (word == DELAYED and _waited_s(device) > DELAYED_S)
-    link, link_until = _link(evidence, now)
+    link, link_until = _link_state(evidence, now)
     times = [inf if _has_agent(device) else assistants.until, link_until]
     if not assistants.each and (newest := device.newest_calls.get(OTHER_CALLS)) is not None:
         times.append(newest + RECENT_S)
@@ -136,7 +136,7 @@ def machine_state(evidence: Evidence, now: float, known: AssistantStates | None 
 
 def assistant_states(device: Device, now: float) -> AssistantStates:
     at = judged_at(device, now)
-    return AssistantStates(tuple(assistants_of(device, at=at)), holds_until(device, at=at))
+    return AssistantStates(tuple(device_assistants(device, at=at)), holds_until(device, at=at))
 
 
 def judged_at(device: Device, now: float) -> float:
@@ -151,7 +151,7 @@ def _has_agent(device: Device) -> bool:
     return device.last_heartbeat is not None
 
 
-def _word(
+def _state_word(
     evidence: Evidence, assistants: Sequence[AssistantState], now: float
 ) -> tuple[str, tuple[Cause, ...]]:
     device = evidence.device
@@ -171,7 +171,7 @@ def _word(
         return MISSING, ()
     bad = [each for each in assistants if each.state not in FINE]
     if bad:
-        return _of_bad(evidence, bad)
+        return _state_of_bad_assistants(evidence, bad)
     if _is_stopped(evidence):
         return AGENT_STOPPED, ()
     if any(each.use == HEARD for each in assistants):
@@ -184,7 +184,9 @@ def _word(
     return UNKNOWN, (_NOTHING_KNOWN,)
 
 
-def _of_bad(evidence: Evidence, bad: Sequence[AssistantState]) -> tuple[str, tuple[Cause, ...]]:
+def _state_of_bad_assistants(
+    evidence: Evidence, bad: Sequence[AssistantState]
+) -> tuple[str, tuple[Cause, ...]]:
     # calls that wait are no reason why a machine is not covered
     waits = any(each.use == DELAYED for each in bad) and _waited_s(evidence.device) <= DELAYED_S
     reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
@@ -199,7 +201,7 @@ def _of_bad(evidence: Evidence, bad: Sequence[AssistantState]) -> tuple[str, tup
     return AT_RISK if any(each.use != DELAYED for each in bad) else DELAYED, causes
 
 
-def _of_machine(device: Device) -> Iterator[Cause]:
+def _machine_causes(device: Device) -> Iterator[Cause]:
     if abs(device.clock_offset_s or 0.0) > CLOCK_WRONG_S:
         yield CLOCK_WRONG
     if device.held == REVOKED_UPSTREAM:
@@ -207,12 +209,12 @@ def _of_machine(device: Device) -> Iterator[Cause]:
 
 
 def is_other_agent(device: Device) -> bool:
-    return is_collector(device.id) or is_of_cluster(device.all_labels)
+    return is_collector(device.id) or is_in_cluster(device.all_labels)
 
 
 def is_unhealthy(device: Device, now: float) -> bool:
     """Return whether an instance is unhealthy. Only connected instances count."""
-    instances = instances_in(device.heartbeat).values()
+    instances = decode_instances(device.heartbeat).values()
     is_said = any(part.get("healthy") is False and part.get("connected") for part in instances)
     return is_said and now - device.last_seen <= UNHEALTHY_S
 
@@ -236,7 +238,7 @@ def _waited_s(device: Device) -> float:
     return 0.0 if spool is None else spool.oldest_age_s or 0.0
 
 
-def _link(evidence: Evidence, now: float) -> tuple[str, float]:
+def _link_state(evidence: Evidence, now: float) -> tuple[str, float]:
     device, missed_s = evidence.device, MISSED * evidence.interval_s
     if now <= device.last_seen + missed_s:
         return ONLINE, device.last_seen + missed_s

@@ -54,10 +54,10 @@ class KeptVerdicts:
         """Return why a session of this device may not go on, or ""."""
         if self._kept is None or self._now() >= self._until:
             return ""
-        return next((_sentence(row) for row in self._kept.rows if row.state == OVER), "")
+        return next((_refusal_sentence(row) for row in self._kept.rows if row.state == OVER), "")
 
 
-def _sentence(row: OwnVerdict) -> str:
+def _refusal_sentence(row: OwnVerdict) -> str:
     amounts = (
         "" if row.spent is None else f" ({row.spent} of {row.limit} {row.currency or ''})".replace(" )", ")")
     )

@@ -48,7 +48,7 @@ def is_another(device: Device, report: DeviceReport) -> bool:
     return bool(device.fingerprint and report.fingerprint) and device.fingerprint != report.fingerprint
 
 
-def is_from(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
+def is_from_device(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
     """Return whether the device itself reports: under its own key, or with its fingerprint."""
     if bearer.device is not None:
         return bearer.device == device.id
@@ -58,7 +58,7 @@ def is_from(device: Device, report: DeviceReport, bearer: Bearer) -> bool:
 FULL_RETRY_S = 3600
 
 
-def full() -> Refusal:
+def too_many_devices() -> Refusal:
     message = (
         "this key enrolled its part of the devices that devices.max allows; an operator can raise it or "
         "delete devices"
@@ -66,7 +66,7 @@ def full() -> Refusal:
     return Refusal(429, "too_many_devices", message, retry_after_s=FULL_RETRY_S)
 
 
-def revoked() -> Refusal:
+def device_revoked() -> Refusal:
     return Refusal(410, "device_revoked", "this device was revoked; an operator can approve it again")
 
 
@@ -100,11 +100,11 @@ def check_speaks_for(device: Device, bearer: Bearer) -> None:
         raise Refusal(403, "other_key", f"{message}: tollhouse devices approve ID --key NAME")
 
 
-def unknown() -> Refusal:
+def unknown_device() -> Refusal:
     message = "this device is not enrolled; enrol it or send a heartbeat first"
     return Refusal(404, "unknown_device", message)
 
 
-def another() -> Refusal:
+def another_fingerprint() -> Refusal:
     message = "another device is enrolled with this id; if this one replaces it, an operator can reset it"
     return Refusal(409, "another_fingerprint", f"{message}: tollhouse devices reset ID")

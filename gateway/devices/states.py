@@ -21,7 +21,7 @@ LEAVINGS = frozenset({REMOVED, UNENROLLED})
 STATE_CHANGES = 50  # stored per device
 
 
-def begun(id: str, now: float, by: str, **fields: Any) -> Device:
+def new_device(id: str, now: float, by: str, **fields: Any) -> Device:
     """
     Return a new device. Its generation is higher than that of any deleted device with this id, so keys of the
     deleted device stay invalid.
@@ -29,7 +29,7 @@ def begun(id: str, now: float, by: str, **fields: Any) -> Device:
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
 
 
-def approved(device: Device, now: float) -> Device:
+def approve_device(device: Device, now: float) -> Device:
     settled: dict[str, Any] = {
         **dict.fromkeys(("cause", "replaced_by", "words"), ""),
         **dict.fromkeys(("copied_at", "left_at")),
@@ -41,7 +41,7 @@ def approved(device: Device, now: float) -> Device:
     )
 
 
-def reset(device: Device, now: float) -> Device:
+def reset_enrolment(device: Device, now: float) -> Device:
     # facts of an earlier machine, which no longer apply
     forgotten: dict[str, Any] = {
         **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words", "state_changes"), ""),
@@ -51,26 +51,26 @@ def reset(device: Device, now: float) -> Device:
         "newest_calls": {},
         "uses": "{}",
     }
-    after = _without_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
+    after = _end_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
     return replace(after, reset_version=after.facts_version)
 
 
-def _without_key(device: Device, **changes: Any) -> Device:
+def _end_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
     return device.with_changes(facts=True, generation=generation, has_key=False, key_used=False, **changes)
 
 
-def left(device: Device, leaving: str, now: float) -> Device:
+def note_left(device: Device, leaving: str, now: float) -> Device:
     """Return a device after it left. If a device was copied, nobody knows which machine leaves."""
     if device.copied_at is not None:
         return device
     after = replace(device, left_at=now)
-    return _without_key(after) if leaving == UNENROLLED else after
+    return _end_key(after) if leaving == UNENROLLED else after
 
 
-def with_ended_key(now: float) -> Callable[[Device], Device]:
+def key_ender(now: float) -> Callable[[Device], Device]:
     def changed(device: Device) -> Device:
-        return _without_key(device) if is_key_over(device, now) else device
+        return _end_key(device) if is_key_over(device, now) else device
 
     return changed
 
@@ -79,20 +79,20 @@ def is_key_over(device: Device, now: float) -> bool:
     return device.has_key and device.left_at is not None and now - device.left_at > KEY_AFTER_LEAVING_S
 
 
-def revoked_by(name: str) -> Callable[[Device], Device]:
-    return lambda device: _without_key(device, state=REVOKED, revoked_by=name)
+def device_revoker(name: str) -> Callable[[Device], Device]:
+    return lambda device: _end_key(device, state=REVOKED, revoked_by=name)
 
 
-def replaced_by(id: str) -> Callable[[Device], Device]:
-    return lambda device: _without_key(device, state=REVOKED, revoked_by="", replaced_by=id)
+def device_replacer(id: str) -> Callable[[Device], Device]:
+    return lambda device: _end_key(device, state=REVOKED, revoked_by="", replaced_by=id)
 
 
-def seen(now: float) -> Callable[[Device], Device]:
+def last_seen_updater(now: float) -> Callable[[Device], Device]:
     """Return a change that notes a report at `now`. Another gateway may have recorded a later one."""
     return lambda device: replace(device, last_seen=max(now, device.last_seen))
 
 
-def noted(word: str, now: float) -> Callable[[Device], Device]:
+def state_word_adder(word: str, now: float) -> Callable[[Device], Device]:
     """Add the word unless it is the newest one."""
 
     def changed(device: Device) -> Device:
@@ -114,11 +114,11 @@ def state_changes(device: Device) -> list[tuple[float, str]]:
     return [(float(at), word) for at, word in lines]
 
 
-def heard(now: float, calls: Mapping[str, float]) -> Callable[[Device], Device]:
+def telemetry_updater(now: float, calls: Mapping[str, float]) -> Callable[[Device], Device]:
     def changed(device: Device) -> Device:
         newest = dict(device.newest_calls)
         for name, ended in calls.items():
             newest[name] = max(ended, newest.get(name, ended))
-        return replace(seen(now)(device), last_telemetry=now, newest_calls=newest)
+        return replace(last_seen_updater(now)(device), last_telemetry=now, newest_calls=newest)
 
     return changed

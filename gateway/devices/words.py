@@ -62,7 +62,7 @@ class DeviceWords:
         seq = before.seq if report.seq is None else report.seq
         # a heartbeat may arrive twice, and nobody waits for the second answer
         is_repeat = report.seq is not None and report.seq <= before.seq
-        number = self._number(device.id, report.word)
+        number = self._verify_number(device.id, report.word)
         if number is None:
             if before.returned:
                 return WordTurn(before, is_copy=True)
@@ -84,13 +84,15 @@ class DeviceWords:
         )
 
     def word(self, id: str, number: int) -> str:
-        return f"{number}.{self._mac(id, number)}"
+        return f"{number}.{self._word_mac(id, number)}"
 
-    def _number(self, id: str, word: str) -> int | None:
+    def _verify_number(self, id: str, word: str) -> int | None:
         text, _, mac = word.partition(".")
         if not (word.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
             return None
-        return int(text) if hmac.compare_digest(mac.encode(), self._mac(id, int(text)).encode()) else None
+        return (
+            int(text) if hmac.compare_digest(mac.encode(), self._word_mac(id, int(text)).encode()) else None
+        )
 
-    def _mac(self, id: str, number: int) -> str:
+    def _word_mac(self, id: str, number: int) -> str:
         return hmac.new(self._secret, f"{id}\0{number}".encode(), sha256).hexdigest()[:_MAC_DIGITS]

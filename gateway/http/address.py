@@ -81,13 +81,13 @@ class KeyCarriage(NamedTuple):
     schemes: tuple[str, ...]
 
 
-def authorization(request: web.Request) -> str | None:
+def authorization_header(request: web.Request) -> str | None:
     return request.headers.get("Authorization")
 
 
 def basic_password(request: web.Request) -> str | None:
     """Accept any user name. Return any other Authorization value unchanged."""
-    value = authorization(request)
+    value = authorization_header(request)
     if value is None or value[:6].lower() != "basic ":
         return value
     try:
@@ -102,16 +102,16 @@ def basic_password(request: web.Request) -> str | None:
 
 def bearer_token(request: web.Request) -> str | None:
     """Return any other Authorization value unchanged."""
-    value = authorization(request)
+    value = authorization_header(request)
     return value[7:].strip() if value and value[:7].lower() == "bearer " else value
 
 
 def api_key(request: web.Request) -> str | None:
     """Read Authorization if there is no X-Api-Key."""
-    return request.headers.get(API_KEY_HEADER) or authorization(request)
+    return request.headers.get(API_KEY_HEADER) or authorization_header(request)
 
 
-IN_HEADER = KeyCarriage(authorization, (KEY,))
+IN_HEADER = KeyCarriage(authorization_header, (KEY,))
 AS_BASIC = KeyCarriage(basic_password, (BASIC, KEY))
 AS_API_KEY = KeyCarriage(api_key, (API_KEY, KEY))
 AS_BEARER = KeyCarriage(bearer_token, (BEARER, KEY))
@@ -119,10 +119,10 @@ IN_PATH = KeyCarriage(lambda request: request.match_info["hook"], ())
 
 
 def plain_error(_: web.Request, error: Refusal, __: float) -> web.Response:
-    return answers.refusal(error)
+    return answers.refusal_response(error)
 
 
-async def _no_handler(_: Any) -> Result:
+async def _refuse_without_handler(_: Any) -> Result:
     raise NotImplementedError("place the row of an address above its handler")
 
 
@@ -151,7 +151,7 @@ class Address:
     path: str
     summary: str
     name: str = ""  # name in OpenAPI; default: the handler's name
-    handler: AddressHandler = _no_handler
+    handler: AddressHandler = _refuse_without_handler
     endpoint: str = ""  # label in metrics and log lines
     scope: str | None = None
     key: KeyCarriage = IN_HEADER
@@ -199,7 +199,7 @@ class Address:
         body = named_body(handler)
         takes = {JSON: body} if body not in (None, bytes) and not self.takes else self.takes
         row = replace(self, handler=handler, name=self.name or handler.__name__, body=body, takes=takes)
-        vars(handler)[_ROWS] = (row, *rows_of(handler))
+        vars(handler)[_ROWS] = (row, *addresses_of_handler(handler))
         return handler
 
     @cached_property
@@ -297,16 +297,18 @@ def key_call(
     return give
 
 
-def rows_of(handler: object) -> tuple[Any, ...]:
+def addresses_of_handler(handler: object) -> tuple[Any, ...]:
     """Return the rows of a handler, empty for anything else."""
     rows: tuple[Any, ...] = getattr(handler, "__dict__", {}).get(_ROWS, ())
     return rows
 
 
-def collect(module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()) -> Iterator[Any]:
+def collect_addresses(
+    module: ModuleType, more: Callable[[Any], Iterable[Any]] = lambda _: ()
+) -> Iterator[Any]:
     """Yield rows in the module's order: ROWS, handlers, and what `more` returns for other definitions."""
     for name, value in vars(module).items():
         if name == "ROWS" and isinstance(value, tuple):
             yield from value
         elif getattr(value, "__module__", "") == module.__name__:
-            yield from rows_of(value) or more(value)
+            yield from addresses_of_handler(value) or more(value)

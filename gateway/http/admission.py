@@ -23,7 +23,7 @@ DEVICE_ID = "X-Device-Id"
 NOBODY = Bearer("", frozenset())  # bearer of a request that needs no key
 
 
-async def admit(address: Address, request: web.Request, services: AdmissionServices) -> Bearer:
+async def admit_request(address: Address, request: web.Request, services: AdmissionServices) -> Bearer:
     """
     Charge the key for one request.
 
@@ -32,8 +32,8 @@ async def admit(address: Address, request: web.Request, services: AdmissionServi
     if address.scope is None:
         return NOBODY
     access = services.access
-    key = credential(address, request, services)
-    bearer = await access.admit_of_now(key, address.scope, address=request.remote or "")
+    key = find_credential(address, request, services)
+    bearer = await access.admit_with_current_keys(key, address.scope, address=request.remote or "")
     if bearer is access.local:
         _refuse_browsers(request)
     access.charge(bearer, requests=1, bytes=0)
@@ -44,15 +44,15 @@ async def admit(address: Address, request: web.Request, services: AdmissionServi
     return name_device(bearer, device) if device else bearer
 
 
-def credential(address: Address, request: web.Request, services: AdmissionServices) -> str | None:
+def find_credential(address: Address, request: web.Request, services: AdmissionServices) -> str | None:
     """Return the key in a request. Raises Refusal 400 for two keys."""
     key = None
     if services.access.key_headers and address.scope in KEPT_UNDER:
-        key = key_in(request.headers.items(), services.access.key_headers)
+        key = find_key_header(request.headers.items(), services.access.key_headers)
     return address.key.find(request) if key is None else key
 
 
-def key_in(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str | None:
+def find_key_header(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str | None:
     """Return the key in headers. Raises Refusal 400 if two of them have one."""
     found = [value for name, value in headers if name.lower() in names]
     if len(found) > 1:
@@ -63,7 +63,7 @@ def key_in(headers: Iterable[tuple[str, object]], names: Collection[str]) -> str
 def check_still_open(address: Address, request: web.Request, services: AdmissionServices) -> None:
     """Reject a key that ended or changed while the body arrived. Raises Refusal 401 or 403."""
     if address.scope is not None:
-        key = credential(address, request, services)
+        key = find_credential(address, request, services)
         services.access.admit(key, address.scope, address=request.remote or "")
 
 
@@ -130,7 +130,7 @@ def host_name(host: str) -> str:
         return ""
 
 
-def authority(origin: str) -> str | None:
+def parse_authority(origin: str) -> str | None:
     """Return None if the origin is malformed."""
     try:
         return urlsplit(origin).netloc.lower()

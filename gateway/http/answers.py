@@ -49,7 +49,7 @@ _PIECE_BYTES = SLICE_BYTES // 4  # smaller pieces are joined up to this
 _MEMBER = 48
 
 
-def code_of(status: int) -> int:
+def grpc_code_for_status(status: int) -> int:
     return _CODES.get(status, _UNKNOWN)
 
 
@@ -60,7 +60,7 @@ def receipt_line(receipt: Receipt) -> str:
     )
 
 
-def respond(
+def bytes_response(
     body: bytes,
     *,
     status: int = 200,
@@ -76,7 +76,7 @@ def respond(
 
 def json_response(value: Any, *, status: int = 200, receipt: Receipt | None = None) -> web.Response:
     """Encode a small value; others need `send_json`."""
-    return respond(orjson.dumps(value), status=status, receipt=receipt)
+    return bytes_response(orjson.dumps(value), status=status, receipt=receipt)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ async def send_json(
         if not _is_whole(first):
             own_headers = {"Content-Type": JSON, **(headers or {})}
             return await _send(request, chain(first, pieces), status=status, headers=own_headers)
-    return respond(b"".join(first), status=status, headers=headers)
+    return bytes_response(b"".join(first), status=status, headers=headers)
 
 
 def _is_whole(pieces: Sequence[bytes]) -> bool:
@@ -121,7 +121,7 @@ async def send_pieces(
     return await _send(request, pieces, status=200, headers={"Content-Type": content_type, **UNCACHED})
 
 
-async def give(
+async def send_answer(
     request: web.Request,
     answer: web.StreamResponse | Mapping[str, object] | Pieces,
     *,
@@ -137,7 +137,7 @@ async def give(
     return await send_json(request, answer, status=status, headers=headers)
 
 
-async def encoded(
+async def encode_in_thread(
     answer: web.StreamResponse | Mapping[str, object] | Pieces,
     *,
     status: int,
@@ -153,13 +153,13 @@ async def encoded(
     if isinstance(answer, Pieces):
         return replace(answer, pieces=await asyncio.to_thread(list, answer.pieces))
     if is_small(answer):
-        return respond(orjson.dumps(answer), status=status, headers=headers)
+        return bytes_response(orjson.dumps(answer), status=status, headers=headers)
     handed = [answer]
     # The thread must free the answer: a million objects on the event loop would block it for about 50 ms.
     del answer
     pieces = await asyncio.to_thread(lambda: list(json_pieces(handed.pop())))
     if _is_whole(pieces):
-        return respond(b"".join(pieces), status=status, headers=headers)
+        return bytes_response(b"".join(pieces), status=status, headers=headers)
     return Pieces(pieces=pieces, content_type=JSON, status=status, headers=headers or {})
 
 
@@ -168,14 +168,14 @@ async def _send(
 ) -> web.StreamResponse:
     response = web.StreamResponse(status=status, headers=headers)
     await response.prepare(request)
-    async with sending(request, response) as send:
+    async with send_in_pieces(request, response) as send:
         for piece in pieces if request.method != "HEAD" else ():
             await send(piece)
     return response
 
 
 @asynccontextmanager
-async def sending(
+async def send_in_pieces(
     request: web.Request, response: web.StreamResponse
 ) -> AsyncIterator[Callable[[bytes], Awaitable[None]]]:
     """
@@ -213,23 +213,23 @@ def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | 
     )
 
 
-def refusal(error: Refusal) -> web.Response:
+def refusal_response(error: Refusal) -> web.Response:
     body = orjson.dumps({"error": {"type": error.type, "message": error.message}})
     headers = {} if error.challenge is None else {CHALLENGE: error.challenge}
-    return with_retry_after(respond(body, status=error.status, headers=headers), error)
+    return add_retry_after(bytes_response(body, status=error.status, headers=headers), error)
 
 
 def otlp_refusal(error: Refusal, *, json: bool) -> web.Response:
-    code = code_of(error.status)
+    code = grpc_code_for_status(error.status)
     if json:
         body = orjson.dumps({"code": code, "message": error.message})
     else:
-        body = _message(code, error.message)
-    response = respond(body, status=error.status, content_type=JSON if json else PROTOBUF)
-    return with_retry_after(response, error)
+        body = _encode_status(code, error.message)
+    response = bytes_response(body, status=error.status, content_type=JSON if json else PROTOBUF)
+    return add_retry_after(response, error)
 
 
-def with_retry_after(response: web.Response, error: Refusal) -> web.Response:
+def add_retry_after(response: web.Response, error: Refusal) -> web.Response:
     """Add whole seconds, at least 1, unless a retry cannot help."""
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(max(1, error.retry_after_s))
@@ -242,11 +242,13 @@ def otlp_success(rejects: Sequence[Reject], *, member: str, json: bool) -> bytes
         return b"{}" if json else b""
     if json:
         # int64 is text in proto3 JSON
-        return orjson.dumps({"partialSuccess": {member: str(len(rejects)), "errorMessage": reasons(rejects)}})
-    return b"\x0a" + _sized(_message(len(rejects), reasons(rejects)))
+        return orjson.dumps(
+            {"partialSuccess": {member: str(len(rejects)), "errorMessage": summarize_rejects(rejects)}}
+        )
+    return b"\x0a" + _with_length(_encode_status(len(rejects), summarize_rejects(rejects)))
 
 
-def reasons(rejects: Sequence[Reject]) -> str:
+def summarize_rejects(rejects: Sequence[Reject]) -> str:
     counts = Counter(reject.reason for reject in rejects)
     summary = ", ".join(f"{n} {reason}" for reason, n in counts.most_common())
     examples = "; ".join(f"item {reject.item}: {reject.message}" for reject in rejects[:MAX_EXAMPLES])
@@ -255,24 +257,24 @@ def reasons(rejects: Sequence[Reject]) -> str:
 
 def status_details(error: Refusal, code: int) -> bytes:
     """Include RetryInfo if a retry can help."""
-    status = _message(code, error.message)
+    status = _encode_status(code, error.message)
     if error.retry_after_s is None:
         return status
-    duration = b"\x08" + _varint(max(1, error.retry_after_s))
-    retry_info = b"\x0a" + _sized(duration)
-    any_value = b"\x0a" + _sized(_RETRY_INFO) + b"\x12" + _sized(retry_info)
-    return status + b"\x1a" + _sized(any_value)
+    duration = b"\x08" + _encode_varint(max(1, error.retry_after_s))
+    retry_info = b"\x0a" + _with_length(duration)
+    any_value = b"\x0a" + _with_length(_RETRY_INFO) + b"\x12" + _with_length(retry_info)
+    return status + b"\x1a" + _with_length(any_value)
 
 
-def _message(number: int, text: str) -> bytes:
-    return b"\x08" + _varint(number) + b"\x12" + _sized(text.encode())
+def _encode_status(number: int, text: str) -> bytes:
+    return b"\x08" + _encode_varint(number) + b"\x12" + _with_length(text.encode())
 
 
-def _sized(data: bytes) -> bytes:
-    return _varint(len(data)) + data
+def _with_length(data: bytes) -> bytes:
+    return _encode_varint(len(data)) + data
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -284,7 +286,7 @@ def _varint(number: int) -> bytes:
 def json_pieces(value: object) -> Iterator[bytes]:
     """Encode as orjson does, in pieces of about SLICE_BYTES."""
     gathered = bytearray()
-    for part in _parts(value):
+    for part in _json_parts(value):
         if gathered and len(gathered) + len(part) > _PIECE_BYTES:
             yield bytes(gathered)
             gathered.clear()
@@ -294,36 +296,36 @@ def json_pieces(value: object) -> Iterator[bytes]:
 
 def is_small(value: object) -> bool:
     """Return whether one call of the encoder is enough for a value."""
-    return _weight(value) <= SLICE_BYTES
+    return _estimate_weight(value) <= SLICE_BYTES
 
 
-def _parts(value: Any) -> Iterator[bytes]:
+def _json_parts(value: Any) -> Iterator[bytes]:
     if not isinstance(value, (dict, list, tuple)) or is_small(value):
         yield orjson.dumps(value)
     elif isinstance(value, dict):
         separator = b"{"
         for name, member in value.items():
             yield separator + orjson.dumps(name) + b":"
-            yield from _parts(member)
+            yield from _json_parts(member)
             separator = b","
         yield b"}"
     else:
         separator = b"["
-        for run in _runs(value):
+        for run in _group_by_weight(value):
             yield separator
             if len(run) == 1:
-                yield from _parts(run[0])
+                yield from _json_parts(run[0])
             else:
                 yield orjson.dumps(run)[1:-1]
             separator = b","
         yield b"]"
 
 
-def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
+def _group_by_weight(values: Iterable[Any]) -> Iterator[list[Any]]:
     run: list[Any] = []
     total = 0
     for member in values:
-        weight = _weight(member) + _MEMBER
+        weight = _estimate_weight(member) + _MEMBER
         if run and total + weight > SLICE_BYTES:
             yield run
             run, total = [], 0
@@ -333,7 +335,7 @@ def _runs(values: Iterable[Any]) -> Iterator[list[Any]]:
         yield run
 
 
-def _weight(value: object) -> int:
+def _estimate_weight(value: object) -> int:
     """
     Estimate the size of a value. Each member counts at least _MEMBER. Above SLICE_BYTES, the estimate stops.
     """

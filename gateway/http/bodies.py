@@ -79,7 +79,7 @@ class _Deflated:
                 self._member = isal_zlib.decompressobj(31)
             self._begun = True
             try:
-                yield from _pieces(self._member, data)
+                yield from _inflate_pieces(self._member, data)
             except IsalError as error:  # type: ignore[misc]  # its stub says it is an instance
                 raise BadPayload(
                     f"Content-Encoding {self._name}: the body is not valid {self._name}."
@@ -101,7 +101,7 @@ def _window_bits(start: bytes) -> int:
     return 15 if is_zlib else -15
 
 
-def _pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
+def _inflate_pieces(member: isal_zlib.Decompress, data: bytes) -> Iterator[bytes]:
     while True:
         piece = member.decompress(data, PIECE)
         data = member.unconsumed_tail
@@ -116,27 +116,27 @@ class _Zstd:
     """A decoder of one or more complete Zstandard frames."""
 
     def __init__(self) -> None:
-        self._frame = self._open()
+        self._frame = self._new_decompressor()
         self._begun = False
 
     @staticmethod
-    def _open() -> zstd.ZstdDecompressor:
+    def _new_decompressor() -> zstd.ZstdDecompressor:
         return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         while data:
             if self._frame.eof:
-                self._frame = self._open()
+                self._frame = self._new_decompressor()
             self._begun = True
             try:
-                yield from self._pieces(data)
+                yield from self._inflate_pieces(data)
             except zstd.ZstdError as error:
                 raise BadPayload(
                     "Content-Encoding zstd: the body is not valid zstd, or its window is larger than 8 MiB."
                 ) from error
             data = self._frame.unused_data if self._frame.eof else b""
 
-    def _pieces(self, data: bytes) -> Iterator[bytes]:
+    def _inflate_pieces(self, data: bytes) -> Iterator[bytes]:
         while True:
             piece = self._frame.decompress(data, PIECE)
             data = b""
@@ -160,12 +160,12 @@ _INFLATERS: dict[str, Callable[[], Inflater] | None] = {
 }
 
 
-def inflater_of(coding: str) -> Callable[[], Inflater] | None:
+def inflater_for(coding: str) -> Callable[[], Inflater] | None:
     """Return a decoder, or None if the body is not compressed."""
     return _INFLATERS[coding]
 
 
-def _coding(request: web.Request) -> str:
+def _content_coding(request: web.Request) -> str:
     value = request.headers.get("Content-Encoding")
     return value.strip().lower() if value else ""
 
@@ -174,7 +174,7 @@ def check_encoding(request: web.Request, passed: Collection[str] = ()) -> None:
     """Raise Refusal 415 unless the coding is supported or in `passed`."""
     if "Content-Encoding" not in request.headers:
         return
-    coding = _coding(request)
+    coding = _content_coding(request)
     if coding not in _INFLATERS and coding not in passed:
         message = f"This Content-Encoding is not supported. Send {SUPPORTED}, or no compression."
         raise Refusal(415, "unsupported_encoding", message)
@@ -184,7 +184,7 @@ class _OverLimit(Exception):
     pass
 
 
-async def read(
+async def read_body(
     request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
 ) -> bytes:
     """
@@ -196,13 +196,13 @@ async def read(
     too many bytes are in flight.
     """
     try:
-        return await _read(request, share, max_bytes, min_rate)
+        return await _read_within_limit(request, share, max_bytes, min_rate)
     except _OverLimit:
         raise _too_large(max_bytes, setting) from None
 
 
-async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: int) -> bytes:
-    open_inflater = inflater_of(_coding(request)) if "Content-Encoding" in request.headers else None
+async def _read_within_limit(request: web.Request, share: Share, max_bytes: int, min_rate: int) -> bytes:
+    open_inflater = inflater_for(_content_coding(request)) if "Content-Encoding" in request.headers else None
     length = request.content_length
     if length is not None and length > max_bytes:
         raise _OverLimit
@@ -212,12 +212,18 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
         if len(body) > max_bytes:
             raise _OverLimit
         share.take(len(body))
-        return body if open_inflater is None else await _inflate([body], open_inflater(), share, max_bytes)
+        return (
+            body
+            if open_inflater is None
+            else await _inflate_blocks([body], open_inflater(), share, max_bytes)
+        )
     await _send_continue(request)
     buffer = io.BytesIO()  # getvalue() returns its buffer without a copy
     blocks = _Blocks()
     try:
-        await _receive(content, blocks.add if open_inflater else buffer.write, share, max_bytes, min_rate)
+        await _receive_pieces(
+            content, blocks.add if open_inflater else buffer.write, share, max_bytes, min_rate
+        )
     except TimeoutError as error:
         share.check()
         large = (
@@ -225,14 +231,18 @@ async def _read(request: web.Request, share: Share, max_bytes: int, min_rate: in
             "(server.min_upload_rate)"
         )
         why = large if share.is_large and min_rate else ""
-        raise _slow(why) from error
+        raise _slow_body_refusal(why) from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
     share.check()
-    return await _inflate(blocks, open_inflater(), share, max_bytes) if open_inflater else buffer.getvalue()
+    return (
+        await _inflate_blocks(blocks, open_inflater(), share, max_bytes)
+        if open_inflater
+        else buffer.getvalue()
+    )
 
 
-async def pass_on(
+async def forward_body(
     request: web.Request, share: Share, write: Callable[[bytes], Awaitable[None]], *, min_rate: int = 0
 ) -> None:
     """
@@ -252,10 +262,10 @@ async def pass_on(
     if not request.content.is_eof():
         await _send_continue(request)
     try:
-        await _receive(request.content, pending.extend, share, sys.maxsize, min_rate, drain)
+        await _receive_pieces(request.content, pending.extend, share, sys.maxsize, min_rate, drain)
     except TimeoutError as error:
         share.check()
-        raise _slow("") from error
+        raise _slow_body_refusal("") from error
     except (ConnectionError, web.RequestPayloadError) as error:
         raise BadPayload("The body is incomplete: the connection ended early.") from error
     share.check()
@@ -298,7 +308,7 @@ class _Pace:
         return min(now + wait_s, self._give_up)
 
 
-async def _receive(
+async def _receive_pieces(
     content: StreamReader,
     keep: Callable[[bytes], object],
     share: Share,
@@ -310,7 +320,7 @@ async def _receive(
     pace = _Pace(now(), min_rate)
     received = turn = 0
     async with asyncio.timeout(IDLE_S) as limit:
-        with share.upload(partial(end, limit)):
+        with share.upload(partial(end_timeout, limit)):
             while data := await content.readany():
                 received += len(data)
                 if received > max_bytes:
@@ -327,12 +337,12 @@ async def _receive(
                     await pause()
 
 
-def end(limit: asyncio.Timeout) -> None:
+def end_timeout(limit: asyncio.Timeout) -> None:
     if not limit.expired():
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-async def _inflate(blocks: Iterable[bytes], inflater: Inflater, share: Share, max_bytes: int) -> bytes:
+async def _inflate_blocks(blocks: Iterable[bytes], inflater: Inflater, share: Share, max_bytes: int) -> bytes:
     buffer = io.BytesIO()
     turn = 0
     for block in blocks:
@@ -370,7 +380,7 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
     view = memoryview(message)
     blocks = (bytes(view[start : start + BLOCK]) for start in range(0, len(message), BLOCK))
     try:
-        return await _inflate(blocks, inflater, share, max_bytes)
+        return await _inflate_blocks(blocks, inflater, share, max_bytes)
     except _OverLimit:
         raise _too_large(max_bytes, MAX_BODY) from None
 
@@ -382,7 +392,7 @@ async def _send_continue(request: web.Request) -> None:
         request.writer.output_size = 0
 
 
-async def later(request: web.Request) -> None:
+async def delay_continue(request: web.Request) -> None:
     """
     Delay `100 Continue`, so that no body is uploaded for a rejected request.
 
@@ -392,7 +402,7 @@ async def later(request: web.Request) -> None:
         raise web.HTTPExpectationFailed
 
 
-def _slow(why: str) -> Refusal:
+def _slow_body_refusal(why: str) -> Refusal:
     message = f"The body did not arrive in time{why}. Repeat the request later."
     return Refusal(503, "slow_body", message, retry_after_s=SLOW_RETRY_S)
 

@@ -23,7 +23,7 @@ class Cors:
         """Return None if the origin is not allowed."""
         if request.method != "OPTIONS" or "Access-Control-Request-Method" not in request.headers:
             return None
-        if not self._admits(request):
+        if not self._admits_origin(request):
             return None
         headers = {
             "Access-Control-Allow-Methods": methods,
@@ -34,11 +34,11 @@ class Cors:
 
     async def on_prepare(self, request: web.Request, response: web.StreamResponse) -> None:
         """Add the headers to a response. Registered only if origins are configured."""
-        if self._admits(request):
+        if self._admits_origin(request):
             response.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
             response.headers["Access-Control-Expose-Headers"] = "Tollhouse-Receipt, Retry-After"
             response.headers["Vary"] = "Origin"
 
-    def _admits(self, request: web.Request) -> bool:
+    def _admits_origin(self, request: web.Request) -> bool:
         origin = request.headers.get("Origin", "")
         return bool(origin) and any(fnmatchcase(origin, allowed) for allowed in self._origins)

@@ -20,12 +20,12 @@ from aiohttp import web
 from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
-from gateway.http.admission import NOBODY, admit, check_single, check_still_open, credential
-from gateway.http.error_table import confirmed, refusal_of, refusals_of
+from gateway.http.admission import NOBODY, admit_request, check_single, check_still_open, find_credential
+from gateway.http.error_table import refusal_for_error, refuse_when_durable, statuses_that_need_confirmation
 from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, named_holder
 from gateway.http.served import Served
-from gateway.http.viewers import API, MCP, Viewer, reason_of, watched
+from gateway.http.viewers import API, MCP, Viewer, record_viewings, viewing_reason
 from gateway.people.authentication.access import KEPT_UNDER
 from gateway.people.authentication.bearer import Bearer
 from spool.registry.scopes import AI_HUB
@@ -35,7 +35,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _log = logging.getLogger(__name__)
 
 
-def endpoint(rows: Sequence[Address], services: Served) -> Handler:
+def build_endpoint(rows: Sequence[Address], services: Served) -> Handler:
     """Return a handler that answers, counts and logs every outcome."""
     name = rows[0].endpoint
     error_form = rows[0].error_form
@@ -55,7 +55,7 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
                 if known is not None:
                     request._match_info = known.match
                     receivers.access.charge(known.bearer, requests=1, bytes=0)
-                    response = await _serve(
+                    response = await _serve_admitted(
                         known.row, request, services, holder_of[known.row.name], known.bearer
                     )
                 else:
@@ -63,7 +63,7 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            response = refuse(request, refusal_of(error, endpoint=name))
+            response = refuse(request, refusal_for_error(error, endpoint=name))
         count(name, response.status)
         if receivers.in_hand.leaving:
             response.force_close()
@@ -76,8 +76,8 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
         row = row_of.get(request.method)
         if row is None:
             return other_method(request)
-        bearer = await _admit(row, request, services)
-        response = await _serve(row, request, services, holder_of[row.name], bearer)
+        bearer = await _admit_before_body(row, request, services)
+        response = await _serve_admitted(row, request, services, holder_of[row.name], bearer)
         if guard is None and response.status < 300:
             remember(row, request, bearer)
         return response
@@ -93,7 +93,7 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
             or not isinstance(request.protocol, Connection)
         ):
             return
-        key = receivers.access.known(credential(row, request, receivers))
+        key = receivers.access.known(find_credential(row, request, receivers))
         if key is not None:
             handle = partial(enter, known=_Known(row, request.match_info, bearer))
             request.protocol.remember(request, partial(receivers.access.still_admits, key), handle)
@@ -125,7 +125,7 @@ def endpoint(rows: Sequence[Address], services: Served) -> Handler:
     return enter
 
 
-def unguarded(row: Address, services: Served) -> Handler:
+def build_unguarded_endpoint(row: Address, services: Served) -> Handler:
     """Handle an address without a key that also answers while Tollhouse stops, such as health."""
 
     holder = services.of(named_holder(row.handler))
@@ -135,11 +135,11 @@ def unguarded(row: Address, services: Served) -> Handler:
         key_request = services.key_request(request, holder, NOBODY, receivers.inflight.share())
         try:
             check_single(request.headers.items())
-            return await answers.give(request, await row.handler(key_request), status=row.status)
+            return await answers.send_answer(request, await row.handler(key_request), status=row.status)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            refusal = refusal_of(error, endpoint=row.name)
+            refusal = refusal_for_error(error, endpoint=row.name)
             return row.error_form(request, refusal, receivers.clock.now())
 
     return enter
@@ -153,11 +153,11 @@ class _Known(NamedTuple):
     bearer: Bearer
 
 
-async def _admit(row: Address, request: web.Request, services: Served) -> Bearer:
+async def _admit_before_body(row: Address, request: web.Request, services: Served) -> Bearer:
     receivers = services.receivers
     bearer = None if row.people is None else await row.people(request, services)
     if bearer is None:
-        bearer = await admit(row, request, receivers)
+        bearer = await admit_request(row, request, receivers)
     else:
         receivers.access.charge(bearer, requests=1, bytes=0)
     bodies.check_encoding(request, row.passes)
@@ -170,7 +170,7 @@ async def _admit(row: Address, request: web.Request, services: Served) -> Bearer
     return bearer
 
 
-async def _serve(
+async def _serve_admitted(
     row: Address, request: web.Request, services: Served, holder: object, bearer: Bearer
 ) -> web.StreamResponse:
     receivers = services.receivers
@@ -179,9 +179,9 @@ async def _serve(
     with receivers.inflight.share(bearer.name) as share:
         admitted = services.key_request(request, holder, bearer, share)
         if row.body is not None:
-            max_bytes, setting = _limit(row, services)
+            max_bytes, setting = _body_limit(row, services)
             try:
-                body = await bodies.read(
+                body = await bodies.read_body(
                     request, share, max_bytes=max_bytes, setting=setting, min_rate=receivers.min_upload_rate
                 )
             except (Refusal, BadPayload):
@@ -195,38 +195,40 @@ async def _serve(
             admitted.body = body if row.body is bytes else _decode(row, body)
             del body  # the handler decides how long it stays in memory
         if row.in_turn and row.takes_turn(admitted.body):
-            work = partial(_handled, row, admitted, services, bearer)
+            work = partial(_call_handler, row, admitted, services, bearer)
             return await services.shared.questions.give(bearer.party, request, work, status=row.status)
-        answer = await _handled(row, admitted, services, bearer)
+        answer = await _call_handler(row, admitted, services, bearer)
         if isinstance(answer, web.StreamResponse):
             return answer
-        return await answers.give(request, answer, status=row.status)
+        return await answers.send_answer(request, answer, status=row.status)
 
 
-def _handled(
+def _call_handler(
     row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer
 ) -> Awaitable[Result]:
     registry = services.shared.registry
-    statuses = () if bearer is NOBODY else refusals_of(admitted.http.method)
+    statuses = () if bearer is NOBODY else statuses_that_need_confirmation(admitted.http.method)
     if bearer is NOBODY or row.scope in KEPT_UNDER:  # the address shows no figures
-        return confirmed(row.handler(admitted), registry, statuses=statuses)
-    viewer = _viewer(row, admitted, services, bearer)
-    return confirmed(watched(row.handler(admitted), viewer, registry), registry, statuses=statuses)
+        return refuse_when_durable(row.handler(admitted), registry, statuses=statuses)
+    viewer = _make_viewer(row, admitted, services, bearer)
+    return refuse_when_durable(
+        record_viewings(row.handler(admitted), viewer, registry), registry, statuses=statuses
+    )
 
 
-def _viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer) -> Viewer:
+def _make_viewer(row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer) -> Viewer:
     registry = services.shared.registry
     return Viewer(
         name=bearer.name if bearer.person is None else bearer.person.email,
         face=MCP if row.scope == AI_HUB else API,
         page=row.path,
-        reason=reason_of(admitted.http),
+        reason=viewing_reason(admitted.http),
         at=services.receivers.clock.now(),
         needs_reason=bearer.person is not None and registry is not None and registry.people.min_group > 0,
     )
 
 
-def _limit(row: Address, services: Served) -> tuple[int, str]:
+def _body_limit(row: Address, services: Served) -> tuple[int, str]:
     if row.limit is not None:
         return row.limit.bytes(services), row.limit.setting
     if row.max_bytes is not None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gateway.core.errors import ASKED_TOO_MUCH, Refusal
-from gateway.monitoring.logs import where
-from gateway.people.authentication.bearer import key_ended
+from gateway.monitoring.logs import innermost_frames
+from gateway.people.authentication.bearer import key_ended_refusal
 from spool.errors import (
     AlreadyThere,
     AskedTooMuch,
@@ -71,19 +71,19 @@ _ROWS = (
 )
 
 
-def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
+def refusal_for_error(error: Exception, *, endpoint: str) -> Refusal:
     """Return a 500 only for a defect; its message reveals nothing of the request."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, KeyEnded):
-        return key_ended()
-    row = _row_of(error)
+        return key_ended_refusal()
+    row = _find_row(error)
     if row is not None:
         retry_after_s = error.retry_after_s if isinstance(error, SpoolFull) else row.retry_after_s
         return Refusal(row.status, row.type, row.message.format(error=error), retry_after_s=retry_after_s)
     # the exception's text may have payload data
     extra = {"action": "endpoint_failed", "endpoint": endpoint, "error": type(error).__name__}
-    _log.error("an endpoint failed", extra={**extra, "where": where(error)})
+    _log.error("an endpoint failed", extra={**extra, "where": innermost_frames(error)})
     # senders drop a batch answered with 500, so a lack of disk or descriptors gets 503
     if isinstance(error, OSError):
         message = "The server lacks a resource, such as disk space. Send the request again shortly."
@@ -91,19 +91,21 @@ def refusal_of(error: Exception, *, endpoint: str) -> Refusal:
     return Refusal(500, "internal", "Internal error of Tollhouse. The operator finds the details in the log.")
 
 
-def operator_refusal_of(error: SpoolError) -> Refusal:
-    row = _row_of(error)
+def operator_refusal_for_error(error: SpoolError) -> Refusal:
+    row = _find_row(error)
     if row is None:
         return Refusal(500, "failed", str(error))
     retry_after_s = error.retry_after_s if isinstance(error, SpoolFull) else None
     return Refusal(row.status, row.operator_type or row.type, str(error), retry_after_s=retry_after_s)
 
 
-def _row_of(error: Exception) -> _Row | None:
+def _find_row(error: Exception) -> _Row | None:
     return next((row for row in _ROWS if isinstance(error, row.error)), None)
 
 
-def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]) -> Awaitable[T]:
+def refuse_when_durable(
+    work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]
+) -> Awaitable[T]:
     """
     Delay a refusal with one of these statuses until a standby has its rows.
 
@@ -112,24 +114,24 @@ def confirmed(work: Awaitable[T], registry: Registry | None, *, statuses: Sequen
     """
     if not statuses or registry is None or not registry.is_shared:
         return work
-    return _confirmed(work, registry, statuses)
+    return _wait_before_refusal(work, registry, statuses)
 
 
-def refusals_of(method: str) -> Sequence[int]:
+def statuses_that_need_confirmation(method: str) -> Sequence[int]:
     """Return the statuses that depend on stored rows: 404 for a read, 404 and 409 for a change."""
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 
 
-async def _confirmed(work: Awaitable[T], registry: Registry, statuses: Sequence[int]) -> T:
+async def _wait_before_refusal(work: Awaitable[T], registry: Registry, statuses: Sequence[int]) -> T:
     try:
         return await work
     except (NotThere, NotAllowed, Refusal) as error:
-        if _status(error) in statuses:
+        if _error_status(error) in statuses:
             await registry.wait_until_durable()
         raise
 
 
-def _status(error: NotThere | NotAllowed | Refusal) -> int:
+def _error_status(error: NotThere | NotAllowed | Refusal) -> int:
     if isinstance(error, Refusal):
         return error.status
     if isinstance(error, Invalid):

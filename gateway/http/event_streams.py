@@ -34,7 +34,7 @@ MayListen = Callable[[], Awaitable[bool]]
 EVENT_STREAM = "text/event-stream"
 
 
-def event(name: str, data: object) -> bytes:
+def encode_event(name: str, data: object) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + orjson.dumps(data) + b"\n\n"
 
 
@@ -70,9 +70,9 @@ class EventStreams:
             ending.set()
         self._by_person.setdefault(person, []).append(ending)
         try:
-            return await self._serve(request, news, may_listen, ending)
+            return await self._open_and_follow(request, news, may_listen, ending)
         finally:
-            self._forget(person, ending)
+            self._remove_stream(person, ending)
 
     def _make_room(self, person: str) -> None:
         own_count = len(self._by_person.get(person, ()))
@@ -93,16 +93,16 @@ class EventStreams:
     def _end_oldest(self, person: str) -> None:
         oldest = self._by_person[person][0]
         oldest.set()
-        self._forget(person, oldest)
+        self._remove_stream(person, oldest)
 
-    def _forget(self, person: str, ending: asyncio.Event) -> None:
+    def _remove_stream(self, person: str, ending: asyncio.Event) -> None:
         streams = self._by_person.get(person, [])
         if ending in streams:
             streams.remove(ending)
             if not streams:
                 del self._by_person[person]
 
-    async def _serve(
+    async def _open_and_follow(
         self, request: web.Request, news: News, may_listen: MayListen, ending: asyncio.Event
     ) -> web.StreamResponse:
         headers = {
@@ -114,14 +114,14 @@ class EventStreams:
         # the client then reconnects and gets the reason
         with contextlib.suppress(ConnectionError, TimeoutError, SpoolError):
             await response.prepare(request)
-            await self._write(response, b"retry: %d\n\n" % RETRY_MS)
-            await self._follow(request, response, news, may_listen, ending)
+            await self._write_in_time(response, b"retry: %d\n\n" % RETRY_MS)
+            await self._send_until_end(request, response, news, may_listen, ending)
             if ending.is_set() and not self._is_stopping:
-                await self._write(response, b"retry: %d\n\n" % CROWDED_MS)
+                await self._write_in_time(response, b"retry: %d\n\n" % CROWDED_MS)
         response.force_close()
         return response
 
-    async def _follow(
+    async def _send_until_end(
         self,
         request: web.Request,
         response: web.StreamResponse,
@@ -141,13 +141,13 @@ class EventStreams:
             if not data and clock() >= comment_at:
                 data = b":\n\n"
             if data:
-                await self._write(response, data)
+                await self._write_in_time(response, data)
                 comment_at = clock() + COMMENT_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await ending.wait()
 
     @staticmethod
-    async def _write(response: web.StreamResponse, data: bytes) -> None:
+    async def _write_in_time(response: web.StreamResponse, data: bytes) -> None:
         async with asyncio.timeout(SLOW_S):
             await response.write(data)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.core.errors import Refusal
-from gateway.http.inflight_bytes import busy
+from gateway.http.inflight_bytes import busy_refusal
 
 
 class RequestsInHand:
@@ -30,7 +30,7 @@ class RequestsInHand:
 
     def __enter__(self) -> None:
         if self.closed:
-            raise stopping()
+            raise stopping_refusal()
         self.count += 1
         self._empty.clear()
 
@@ -55,7 +55,7 @@ class RequestsInHand:
         return True
 
 
-def stopping() -> Refusal:
+def stopping_refusal() -> Refusal:
     return Refusal(503, "stopping", "Tollhouse is stopping. Send the request again shortly.", retry_after_s=1)
 
 
@@ -84,7 +84,7 @@ class ReceivingSlots:
                 async with asyncio.timeout(self._wait_s), self._given_back:
                     await self._given_back.wait_for(lambda: self._is_free(key))
             except TimeoutError as error:
-                raise busy() from error
+                raise busy_refusal() from error
         self._by_key[key] += 1
         try:
             yield

@@ -53,7 +53,7 @@ class InflightBytes:
     def share(self, key: str = "") -> Share:
         return Share(self, key)
 
-    def pool_for(self, share: Share, n: int) -> Pool | None:
+    def find_or_free_pool(self, share: Share, n: int) -> Pool | None:
         """Cut uploads if necessary. None if there is no space."""
         general = self.general
         reserve = self.reserve
@@ -94,7 +94,7 @@ class InflightBytes:
         if short > 0:
             return False
         for upload in cut:
-            upload.cut(busy())
+            upload.cut(busy_refusal())
         return True
 
     def cut_uploads(self, reason: Refusal) -> None:
@@ -121,9 +121,9 @@ class Share:
         """Take bytes. Raises Refusal 503 without space or after a cut."""
         if self._cut:
             raise self._cut
-        pool = self._inflight.pool_for(self, n)
+        pool = self._inflight.find_or_free_pool(self, n)
         if pool is None:
-            raise busy()
+            raise busy_refusal()
         if pool is not self.pool:
             self.pool.count(self.key, -self.held)
             pool.count(self.key, self.held)
@@ -162,6 +162,6 @@ class Share:
         self.give(self.held)
 
 
-def busy() -> Refusal:
+def busy_refusal() -> Refusal:
     message = "Too many bytes are in flight (server.max_inflight_bytes). Send the request again shortly."
     return Refusal(503, "busy", message, retry_after_s=1)

@@ -93,7 +93,7 @@ def yes_no(is_so: Callable[[Row], object]) -> Filter[Row]:
     )
 
 
-def silent_for(newest: Callable[[Row], float]) -> Filter[Row]:
+def age_filter(newest: Callable[[Row], float]) -> Filter[Row]:
     """Return a filter by an age such as "3d": `newest` is at least that long ago."""
     return Filter(holds=lambda row, time: newest(row) <= float(time), type=AGE)
 
@@ -134,7 +134,7 @@ class Rows(Protocol[Row]):
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]: ...
 
 
-async def envelope(
+async def list_envelope(
     listed: List[Row],
     rows: Rows[Row],
     query: Sequence[tuple[str, str]],
@@ -148,18 +148,18 @@ async def envelope(
 
     Raises Refusal 400 with the allowed values.
     """
-    page_query = _wanted(listed, query, secret)
-    filters = _with_times(listed, _with_people(listed, page_query.filters, people), now)
+    page_query = _parse_page_query(listed, query, secret)
+    filters = _ages_to_times(listed, _expand_people(listed, page_query.filters, people), now)
     page = await rows.page(listed, replace(page_query, filters=filters))
     if listed.shows_people:
         note_people(page_query.filters, listed.filters if page.rows else ())
     return {
-        listed.root: await _show(listed, page.rows),
-        **_beside(listed, page_query, page, _cursors(listed, page_query, page, secret)),
+        listed.root: await _show_rows(listed, page.rows),
+        **_envelope_fields(listed, page_query, page, _page_cursors(listed, page_query, page, secret)),
     }
 
 
-async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
+async def _show_rows(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, object]]:
     """Show rows in steps, so that others get a turn, and on a thread above MAX_LIMIT rows."""
     if len(rows) > MAX_LIMIT:
         return await asyncio.to_thread(lambda: list(map(listed.show, rows)))
@@ -170,16 +170,16 @@ async def _show(listed: List[Row], rows: Sequence[Row]) -> list[Mapping[str, obj
     return objects
 
 
-def envelope_of(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
+def one_page_envelope(listed: List[Row], page: ListPage[Row], *, limit: int) -> dict[str, Any]:
     """Describe a list of one page, without its rows."""
     key, order = listed.default_sort
     page_query = PageQuery(sort_key=key, sort_order=order, filters={}, limit=max(1, limit))
-    beside = _beside(listed, page_query, page, _cursors(listed, page_query, page, b""))
+    beside = _envelope_fields(listed, page_query, page, _page_cursors(listed, page_query, page, b""))
     beside["pagination"]["item_count"] = page.total
     return beside
 
 
-def _beside(
+def _envelope_fields(
     listed: List[Row], page_query: PageQuery, page: ListPage[Row], cursors: Mapping[str, object]
 ) -> dict[str, Any]:
     return {
@@ -218,15 +218,15 @@ class MemoryRows(Generic[Row]):
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
         if len(self._rows) > BESIDE_ROWS:
-            return await asyncio.to_thread(self._page, listed, wanted)
-        return self._page(listed, wanted)
+            return await asyncio.to_thread(self._cut_page, listed, wanted)
+        return self._cut_page(listed, wanted)
 
-    def _page(self, listed: List[Row], query: PageQuery) -> ListPage[Row]:
+    def _cut_page(self, listed: List[Row], query: PageQuery) -> ListPage[Row]:
         value, identity = listed.sorts[query.sort_key].value, listed.identity.value
         if value is None or identity is None:
             raise TypeError(f"the list {listed.root} declares no values for rows in memory")
         page = cut_page(
-            [row for row in self._rows if passes(listed, query.filters, row)],
+            [row for row in self._rows if passes_filters(listed, query.filters, row)],
             value_of=value,
             identity_of=identity,
             order=query.sort_order,
@@ -287,7 +287,7 @@ def known_values(listed: List[Row], rows_for: Callable[[str], Iterable[Row]]) ->
     return known
 
 
-def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
+def row_filter(listed: List[Row], query: Sequence[tuple[str, str]], people: People) -> Callable[[Row], bool]:
     """
     Apply the filters of a query.
 
@@ -296,32 +296,34 @@ def chosen(listed: List[Row], query: Sequence[tuple[str, str]], people: People) 
     requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in listed.filters:
-            raise _wrong(f"unknown parameter; allowed parameters: {', '.join(listed.filters)}")
+            raise _invalid_parameter(f"unknown parameter; allowed parameters: {', '.join(listed.filters)}")
         requested.setdefault(name, []).append(text)
     filters_by_name = {
-        name: _filter(name, listed.filters[name], values) for name, values in requested.items()
+        name: _check_filter(name, listed.filters[name], values) for name, values in requested.items()
     }
-    filters = _with_people(listed, filters_by_name, people)
+    filters = _expand_people(listed, filters_by_name, people)
     if listed.shows_people:
         note_people(filters_by_name, listed.filters)
-    return lambda row: passes(listed, filters, row)
+    return lambda row: passes_filters(listed, filters, row)
 
 
-def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
+def _parse_page_query(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) -> PageQuery:
     """Return the page that a query requests. Raises Refusal 400 if the query contradicts its cursor."""
     requested: dict[str, list[str]] = {}
     for name, text in query:
         if name not in _RESERVED and name not in listed.filters:
-            raise _wrong(f"unknown parameter; allowed parameters: {', '.join((*_RESERVED, *listed.filters))}")
+            raise _invalid_parameter(
+                f"unknown parameter; allowed parameters: {', '.join((*_RESERVED, *listed.filters))}"
+            )
         requested.setdefault(name, []).append(text)
     for name in _RESERVED:
         if len(requested.get(name, ())) > 1:
             raise _given_twice(name)
-    limit = _limit(requested["limit"][0], listed.max_limit) if "limit" in requested else None
-    sort_key = _one_of("sort_key", requested.get("sort_key"), tuple(listed.sorts))
-    sort_order = _one_of("sort_order", requested.get("sort_order"), ORDERS)
+    limit = _parse_limit(requested["limit"][0], listed.max_limit) if "limit" in requested else None
+    sort_key = _check_allowed("sort_key", requested.get("sort_key"), tuple(listed.sorts))
+    sort_order = _check_allowed("sort_order", requested.get("sort_order"), ORDERS)
     filters = {
-        name: _filter(name, filter_, requested[name])
+        name: _check_filter(name, filter_, requested[name])
         for name, filter_ in listed.filters.items()
         if name in requested
     }
@@ -330,18 +332,18 @@ def _wanted(listed: List[Any], query: Sequence[tuple[str, str]], secret: bytes) 
         order = sort_order or (default_order if sort_key in (None, default_key) else "asc")
         limit = limit or listed.default_limit
         return PageQuery(sort_key=sort_key or default_key, sort_order=order, filters=filters, limit=limit)
-    page_query = _opened(listed, requested["cursor"][0], secret)
+    page_query = _open_cursor(listed, requested["cursor"][0], secret)
     if (sort_key or page_query.sort_key, sort_order or page_query.sort_order) != (
         page_query.sort_key,
         page_query.sort_order,
     ):
-        raise _stale("it was made with another sort order")
-    if filters and _as_sets(filters) != _as_sets(page_query.filters):
-        raise _stale("it was made with other filters")
+        raise _stale_cursor("it was made with another sort order")
+    if filters and _filters_as_sets(filters) != _filters_as_sets(page_query.filters):
+        raise _stale_cursor("it was made with other filters")
     return replace(page_query, limit=limit or page_query.limit)
 
 
-def _with_people(
+def _expand_people(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], people: People
 ) -> dict[str, tuple[str, ...]]:
     """Add every form of named people. Raises Invalid for a form that matches no record."""
@@ -349,7 +351,7 @@ def _with_people(
     return {**filters, **people.check_and_expand_filter(people_filters)}
 
 
-def _with_times(
+def _ages_to_times(
     listed: List[Any], filters: Mapping[str, tuple[str, ...]], now: float
 ) -> dict[str, tuple[str, ...]]:
     times = {
@@ -363,34 +365,34 @@ def _with_times(
 def _age_s(name: str, text: str) -> float:
     age_s = read_quantity(Duration, text)
     if age_s is None:
-        raise _wrong(f"{name} must be a duration such as 12h or 3d")
+        raise _invalid_parameter(f"{name} must be a duration such as 12h or 3d")
     return age_s
 
 
-def _as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
+def _filters_as_sets(filters: Mapping[str, Sequence[str]]) -> dict[str, set[str]]:
     return {name: set(values) for name, values in filters.items()}
 
 
-def _limit(text: str, maximum: int) -> int:
+def _parse_limit(text: str, maximum: int) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= maximum):
-        raise _wrong(f"limit must be a whole number from 1 to {maximum}")
+        raise _invalid_parameter(f"limit must be a whole number from 1 to {maximum}")
     return int(text)
 
 
-def _one_of(name: str, values: list[str] | None, allowed: Sequence[str]) -> str | None:
+def _check_allowed(name: str, values: list[str] | None, allowed: Sequence[str]) -> str | None:
     if values is not None and values[0] not in allowed:
-        raise _wrong(f"{name} must be one of {', '.join(allowed)}")
+        raise _invalid_parameter(f"{name} must be one of {', '.join(allowed)}")
     return values[0] if values else None
 
 
-def _filter(name: str, filter_: Filter[Any], texts: list[str]) -> tuple[str, ...]:
+def _check_filter(name: str, filter_: Filter[Any], texts: list[str]) -> tuple[str, ...]:
     values = tuple(dict.fromkeys(texts))
     if filter_.is_single and len(values) > 1:
         raise _given_twice(name)
     if filter_.valid_values and not set(values) <= set(filter_.valid_values):
-        raise _wrong(f"{name} must be one of {', '.join(filter_.valid_values)}")
+        raise _invalid_parameter(f"{name} must be one of {', '.join(filter_.valid_values)}")
     if filter_.type == "integer" and not all(_is_integer(value) for value in values):
-        raise _wrong(f"{name} must be a whole number")
+        raise _invalid_parameter(f"{name} must be a whole number")
     if filter_.type == AGE:
         for value in values:
             _age_s(name, value)
@@ -402,7 +404,7 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdecimal() and len(digits) <= 18
 
 
-def _cursors(
+def _page_cursors(
     listed: List[Row], page_query: PageQuery, page: ListPage[Row], secret: bytes
 ) -> dict[str, object]:
     following = previous = None
@@ -420,14 +422,14 @@ def _cursors(
         following = turned if page.after else None
         previous = turned if page.before else None
     return {
-        "next_cursor": following and _sealed(listed, page_query, following, secret),
-        "previous_cursor": previous and _sealed(listed, page_query, previous, secret),
+        "next_cursor": following and _seal_cursor(listed, page_query, following, secret),
+        "previous_cursor": previous and _seal_cursor(listed, page_query, previous, secret),
         "has_next": following is not None,
         "has_previous": previous is not None,
     }
 
 
-def _sealed(listed: List[Any], page_query: PageQuery, position: Position, secret: bytes) -> str:
+def _seal_cursor(listed: List[Any], page_query: PageQuery, position: Position, secret: bytes) -> str:
     state = [
         listed.root,
         page_query.sort_key,
@@ -440,34 +442,38 @@ def _sealed(listed: List[Any], page_query: PageQuery, position: Position, secret
         position.inclusive,
     ]
     text = orjson.dumps(state)
-    return urlsafe_b64encode(_signature(text, secret, _SORTED) + text).decode().rstrip("=")
+    return urlsafe_b64encode(_sign(text, secret, _SORTED) + text).decode().rstrip("=")
 
 
-def _opened(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
+def _open_cursor(listed: List[Any], cursor: str, secret: bytes) -> PageQuery:
     try:
         sealed = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
     except ValueError:
-        raise _stale("Tollhouse did not create it") from None
+        raise _stale_cursor("Tollhouse did not create it") from None
     signature, text = sealed[:_SIGNATURE], sealed[_SIGNATURE:]
-    if not hmac.compare_digest(signature, _signature(text, secret, _SORTED)):
-        if hmac.compare_digest(signature, _signature(text, secret, _SORTED_BEFORE)):
-            raise _unusable("it was made with an older sort order of texts; start again without a cursor")
-        raise _stale("Tollhouse did not create it")
+    if not hmac.compare_digest(signature, _sign(text, secret, _SORTED)):
+        if hmac.compare_digest(signature, _sign(text, secret, _SORTED_BEFORE)):
+            raise _unusable_cursor(
+                "it was made with an older sort order of texts; start again without a cursor"
+            )
+        raise _stale_cursor("Tollhouse did not create it")
     root, sort_key, sort_order, filters, limit, value, identity, backward, inclusive = orjson.loads(text)
     if root != listed.root or sort_key not in listed.sorts or not filters.keys() <= listed.filters.keys():
-        raise _stale("it belongs to another list")
-    parsed_filters = {name: _filter(name, listed.filters[name], values) for name, values in filters.items()}
+        raise _stale_cursor("it belongs to another list")
+    parsed_filters = {
+        name: _check_filter(name, listed.filters[name], values) for name, values in filters.items()
+    }
     position = Position(value=value, identity=identity, backward=backward, inclusive=inclusive)
     return PageQuery(
         sort_key=sort_key, sort_order=sort_order, filters=parsed_filters, limit=limit, position=position
     )
 
 
-def _signature(text: bytes, secret: bytes, order: bytes) -> bytes:
+def _sign(text: bytes, secret: bytes, order: bytes) -> bytes:
     return blake2b(text, key=secret, digest_size=_SIGNATURE, person=order).digest()
 
 
-def passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
+def passes_filters(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) -> bool:
     for name, requested in filters.items():
         values, holds = listed.filters[name].values, listed.filters[name].holds
         if holds is not None:
@@ -481,17 +487,17 @@ def passes(listed: List[Row], filters: Mapping[str, Sequence[str]], row: Row) ->
     return True
 
 
-def _wrong(message: str) -> Refusal:
+def _invalid_parameter(message: str) -> Refusal:
     return Refusal(400, "invalid_parameter", message)
 
 
 def _given_twice(name: str) -> Refusal:
-    return _wrong(f"{name} may be given only once")
+    return _invalid_parameter(f"{name} may be given only once")
 
 
-def _stale(reason: str) -> Refusal:
-    return _unusable(f"{reason}; use next_cursor or previous_cursor from the same list")
+def _stale_cursor(reason: str) -> Refusal:
+    return _unusable_cursor(f"{reason}; use next_cursor or previous_cursor from the same list")
 
 
-def _unusable(reason: str) -> Refusal:
+def _unusable_cursor(reason: str) -> Refusal:
     return Refusal(400, "invalid_cursor", f"cursor cannot be used: {reason}")

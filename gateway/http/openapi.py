@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.core.schemas import BOOLEAN, COUNT, TEXT, Schema, array, closed
+from gateway.core.schemas import BOOLEAN, COUNT, TEXT, Schema, array_of, closed_object
 from gateway.http.address import (
     API_KEY,
     API_KEY_HEADER,
@@ -33,14 +33,14 @@ _REF = "#/components/schemas/{name}"
 _JSON_TYPES = ("string", "integer", "number", "boolean")
 
 
-def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
+def openapi_document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
     """Return the OpenAPI document. Equal tables give equal documents."""
-    types = {kind: None for address in addresses for kind in _types(address)}
+    types = {kind: None for address in addresses for kind in _schema_types(address)}
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for address in addresses:
         for method, name in address.operations.items():
-            paths.setdefault(address.documented_path, {})[method.lower()] = _operation(address, name)
+            paths.setdefault(address.documented_path, {})[method.lower()] = _describe_operation(address, name)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Tollhouse", "version": version},
@@ -65,42 +65,45 @@ def document(addresses: Sequence[Address], *, version: str) -> dict[str, Any]:
     }
 
 
-def _types(address: Address) -> Iterator[type]:
+def _schema_types(address: Address) -> Iterator[type]:
     for content in (address.takes, address.errors, *address.gives.values(), {"": address.item}):
         yield from (kind for kind in content.values() if isinstance(kind, type))
 
 
-def _operation(address: Address, name: str) -> dict[str, Any]:
+def _describe_operation(address: Address, name: str) -> dict[str, Any]:
     gives: Mapping[int, Content] = address.gives
     if address.lists:
-        gives = {**gives, 200: {JSON: _envelope(address.lists, address.item)}}
+        gives = {**gives, 200: {JSON: _envelope_schema(address.lists, address.item)}}
     refusals = address.documented_refusals
     operation: dict[str, Any] = {
         "operationId": name,
         "summary": address.summary,
         **({"description": address.note} if address.note else {}),
-        "parameters": list(_parameters(address)),
+        "parameters": list(_describe_parameters(address)),
         "responses": {
-            **{str(status): _answer("Done", content) for status, content in gives.items()},
-            **{str(status): _answer(meaning, address.errors) for status, meaning in refusals.items()},
+            **{str(status): _describe_response("Done", content) for status, content in gives.items()},
+            **{
+                str(status): _describe_response(meaning, address.errors)
+                for status, meaning in refusals.items()
+            },
         },
         "security": address.security,
     }
     if address.takes:
-        operation["requestBody"] = {"required": True, "content": _content(address.takes)}
+        operation["requestBody"] = {"required": True, "content": _describe_content(address.takes)}
     return operation
 
 
-def _parameters(address: Address) -> Iterator[dict[str, Any]]:
+def _describe_parameters(address: Address) -> Iterator[dict[str, Any]]:
     for name, values in address.path_parameters.items():
-        schema = _values("string", values) if values else {"type": "string", "minLength": 1}
+        schema = _value_schema("string", values) if values else {"type": "string", "minLength": 1}
         yield {"name": name, "in": "path", "required": True, "schema": schema}
     for name in address.required:
         yield {"name": name, "in": "query", "required": True, "schema": TEXT}
     for name in address.optional:
         yield {"name": name, "in": "query", "schema": TEXT}
     for name in address.repeated:
-        yield {"name": name, "in": "query", "explode": True, "schema": array(TEXT)}
+        yield {"name": name, "in": "query", "explode": True, "schema": array_of(TEXT)}
     if address.takes_idempotency_key:
         yield {"name": IDEMPOTENCY_KEY, "in": "header", "description": _ONE_BODY, "schema": TEXT}
     for parameter in _list_parameters(address.lists) if address.lists else ():
@@ -108,20 +111,20 @@ def _parameters(address: Address) -> Iterator[dict[str, Any]]:
             yield parameter
 
 
-def _answer(description: str, content: Content) -> dict[str, Any]:
+def _describe_response(description: str, content: Content) -> dict[str, Any]:
     return (
-        {"description": description, "content": _content(content)}
+        {"description": description, "content": _describe_content(content)}
         if content
         else {"description": description}
     )
 
 
-def _content(content: Content) -> dict[str, Any]:
-    return {media: {"schema": _schema(kind)} for media, kind in content.items()}
+def _describe_content(content: Content) -> dict[str, Any]:
+    return {media: {"schema": _schema_of_kind(kind)} for media, kind in content.items()}
 
 
-def _schema(kind: type | Schema) -> Schema:
-    return _ref(kind.__name__) if isinstance(kind, type) else kind
+def _schema_of_kind(kind: type | Schema) -> Schema:
+    return _schema_reference(kind.__name__) if isinstance(kind, type) else kind
 
 
 def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
@@ -137,29 +140,29 @@ def _list_parameters(listed: List[Any]) -> list[dict[str, Any]]:
 
 
 def _filter_parameter(name: str, filter_: Filter[Any]) -> dict[str, Any]:
-    schema = _values(filter_.type, filter_.valid_values)
+    schema = _value_schema(filter_.type, filter_.valid_values)
     if filter_.is_single:
         return {"name": name, "in": "query", "schema": schema}
-    return {"name": name, "in": "query", "explode": True, "schema": array(schema)}
+    return {"name": name, "in": "query", "explode": True, "schema": array_of(schema)}
 
 
-def _values(type: str, valid: Sequence[str]) -> dict[str, Any]:
+def _value_schema(type: str, valid: Sequence[str]) -> dict[str, Any]:
     kind = {"type": type} if type in _JSON_TYPES else {"type": "string", "format": type}
     return {**kind, "enum": list(valid)} if valid else kind
 
 
-def _envelope(listed: List[Any], item: type | Schema) -> Schema:
+def _envelope_schema(listed: List[Any], item: type | Schema) -> Schema:
     properties = {
-        listed.root: array(_schema(item)),
+        listed.root: array_of(_schema_of_kind(item)),
         **listed.beside,
-        "pagination": _ref("Pagination"),
-        "filtering": _ref("Filtering"),
-        "sorting": _ref("Sorting"),
+        "pagination": _schema_reference("Pagination"),
+        "filtering": _schema_reference("Filtering"),
+        "sorting": _schema_reference("Sorting"),
     }
-    return closed(properties, listed.at_times)
+    return closed_object(properties, listed.at_times)
 
 
-def _ref(name: str) -> Schema:
+def _schema_reference(name: str) -> Schema:
     return {"$ref": _REF.format(name=name)}
 
 
@@ -169,14 +172,16 @@ _ONE_BODY = (
     "remembered for spool.duplicate_window, per API key and path."
 )
 _CURSOR = {"type": ["string", "null"]}
-_FAULT = closed({"error": TEXT, "value": TEXT, "path": array({"type": ["string", "integer"]})})
-_ERROR = closed({"error": closed({"type": TEXT, "message": TEXT})}, {"errors": array(_FAULT)})
-_PAGINATION = closed(
+_FAULT = closed_object({"error": TEXT, "value": TEXT, "path": array_of({"type": ["string", "integer"]})})
+_ERROR = closed_object(
+    {"error": closed_object({"type": TEXT, "message": TEXT})}, {"errors": array_of(_FAULT)}
+)
+_PAGINATION = closed_object(
     {
         "page_count": COUNT,
         "item_count": COUNT,
         "total_count": COUNT,
-        "cursor": closed(
+        "cursor": closed_object(
             {
                 "next_cursor": _CURSOR,
                 "previous_cursor": _CURSOR,
@@ -186,16 +191,18 @@ _PAGINATION = closed(
         ),
     }
 )
-_FILTERING = closed(
+_FILTERING = closed_object(
     {
-        "available": array(closed({"field": TEXT, "valid_values": array(TEXT), "valid_types": array(TEXT)})),
-        "current": {"type": "object", "additionalProperties": array(TEXT)},
+        "available": array_of(
+            closed_object({"field": TEXT, "valid_values": array_of(TEXT), "valid_types": array_of(TEXT)})
+        ),
+        "current": {"type": "object", "additionalProperties": array_of(TEXT)},
     }
 )
-_SORTING = closed(
+_SORTING = closed_object(
     {
-        "available": array(TEXT),
-        "current": array(closed({"sort_key": TEXT, "sort_order": TEXT})),
-        "ordering": array(TEXT),
+        "available": array_of(TEXT),
+        "current": array_of(closed_object({"sort_key": TEXT, "sort_order": TEXT})),
+        "ordering": array_of(TEXT),
     }
 )

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.http.answers import JSON, Pieces
-from gateway.http.lists import List, Rows, envelope
+from gateway.http.lists import List, Rows, list_envelope
 from spool.clock import Clock
 from spool.people import People
 
@@ -54,7 +54,7 @@ class AdmittedRequest(Generic[Body]):
     async def page(self, listed: List[Row], rows: Rows[Row], shared: ListServices) -> Mapping[str, object]:
         """Return a page of a list. Raises Refusal 400 with the allowed values."""
         query = list(self.http.query.items())
-        return await envelope(
+        return await list_envelope(
             listed,
             rows,
             query,
@@ -65,16 +65,16 @@ class AdmittedRequest(Generic[Body]):
 
 
 def named_holder(handler: Callable[..., object]) -> type[Any]:
-    return _named(handler)[0]
+    return _request_type_arguments(handler)[0]
 
 
 def named_body(handler: Callable[..., object]) -> type[Any] | None:
     """Return the second type argument, None without a body."""
-    body = _named(handler)[1]
+    body = _request_type_arguments(handler)[1]
     return None if body is NoneType else body
 
 
-def _named(handler: Callable[..., object]) -> tuple[type[Any], ...]:
+def _request_type_arguments(handler: Callable[..., object]) -> tuple[type[Any], ...]:
     hints = handler.__annotations__.items()
     request = dict([next((name, hint) for name, hint in hints if "[" in hint)])
     [hint] = get_type_hints(

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
-from gateway.http.answers import Pieces, encoded, give
+from gateway.http.answers import Pieces, encode_in_thread, send_answer
 from spool.ledger.queries import QuestionLimit, apply_limit, too_long_error
 from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_there, pause_when_due
 from spool.turns.threads import lower_priority
@@ -41,7 +41,7 @@ class RunQuery(Protocol):
     async def __call__(self, work: Callable[[], Awaitable[T]]) -> T: ...
 
 
-async def drive(work: Generator[None, None, T]) -> T:
+async def run_with_pauses(work: Generator[None, None, T]) -> T:
     while True:
         try:
             next(work)
@@ -66,7 +66,7 @@ class Together:
         """Run a job in its party's turn while others are active."""
         work = current_work()
         if work is not None and work.turns.are_shared:
-            return drive(job)
+            return run_with_pauses(job)
         loop = asyncio.get_running_loop()
         result: asyncio.Future[T] = loop.create_future()
         if not self._waiting:
@@ -82,7 +82,7 @@ class Together:
                 continue
             began = time.perf_counter()
             try:
-                result.set_result(_finished(job))
+                result.set_result(_run_to_end(job))
             except BaseException as error:  # noqa: BLE001 - for the request of the job; other jobs must still run
                 result.set_exception(error)
             ended = time.perf_counter()
@@ -93,7 +93,7 @@ class Together:
                 return
 
 
-def _finished(job: Generator[None, None, T]) -> T:
+def _run_to_end(job: Generator[None, None, T]) -> T:
     try:
         while True:
             next(job)
@@ -120,9 +120,9 @@ async def drive_aside(
     until = time.perf_counter() + ALONE_S
     while not results:
         if is_large:
-            await _on_thread(lambda party: _stint(work, results, reported_bytes, party))
+            await _run_on_thread(lambda party: _run_stint(work, results, reported_bytes, party))
         else:
-            _step(work, results)
+            _run_step(work, results)
         # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs stay on
         # the event loop, because requests that are decoded in one pass of the loop share a commit.
         is_large = is_large or others_are_there() or time.perf_counter() > until
@@ -132,20 +132,20 @@ async def drive_aside(
     return results[0]
 
 
-async def aside(job: Callable[[], T], *, is_large: bool) -> T:
+async def run_on_thread_if_large(job: Callable[[], T], *, is_large: bool) -> T:
     """Run a job that touches no state of the event loop. A large one runs on the thread."""
-    return await _on_thread(lambda _: job()) if is_large else job()
+    return await _run_on_thread(lambda _: job()) if is_large else job()
 
 
-async def _on_thread(job: Callable[[Party | None], T]) -> T:
+async def _run_on_thread(job: Callable[[Party | None], T]) -> T:
     loop, work = asyncio.get_running_loop(), current_work()
     if work is None:
         return await loop.run_in_executor(_THREAD, job, None)
     async with work.hold_thread() as party:
-        return await loop.run_in_executor(_THREAD, _charged, job, party)
+        return await loop.run_in_executor(_THREAD, _charge_thread_time, job, party)
 
 
-def _charged(job: Callable[[Party | None], T], party: Party) -> T:
+def _charge_thread_time(job: Callable[[Party | None], T], party: Party) -> T:
     began = time.thread_time()
     try:
         return job(party)
@@ -153,18 +153,18 @@ def _charged(job: Callable[[Party | None], T], party: Party) -> T:
         party.charge_time(time.thread_time() - began)
 
 
-def _stint(
+def _run_stint(
     job: Generator[None, None, T], results: list[T], reported_bytes: list[int], party: Party | None
 ) -> None:
     """Run slices until a lighter party waits for the thread, or for STINT_S."""
     until = time.perf_counter() + STINT_S
     while not results and not reported_bytes:
-        _step(job, results)
+        _run_step(job, results)
         if party is None or party.turns.is_wanted or time.perf_counter() > until:
             return
 
 
-def _step(job: Generator[None, None, T], results: list[T]) -> None:
+def _run_step(job: Generator[None, None, T], results: list[T]) -> None:
     try:
         next(job)
     except StopIteration as done:
@@ -203,9 +203,9 @@ class Questions:
         and AskedTooMuch if this query takes too long.
         """
         section = self._settings()
-        async with self._turn_of(who, section):
-            async with self._place(section):
-                answer = await _in_time(work, section)
+        async with self._hold_turn(who, section):
+            async with self._hold_place(section):
+                answer = await _run_in_time(work, section)
             return await send(answer)
 
     async def give(
@@ -218,10 +218,10 @@ class Questions:
         headers: Mapping[str, str] | None = None,
     ) -> web.StreamResponse:
         async def work_and_encode() -> Answer:
-            return await encoded(await work(), status=status, headers=headers)
+            return await encode_in_thread(await work(), status=status, headers=headers)
 
         async def send(answer: Answer) -> web.StreamResponse:
-            return await give(request, answer, status=status, headers=headers)
+            return await send_answer(request, answer, status=status, headers=headers)
 
         return await self.answer(who, work_and_encode, send)
 
@@ -233,9 +233,9 @@ class Questions:
         """
 
         async def run(work: Callable[[], Awaitable[T]]) -> T:
-            return await self.answer(who, work, _made)
+            return await self.answer(who, work, _return_answer)
 
-        async with self._turn_of(f"{EXPORT} of {who}", self._settings()):
+        async with self._hold_turn(f"{EXPORT} of {who}", self._settings()):
             yield run
 
     async def recount(self, who: str, work: Callable[[], Awaitable[T]]) -> T:
@@ -246,18 +246,18 @@ class Questions:
         limits only its wait.
         """
         section = self._settings()
-        async with self._turn_of(f"{RECOUNT} of {who}", section), self._turn_of(RECOUNT, section):
+        async with self._hold_turn(f"{RECOUNT} of {who}", section), self._hold_turn(RECOUNT, section):
             return await work()
 
     @asynccontextmanager
-    async def _turn_of(self, party: str, section: AnswerSettings) -> AsyncIterator[None]:
+    async def _hold_turn(self, party: str, section: AnswerSettings) -> AsyncIterator[None]:
         asker = self._askers.setdefault(party, _Asker())
         if asker.count > section.max_waiting:
-            raise _busy(f"{section.max_waiting} of your queries already wait (answers.max_waiting)")
+            raise _busy_refusal(f"{section.max_waiting} of your queries already wait (answers.max_waiting)")
         asker.count += 1
         self._idle.clear()
         try:
-            await _waiting(asker.turn.acquire(), section)
+            await _wait_for_turn(asker.turn.acquire(), section)
             try:
                 yield
             finally:
@@ -270,14 +270,14 @@ class Questions:
                 self._idle.set()
 
     @asynccontextmanager
-    async def _place(self, section: AnswerSettings) -> AsyncIterator[None]:
-        await _waiting(self._take(section.at_once), section)
+    async def _hold_place(self, section: AnswerSettings) -> AsyncIterator[None]:
+        await _wait_for_turn(self._take_place(section.at_once), section)
         try:
             yield
         finally:
-            self._leave()
+            self._free_place()
 
-    async def _take(self, limit: int) -> None:
+    async def _take_place(self, limit: int) -> None:
         if self._working < limit and not self._queue:
             self._working += 1
             return
@@ -290,10 +290,10 @@ class Questions:
                 self._queue.remove(turn)
             # the waiter got its turn just before the cancellation
             elif not turn.cancelled():
-                self._leave()
+                self._free_place()
             raise
 
-    def _leave(self) -> None:
+    def _free_place(self) -> None:
         self._working -= 1
         max_working = self._settings().at_once
         while self._queue and self._working < max_working:
@@ -303,19 +303,19 @@ class Questions:
                 turn.set_result(None)
 
 
-async def _waiting(turn: Awaitable[object], section: AnswerSettings) -> None:
+async def _wait_for_turn(turn: Awaitable[object], section: AnswerSettings) -> None:
     try:
         async with asyncio.timeout(section.max_time):
             await turn
     except TimeoutError:
-        raise _busy(f"the query did not get its turn within {section.max_time:g} s") from None
+        raise _busy_refusal(f"the query did not get its turn within {section.max_time:g} s") from None
 
 
-async def _made(answer: T) -> T:
+async def _return_answer(answer: T) -> T:
     return answer
 
 
-async def _in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings) -> T:
+async def _run_in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings) -> T:
     until = time.monotonic() + section.max_time
     limit = QuestionLimit(max_rows=section.max_summed_rows, until=until, max_time_s=section.max_time)
     allowed = asyncio.timeout(section.max_time)
@@ -329,6 +329,6 @@ async def _in_time(work: Callable[[], Awaitable[T]], section: AnswerSettings) ->
         raise
 
 
-def _busy(why: str) -> Refusal:
+def _busy_refusal(why: str) -> Refusal:
     message = f"{why}; each person or key runs one large query at a time, so repeat the query shortly"
     return Refusal(429, "busy", message, retry_after_s=RETRY_S)

@@ -46,7 +46,7 @@ class Viewer:
     needs_reason: bool = False  # whether figures of others are shown only with a reason
 
 
-def reason_of(request: web.Request) -> str:
+def viewing_reason(request: web.Request) -> str:
     """Raises Refusal 400."""
     reason = unquote(request.headers.get(REASON) or request.cookies.get(REASON_COOKIE, "")).strip()
     if len(reason) > MAX_REASON or not reason.isprintable():
@@ -55,13 +55,13 @@ def reason_of(request: web.Request) -> str:
     return reason
 
 
-async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
+async def record_viewings(answer: Awaitable[T], viewer: Viewer, registry: Registry | None) -> T:
     """Return an answer, after the people whose figures it shows are stored."""
 
     async def save(seen: Seen) -> None:
         if registry is None or not seen.people:
             return
-        viewings = list(_viewings(seen, viewer, registry.people))
+        viewings = list(_viewings_of_people(seen, viewer, registry.people))
         try:
             await registry.viewings.add(viewings, viewer.at)
         except SpoolError:  # a full disk must not close the pages that show it
@@ -72,7 +72,7 @@ async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | Non
             return
         own = registry.people.person_identity(viewer.name)
         if not named or any(registry.people.person_identity(name) != own for name in named):
-            raise _no_reason()
+            raise _no_reason_refusal()
 
     seen = Seen(save, check)
     with collect_seen(seen):
@@ -81,7 +81,7 @@ async def watched(answer: Awaitable[T], viewer: Viewer, registry: Registry | Non
     return result
 
 
-def _viewings(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
+def _viewings_of_people(seen: Seen, viewer: Viewer, people: People) -> Iterator[Viewing]:
     """Yield the viewings of an answer. The viewer's own figures need none."""
     if viewer.is_own_only or seen.is_own_only:
         return
@@ -105,7 +105,7 @@ def _first_name(people: People, name: str) -> str:
     return next(iter(people.linked_names(name)), people.linked_form(storable_text(name.replace("\0", ""))))
 
 
-def _no_reason() -> Refusal:
+def _no_reason_refusal() -> Refusal:
     message = (
         "privacy.min_group is set, so figures of people need the reason why you look at them: reload the console, use "
         f"--reason or $TOLLHOUSE_REASON, or send the header {REASON}"

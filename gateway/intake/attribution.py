@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from gateway.configuration.sections import AttributionRule, Config
-from gateway.devices.fleet.facts import assistant_of
+from gateway.devices.fleet.facts import assistant_name
 from gateway.normalise.reading.repositories import NAMED, unify_work_tags
 from gateway.normalise.reading.tags import put_label
 from gateway.people.authentication.bearer import NO_LABELS, Labels
@@ -47,7 +47,7 @@ class Attribution:
 
     def apply(self, record: AiRecord, labels: Labels, device_labels: Labels = NO_LABELS) -> None:
         """Attribute one record. Several records may share one dict of tags, so a change is made in a copy."""
-        if record.user == _NOBODY and assistant_of(record.source, record.tags.get("service")) == _OPENCODE:
+        if record.user == _NOBODY and assistant_name(record.source, record.tags.get("service")) == _OPENCODE:
             record.user = None
         if labels:
             _fill_missing(record, labels)
@@ -186,15 +186,15 @@ class _Rule:
             self.set = {**self.set, "user": rule.set.user}
 
     def matches(self, record: AiRecord) -> bool:
-        if not all(_passes(test, getattr(record, name)) for name, test in self._fields):
+        if not all(_passes_if_known(test, getattr(record, name)) for name, test in self._fields):
             return False
         user = self._user
-        if user is not None and not any(_passes(user, name) for name in _person_names(record)):
+        if user is not None and not any(_passes_if_known(user, name) for name in _person_names(record)):
             return False
         model = self._model
-        if model is not None and not any(_passes(model, name) for name in _model_names(record)):
+        if model is not None and not any(_passes_if_known(model, name) for name in _model_names(record)):
             return False
-        return all(_passes(test, record.tags.get(name)) for name, test in self._tags)
+        return all(_passes_if_known(test, record.tags.get(name)) for name, test in self._tags)
 
 
 def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
@@ -234,7 +234,7 @@ def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) ->
     return lambda value: people.identity_of_name(value) in wanted
 
 
-def _passes(test: Callable[[str], bool], value: str | None) -> bool:
+def _passes_if_known(test: Callable[[str], bool], value: str | None) -> bool:
     return value is not None and test(value)
 
 

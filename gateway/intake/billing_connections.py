@@ -194,11 +194,11 @@ class BillingConnections:
         month = drop.month or ""
         replaces_all = (drop.operation or REPLACE_DROP) == REPLACE_DROP
         size = MonthSize() if replaces_all else await self.drops.month_size(drop.connection_id, month)
-        if not self._fits(size, drop) and drop.operation == REPLACE_HOURLY:
+        if not self._fits_in_month(size, drop) and drop.operation == REPLACE_HOURLY:
             replaced = [hour.hour for hour in split_by_hour(drop.body)]
             size = await self.drops.month_size(drop.connection_id, month, replaced)
         is_full = await self.drops.stored_bytes() >= settings.max_bytes
-        if self._fits(size, drop) and not is_full:
+        if self._fits_in_month(size, drop) and not is_full:
             return
         if await self.drops.has_drop(drop.connection_id, month, drop.id.hex()):
             return  # nothing to do, because a repeated file adds no rows
@@ -247,7 +247,7 @@ class BillingConnections:
     def max_tags(self) -> int:
         return self._settings.max_tags
 
-    def _fits(self, size_before: MonthSize, drop: BillingDrop) -> bool:
+    def _fits_in_month(self, size_before: MonthSize, drop: BillingDrop) -> bool:
         rows = size_before.rows + drop.rows
         size = size_before.bytes + len(drop.body)
         return rows <= self._settings.max_month_rows and size <= self._settings.max_month_bytes

@@ -60,7 +60,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
         """Return when calls with a fact were last reported, or -inf if none were."""
         if self.kind is not None:
             return self.at if fact in self.kind else -inf
-        return max(_last_time_of(self.times or {}, fact), _last_time_of(self.earlier, fact))
+        return max(_last_time_of_fact(self.times or {}, fact), _last_time_of_fact(self.earlier, fact))
 
     @property
     def places(self) -> int:
@@ -71,7 +71,7 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
 _NO_TIMES: dict[Kind, float] = {}  # never changed
 
 
-def _last_time_of(times: Mapping[Kind, float], fact: bytes) -> float:
+def _last_time_of_fact(times: Mapping[Kind, float], fact: bytes) -> float:
     return max((at for kind, at in times.items() if fact in kind), default=-inf)
 
 
@@ -111,7 +111,7 @@ class Callers:
         when = next(iter(reported.values()))
         entry = self.entries.get(caller)
         if entry is None or entry.key != key:
-            entry = self._find_of_key(caller, key)
+            entry = self._find_for_key(caller, key)
             if entry is None:
                 self._add_entry(caller, reported, when, key)
                 return reported
@@ -124,7 +124,7 @@ class Callers:
             return ()
         return self._hear_each(entry, reported, when)
 
-    def _find_of_key(self, name: str, key: str) -> ReportedCalls | None:
+    def _find_for_key(self, name: str, key: str) -> ReportedCalls | None:
         entry = self.entries.get(name)
         if entry is not None and entry.key != key:
             return None if entry.others is None else entry.others.get(key)
@@ -181,7 +181,7 @@ class Callers:
         is_due = False
         for fact in split_facts(kind):
             name = _fact_entry_name(caller, fact)
-            entry = self._find_of_key(name, key)
+            entry = self._find_for_key(name, key)
             if entry is None:
                 self._add_entry(name, {fact: when}, when, key)
                 is_due = True
@@ -215,7 +215,7 @@ class Callers:
     def _make_room(self) -> None:
         chances = SECOND_CHANCES
         while (surplus := self._queue.name_to_remove()) is not None:
-            entry = self._find_of_key(*surplus)
+            entry = self._find_for_key(*surplus)
             assert entry is not None
             if chances and entry.at > entry.placed_at:
                 chances -= 1
@@ -228,7 +228,7 @@ class Callers:
         forgotten = 0
         for key in list(self._queue.held):
             while forgotten < most and (name := self._queue.oldest_name(key)) is not None:
-                entry = self._find_of_key(name, key)
+                entry = self._find_for_key(name, key)
                 if entry is None or entry.at >= before:
                     break
                 self._remove_entry(entry)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from gateway.core.errors import Refusal
 from gateway.intake.attribution import Attribution
-from gateway.people.authentication.bearer import Bearer, key_ended
+from gateway.people.authentication.bearer import Bearer, key_ended_refusal
 from spool.errors import KeyEnded, KeyReused
 from spool.identity import Identity, RequestNames
 from spool.log.counted_names import AmountOf
@@ -124,12 +124,12 @@ class Deposits:
         try:
             return await self._log.append(submission)
         except KeyEnded as error:
-            raise key_ended() from error
+            raise key_ended_refusal() from error
         except KeyReused as error:
-            raise _key_reused() from error
+            raise _key_reused_refusal() from error
 
 
-def _key_reused() -> Refusal:
+def _key_reused_refusal() -> Refusal:
     message = (
         "Nothing of this body was stored: its idempotency key belongs to another body. Send it with a "
         "new key."

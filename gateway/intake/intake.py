@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of, senders_to_keep, sums_up
+from gateway.intake.shadows import SUMMING, Shadows, Unkept, record_reporters, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
-from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended
+from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
 from spool.clock import SteadyClock
 from spool.errors import KeyEnded
 from spool.identity import shadow_identity
@@ -125,8 +125,8 @@ class Intake:
         arrived_at = self._read_arrival_time(outcome)
         if self._devices is not None:
             await self._devices.assign(outcome, bearer)
-        default_users = await self._attribute(outcome, bearer)
-        await self._price(outcome)
+        default_users = await self._fill_labels(outcome, bearer)
+        await self._price_records(outcome)
         repeaters = await self._note_calls(outcome, bearer, default_users, arrived_at)
         for window in outcome.sessions:
             self._shadows.note_session(*window, key=bearer.name)
@@ -138,7 +138,7 @@ class Intake:
         except BaseException as error:
             self._shadows.put_back(unkept, bearer.name)
             if isinstance(error, KeyEnded):
-                raise key_ended() from error
+                raise key_ended_refusal() from error
             raise
         if self._fields is not None and outcome.stated:
             self._fields.add(outcome, bearer)
@@ -159,7 +159,7 @@ class Intake:
         began = outcome.records[-1].start_time if outcome.records else None
         return self._clock.add_witness(began) if began else self._clock.now()
 
-    async def _attribute(self, outcome: Outcome, bearer: Bearer) -> Sequence[str | None]:
+    async def _fill_labels(self, outcome: Outcome, bearer: Bearer) -> Sequence[str | None]:
         """
         Fill in the labels that the sender left out of records and points.
 
@@ -186,7 +186,7 @@ class Intake:
             self._attribution.apply(template, bearer.labels, labels)
         return default_users
 
-    async def _price(self, outcome: Outcome) -> None:
+    async def _price_records(self, outcome: Outcome) -> None:
         """Price records. Another Tollhouse has already priced what it forwarded."""
         price, forwarded = self.prices.price, outcome.forwarded
         for position, record in enumerate(outcome.records):
@@ -239,7 +239,7 @@ class Intake:
         have stored them.
         """
         records = (*repeaters.values(), *(point.template for point in outcome.points))
-        reporters = (reporter for record in records for reporter in reporters_of(record))
+        reporters = (reporter for record in records for reporter in record_reporters(record))
         await self._shadows.look_up(reporters, key=bearer.name)
 
     def _append_part(

@@ -189,7 +189,7 @@ def part_rate_from_amounts(amounts: Amounts, *, apart: tuple[str, ...], charges_
     )
 
 
-def quantities_of(record: Inference) -> dict[str, int | None]:
+def record_quantities(record: Inference) -> dict[str, int | None]:
     quantities: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(record, name)
@@ -200,7 +200,7 @@ def quantities_of(record: Inference) -> dict[str, int | None]:
     return quantities
 
 
-def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
+def sum_quantities(total: TokenSum) -> dict[str, int | None]:
     quantities: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(total, name)
@@ -223,7 +223,7 @@ def charged_leaves(rate: PartRate, reported: Quantities) -> list[Leaf] | Unprice
     )
     for first_unit, second_unit in combinations([name for name in units if quantities.get(name)], 2):
         if _may_overlap(rate, quantities, first_unit, second_unit):
-            return Unpriced(OVERLAP_UNKNOWN, _overlap_of_units(first_unit, second_unit) or first_unit)
+            return Unpriced(OVERLAP_UNKNOWN, _common_unit(first_unit, second_unit) or first_unit)
     rest: dict[str, int] = {}
     for name in sorted(units, key=lambda name: -len(UNITS[name].dimensions)):
         inner = [
@@ -288,7 +288,12 @@ def _missing_count_or_price(rate: PartRate, quantities: Quantities, reported: Qu
     has_tokens = bool(quantities.get("input_tokens") or quantities.get("output_tokens"))
     for name, quantity in reported.items():
         unit = UNITS[name]
-        if unit.is_tokens or not quantity or _is_priced(rate, name) or _is_in_parts(reported, name, quantity):
+        if (
+            unit.is_tokens
+            or not quantity
+            or _has_price_for_unit(rate, name)
+            or _is_in_parts(reported, name, quantity)
+        ):
             continue
         if name in FEES or not (has_tokens and rate.is_by_tokens):
             return Unpriced(NO_PRICE, name)
@@ -316,7 +321,7 @@ def _reports_parts(direction: str, reported: Quantities) -> bool:
     )
 
 
-def _is_priced(rate: PartRate, name: str) -> bool:
+def _has_price_for_unit(rate: PartRate, name: str) -> bool:
     dimensions = UNITS[name].dimensions
     return any(UNITS[leaf].dimensions <= dimensions for leaf in rate.prices)
 
@@ -349,13 +354,13 @@ def _may_overlap(rate: PartRate, quantities: Quantities, first_unit: str, second
     keys = dict(first.dimensions)
     if any(keys.get(key, value) != value for key, value in second.dimensions):
         return False
-    joint = _overlap_of_units(first_unit, second_unit)
+    joint = _common_unit(first_unit, second_unit)
     if joint is None or quantities.get(joint) is None:
         return True
     return bool(quantities[joint]) and joint not in rate.prices
 
 
-def _overlap_of_units(first_unit: str, second_unit: str) -> str | None:
+def _common_unit(first_unit: str, second_unit: str) -> str | None:
     return _BY_DIMENSIONS.get(UNITS[first_unit].dimensions | UNITS[second_unit].dimensions)
 
 

@@ -39,8 +39,8 @@ from spool.log.partial_reports import (
     TOLD_OF,
     PartialReport,
     PartialReports,
+    filter_by_kind,
     read_expectations,
-    reports_of_kind,
 )
 from spool.log.protocols import Log
 from spool.log.values import Receipt, Submission
@@ -79,7 +79,7 @@ class MergeWindow:
         return self._merger.held
 
     async def start(self) -> None:
-        stored = list(reports_of_kind(await self._stored.load(), PARTS))
+        stored = list(filter_by_kind(await self._stored.load(), PARTS))
         damaged = self._merger.load(stored)
         if damaged:
             damage = {"action": "partial_reports_damaged"}
@@ -101,7 +101,7 @@ class MergeWindow:
     async def _merge_and_store(
         self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport]
     ) -> Receipt:
-        sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)
+        sender, reports = _bearer_to_sender(bearer), protect_reports(reports, self._intake.protect)
         async with self._turns.hold_keys(merge_keys(reports, sender)):
             merge = Merge(outcome=outcome, reports=reports, sender=sender, now=self._clock.now())
             try:
@@ -125,7 +125,7 @@ class MergeWindow:
 
     async def _put_on_record(self, released: Sequence[Released]) -> None:
         for position, call in enumerate(released):
-            bearer = _bearer_of(call.sender)
+            bearer = _sender_to_bearer(call.sender)
             try:
                 await self._intake.take(call.outcome, bearer, call.pending)
             except BaseException:
@@ -242,7 +242,7 @@ class SharedMergeWindow:
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         if not reports:
             return await self._intake.take(outcome, bearer)
-        sender, reports = _sender_of(bearer), protect_reports(reports, self._intake.protect)
+        sender, reports = _bearer_to_sender(bearer), protect_reports(reports, self._intake.protect)
         async with self._turns.hold_keys(merge_keys(reports, sender)):
             for attempt in range(1, ATTEMPTS + 1):
                 merged = copy.deepcopy(outcome)
@@ -373,7 +373,7 @@ class SharedMergeWindow:
         return released
 
     async def _put_on_record(self, released: Released, stored_reports: _Found) -> bool:
-        bearer = _bearer_of(released.sender)
+        bearer = _sender_to_bearer(released.sender)
         traces = next_keys_to_load(released.reports[key].report_to_store(key) for key in released.reports)
         released.pending.expects = read_expectations((*released.reports, *traces), stored_reports)
         try:
@@ -399,13 +399,13 @@ class SharedMergeWindow:
         return len(reports)
 
 
-def _sender_of(bearer: Bearer) -> Sender:
+def _bearer_to_sender(bearer: Bearer) -> Sender:
     return Sender(
         bearer.name, dict(bearer.labels), bearer.device, bearer.named, bearer.may_chain, bearer.is_local
     )
 
 
-def _bearer_of(sender: Sender) -> Bearer:
+def _sender_to_bearer(sender: Sender) -> Bearer:
     return Bearer(
         sender.name,
         frozenset(),

@@ -44,16 +44,16 @@ def unpriced_reason(book: PriceBook, record: Inference) -> str | None:
     rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.quantities_of(record))
+    charged = leaves.charged_leaves(rate, leaves.record_quantities(record))
     return leaves.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
 
 
-def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
+def price_lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
     """Return the price lines of a sum. An empty list means that the charges are unknown."""
     rate = book.part_rate(total)
     if rate is None:
         return []
-    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
+    charged = leaves.charged_leaves(rate, leaves.sum_quantities(total))
     if isinstance(charged, Unpriced):
         return []
     lines = []
@@ -67,7 +67,7 @@ def lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
 
 
 def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
-    charged = None if rate is None else leaves.charged_leaves(rate, leaves.quantities_of(record))
+    charged = None if rate is None else leaves.charged_leaves(rate, leaves.record_quantities(record))
     if rate is None or charged is None or isinstance(charged, Unpriced):
         return []
     lines = [

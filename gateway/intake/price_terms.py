@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.intake.rate_cards.card import TOKEN_PRICES, Amounts, Price, day_ns
-from gateway.intake.rates import NO_TIME, fees_of
+from gateway.intake.rates import NO_TIME, keep_fees
 from spool import providers
 from spool.processing import STANDARD_TIER
 
@@ -57,11 +57,11 @@ class PriceTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_of(self, model: str) -> bool:
         return not self.models or any(is_alike(pattern, model) for pattern in self.models)
 
-    def is_of_tier(self, mode: str) -> bool:
+    def covers_tier(self, mode: str) -> bool:
         return self.tier in ("", mode or STANDARD_TIER)
 
     def covers(self, model: str, mode: str) -> bool:
-        return self.is_of_tier(mode) and self.is_of(model)
+        return self.covers_tier(mode) and self.is_of(model)
 
     def overlaps(self, other: PriceTerm) -> bool:
         return (
@@ -133,17 +133,17 @@ def price_under_terms(
     standard tier. Prices that an operator has set (`is_own`) are final; only prepaid terms take precedence.
     """
     if terms.prepaid is not None:
-        return fees_of(row or Price())
+        return keep_fees(row or Price())
     if is_own:
         return row
     if terms.tier_price is not None:
-        row = _price_of_tier_term(terms.tier_price, standard)
+        row = _tier_price(terms.tier_price, standard)
     if terms.discount is None or row is None or (terms.tier_price is not None and terms.tier_price.amounts):
         return row
     return scale_price(row, terms.discount.factor)
 
 
-def _price_of_tier_term(term: PriceTerm, standard: Price | None) -> Price | None:
+def _tier_price(term: PriceTerm, standard: Price | None) -> Price | None:
     if term.amounts is None:
         return None if standard is None else scale_price(standard, term.factor)
     stated = {name: price for name in TOKEN_PRICES if (price := getattr(term.amounts, name)) is not None}

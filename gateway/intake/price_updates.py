@@ -26,7 +26,7 @@ from gateway.intake.rate_cards.card import (
     Seller,
     Tier,
     day_ns,
-    prices_of,
+    stated_prices,
 )
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
 from gateway.intake.rates import row_in_force_or_first
@@ -170,7 +170,7 @@ def _merged_rows(found: Model | None, newer: Model, decision: MergeDecision) -> 
         if what == FILL or before.since == since:
             rows[rows.index(before)] = after
         else:
-            rows.insert(_place_of_mode(rows, row.mode, time), replace(after, since=since))
+            rows.insert(_place_for_mode(rows, row.mode, time), replace(after, since=since))
     return None if tuple(rows) == found.prices else tuple(rows)
 
 
@@ -186,7 +186,7 @@ def _new_mode(found: Model, standard: Price, row: Price) -> Iterator[Price]:
     yield from (Price(mode=row.mode, since=day) for day in sorted(later))
 
 
-def _place_of_mode(rows: Sequence[Price], mode: str, time: int) -> int:
+def _place_for_mode(rows: Sequence[Price], mode: str, time: int) -> int:
     """Return the position for a row, so that it becomes the last of its mode that applies at the time."""
     later = (place for place, row in enumerate(rows) if row.mode == mode and row.since_ns > time)
     return next(later, len(rows))
@@ -282,7 +282,7 @@ def _newer_price(under: Decimal | None, over: Decimal | None) -> Decimal | None:
     return over
 
 
-def differences(before: Card, after: Card, *, time: int) -> list[Change]:
+def price_changes(before: Card, after: Card, *, time: int) -> list[Change]:
     """Compare the prices at a time (ns)."""
     old, new = PriceBook(before), PriceBook(after)
     changes: list[Change] = []
@@ -305,7 +305,7 @@ def _prices_by_key(model: Model | None, time: int) -> Iterator[tuple[tuple[str, 
     for mode in sorted({row.mode for row in model.prices} if model else ()):
         row = row_in_force_or_first(model, time, mode)
         for above, amounts in () if row is None else ((0, row), *((tier.above, tier) for tier in row.tiers)):
-            for unit, price in prices_of(amounts):
+            for unit, price in stated_prices(amounts):
                 yield (mode, above, unit), price
 
 

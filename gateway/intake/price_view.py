@@ -60,13 +60,13 @@ class ModelPrices:
     rows: Sequence[PriceRow]
 
 
-def prices_of_model(book: PriceBook, model: str, provider: str | None, time: int) -> list[ModelPrices]:
+def model_prices_by_seller(book: PriceBook, model: str, provider: str | None, time: int) -> list[ModelPrices]:
     """
     Return the prices of a model. Without a provider, every provider that lists the model is included, its
     maker first.
     """
-    sellers = [providers.card_name(provider)] if provider else _sellers_of_model(book, model)
-    return [found for seller in sellers if (found := _prices_at(book, model, seller, time)) is not None]
+    sellers = [providers.card_name(provider)] if provider else _sellers_listing_model(book, model)
+    return [found for seller in sellers if (found := _model_prices_at(book, model, seller, time)) is not None]
 
 
 def similar_models(book: PriceBook, model: str) -> list[str]:
@@ -79,9 +79,13 @@ def similar_models(book: PriceBook, model: str) -> list[str]:
     return difflib.get_close_matches(model.lower().rpartition("/")[2], sorted(known), _SUGGESTIONS, 0.6)
 
 
-def _sellers_of_model(book: PriceBook, model: str) -> list[str]:
+def _sellers_listing_model(book: PriceBook, model: str) -> list[str]:
     maker = next(
-        (names.card_maker(spelling) for spelling in names.spellings(model) if names.card_maker(spelling)),
+        (
+            names.card_maker(spelling)
+            for spelling in names.possible_spellings(model)
+            if names.card_maker(spelling)
+        ),
         None,
     )
     own = [seller for seller in book.card.providers if book.listed_by(seller, model)[0] == seller]
@@ -92,7 +96,7 @@ def _sellers_of_model(book: PriceBook, model: str) -> list[str]:
     return [seller or ""]  # "" stands for any provider, for which only the operator's own prices may apply
 
 
-def _prices_at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
+def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:
     listed_by, listed = book.listed_by(seller or None, model)
     rows: list[PriceRow] = []
     at_standard = []
@@ -125,7 +129,7 @@ def _quotes_after(book: PriceBook, model: str, seller: str, tier: str, time: int
     listed = book.listed(seller or None, model)
     end = time + DAY_NS if _is_by_hour(listed) else NO_TIME
     for _ in range(_MOST_SPANS):
-        quote = book.quote_of(seller or None, model, tier, time)
+        quote = book.find_quote(seller or None, model, tier, time)
         yield quote
         time = quote.high
         if time >= end:

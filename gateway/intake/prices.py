@@ -48,17 +48,17 @@ from gateway.intake.rates import (
     Missing,
     Quote,
     Rate,
-    amount_of_tokens,
-    fees_of,
+    charge_tokens,
+    decimal_text_of_total,
     is_1h_missing,
     is_size,
+    keep_fees,
     part_rates,
     price_with_override,
     rate_for,
+    rates_by_size,
     row_in_force_or_first,
     since_ns,
-    text_of,
-    tiers_of,
     token_rate,
     valid_time_span,
 )
@@ -95,7 +95,7 @@ class PriceBook:
         self.card = card
         self.version = card.version
         if overrides:
-            written = repr([_fields_of_name(override) for override in overrides]).encode()
+            written = repr([_fields_in_version(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
         if terms:
             written = msgspec.json.encode(_without_names(terms))
@@ -120,7 +120,7 @@ class PriceBook:
         """
         return cls(lists.list_in_use(section, data_dir), (*section.override, *own), terms)
 
-    def with_override(self, override: PriceOverride) -> PriceBook:
+    def add_override(self, override: PriceOverride) -> PriceBook:
         return PriceBook(self.card, (*self._overrides, override), self._terms)
 
     def without_contracts(self) -> PriceBook:
@@ -185,7 +185,7 @@ class PriceBook:
             if input_tokens > above:
                 rate = dearer
                 break
-        amount = amount_of_tokens(
+        amount = charge_tokens(
             rate,
             input_tokens,
             record.output_tokens,
@@ -196,14 +196,14 @@ class PriceBook:
         )
         if not (amount or input_tokens or record.output_tokens) and record.status == "ok":
             return None, quote  # the call used something that its source does not report
-        return text_of(amount, rate.digits), quote
+        return decimal_text_of_total(amount, rate.digits), quote
 
     def quote(self, record: Inference) -> Quote:
         time = NO_TIME if record.start_time is None else record.start_time
         mode = processing_mode(record.tags)
         return self._find_quote((record.provider, record.response_model, record.request_model, mode), time)
 
-    def quote_of(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
+    def find_quote(self, provider: str | None, model: str, mode: str, time: int) -> Quote:
         return self._find_quote((provider, model, None, mode), time)
 
     def has_own_prices(self, provider: str | None, model: str) -> bool:
@@ -218,7 +218,7 @@ class PriceBook:
         return cards.encode_card(self.card), msgspec.json.encode(on_top)
 
     @classmethod
-    def of_texts(cls, card: bytes, on_top: bytes) -> PriceBook:
+    def from_texts(cls, card: bytes, on_top: bytes) -> PriceBook:
         stored = msgspec.json.decode(on_top, type=_OnTop)
         return cls(_stored_card(card), stored.overrides, stored.terms)
 
@@ -227,30 +227,30 @@ class PriceBook:
         if not self.is_constant(total):
             return None
         if total.meters:
-            return _part_estimate_of_sum(self._quote_of_sum(total).parts, total)
-        rate = self.rate_of_sum(total)
-        return None if rate is None else text_of(amount_of_sum(rate, total), rate.digits)
+            return _estimate_sum_by_parts(self._quote_for_sum(total).parts, total)
+        rate = self.rate_for_sum(total)
+        return None if rate is None else decimal_text_of_total(sum_amount(rate, total), rate.digits)
 
     def is_constant(self, total: TokenSum) -> bool:
         """Return whether the price stays constant before `until`."""
-        first = quote = self._quote_of_sum(total)
+        first = quote = self._quote_for_sum(total)
         while quote.high < total.until:
-            quote = self._quote_of_sum(replace(total, time=quote.high))
+            quote = self._quote_for_sum(replace(total, time=quote.high))
             if quote[2:] != first[2:]:
                 return False
         return True
 
     def is_at_standard(self, total: TokenSum) -> bool:
         """Return whether the list lacks the prices of the calls' mode."""
-        missing = self._quote_of_sum(total).missing
+        missing = self._quote_for_sum(total).missing
         return missing is not None and bool(missing.mode)
 
     def contract_that_prices(self, total: TokenSum) -> str:
-        return self._quote_of_sum(total).contract
+        return self._quote_for_sum(total).contract
 
-    def rate_of_sum(self, total: TokenSum) -> Rate | None:
+    def rate_for_sum(self, total: TokenSum) -> Rate | None:
         """Return None if the calls have different prices."""
-        quote = self._quote_of_sum(total)
+        quote = self._quote_for_sum(total)
         if quote.rate is None or not all(is_size(above) for above, _ in quote.tiers):
             return None
         return next((dearer for above, dearer in quote.tiers if total.beyond >= above), quote.rate)
@@ -259,9 +259,9 @@ class PriceBook:
         """Return None if the calls have different prices."""
         if not self.is_constant(total):
             return None
-        return _rate_of_sum(self._quote_of_sum(total).parts, total)
+        return _rate_for_sum(self._quote_for_sum(total).parts, total)
 
-    def _quote_of_sum(self, total: TokenSum) -> Quote:
+    def _quote_for_sum(self, total: TokenSum) -> Quote:
         key = (total.provider, total.response_model, total.request_model, total.mode)
         return self._find_quote(key, total.time)
 
@@ -279,7 +279,7 @@ class PriceBook:
 
     def followers(self, model: str) -> list[str]:
         """Return newer models of the same maker, family and rank, the newest first."""
-        for spelling in names.spellings(model):
+        for spelling in names.possible_spellings(model):
             position = names.model_place(spelling)
             maker = self._providers.get(names.card_maker(spelling) or "")
             if position is not None and maker is not None:
@@ -352,13 +352,13 @@ class PriceBook:
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
-            row = fees_of(row)
+            row = keep_fees(row)
         if mode == PROVISIONED or of_call.prepaid:
             apart = ()
         # prices for text do not apply, because a call that does not report its parts may consist of any
         # kind of tokens
         rate = None if apart else token_rate(row, id)
-        tiers = () if apart else tiers_of(row, id)
+        tiers = () if apart else rates_by_size(row, id)
         parts = part_rates(row, id, apart)
         regional = listed_model if listed_model is not None and listed_model.regional else None
         missing = Missing(missing_mode, is_1h_missing(row, id), regional)
@@ -379,7 +379,7 @@ class PriceBook:
         return self.listed_by(provider, name)[1]
 
     def listed_by(self, provider: str | None, name: str) -> tuple[str | None, Model | None]:
-        spellings = list(dict.fromkeys(names.spellings(name)))
+        spellings = list(dict.fromkeys(names.possible_spellings(name)))
         for seller in self._sellers_in_order(provider, spellings):
             catalogue = self._catalogues[seller]
             for spelling in spellings:
@@ -437,9 +437,9 @@ def _stored_card(content: bytes) -> Card:
     return cards.decode_card(content)
 
 
-def amount_of_sum(rate: Rate, total: TokenSum) -> int | None:
+def sum_amount(rate: Rate, total: TokenSum) -> int | None:
     """Return the cost in units of 10 ** -digits of the rate."""
-    return amount_of_tokens(
+    return charge_tokens(
         rate,
         total.input_tokens,
         total.output_tokens,
@@ -455,7 +455,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     rate = rate_for(parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.quantities_of(record))
+    charged = leaves.charged_leaves(rate, leaves.record_quantities(record))
     if isinstance(charged, Unpriced):
         return None
     if not charged and not rate.per_request and record.status == "ok":
@@ -463,21 +463,21 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     return leaves.total_amount(rate, charged)
 
 
-def _part_estimate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
-    rate = _rate_of_sum(parts, total)
+def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> str | None:
+    rate = _rate_for_sum(parts, total)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
+    charged = leaves.charged_leaves(rate, leaves.sum_quantities(total))
     return None if isinstance(charged, Unpriced) else leaves.total_amount(rate, charged, calls=total.calls)
 
 
-def _rate_of_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
+def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
     if not all(is_size(above) for above, _ in parts if above >= 0):
         return None
     return next((rate for above, rate in parts if total.beyond >= above), None)
 
 
-def _fields_of_name(override: PriceOverride) -> tuple[Any, ...]:
+def _fields_in_version(override: PriceOverride) -> tuple[Any, ...]:
     """
     Return the fields that make an override's name. A list without tiers and prices of meters keeps the name
     that it had before these existed.

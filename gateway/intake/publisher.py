@@ -21,7 +21,7 @@ from spool.clock import Clock
 from spool.errors import SpoolError
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.record import NS, UnitCostOperation
 from spool.streams import (
     ALLOCATION,
@@ -106,7 +106,7 @@ class Publisher:
         if rule.granularity == HOURLY:
             granularity, since = "hourly", await self._ledger.since_hours(since)
         dimensions = tuple(dict.fromkeys((rule.by, *rule.dimensions.values())))
-        until = end_of_hour(self._clock.now())
+        until = next_full_hour(self._clock.now())
         query = CostQuery(
             since=since, until=until, granularity=granularity, group_by=dimensions, stated_names=True
         )

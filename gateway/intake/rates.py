@@ -67,7 +67,7 @@ def rate_for(parts: tuple[tuple[int, PartRate], ...], input_tokens: int) -> Part
     return next((rate for above, rate in parts if input_tokens > above), None)
 
 
-def text_of(total: int | None, digits: int) -> str | None:
+def decimal_text_of_total(total: int | None, digits: int) -> str | None:
     if not total:
         return None if total is None else "0"
     text = str(total)
@@ -76,7 +76,7 @@ def text_of(total: int | None, digits: int) -> str | None:
     return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
 
 
-def amount_of_tokens(
+def charge_tokens(
     rate: Rate,
     input_tokens: int,
     output_tokens: int | None,
@@ -150,7 +150,7 @@ def _decimal_places(amount: Decimal | None) -> int:
     return max(0, -exponent) if isinstance(exponent, int) else 0
 
 
-def tiers_of(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
+def rates_by_size(row: Price, model: str) -> tuple[tuple[int, Rate], ...]:
     return tuple((tier.above, token_rate(tier, model)) for tier in reversed(row.tiers))
 
 
@@ -195,19 +195,19 @@ def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | 
         return None
     rows = [row for row in model.prices if row.mode == mode]
     for row in reversed(rows):
-        if row.since_ns <= time and _is_open_at(row, time):
+        if row.since_ns <= time and _is_window_open(row, time):
             return row
     return rows[0] if rows and mode == STANDARD else None
 
 
-def fees_of(row: Price) -> Price:
+def keep_fees(row: Price) -> Price:
     """Return a price with only its additional fees."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}
     return replace(row, **nothing, tiers=(), meters=fees)
 
 
-def _is_open_at(row: Price, time: int) -> bool:
+def _is_window_open(row: Price, time: int) -> bool:
     window = row.window()
     if window is None:
         return True

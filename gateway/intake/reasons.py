@@ -9,7 +9,7 @@ from typing import Any
 
 from gateway.intake.price_lines import itemise_estimate, unpriced_reason
 from gateway.intake.prices import PriceBook, missing_prices
-from gateway.intake.shadows import source_of_summed_calls, sums_up
+from gateway.intake.shadows import summed_source, sums_up
 from spool import identity
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
@@ -37,11 +37,11 @@ def field_reasons(record: Record, book: PriceBook) -> dict[str, str]:
             why["shadow"] = f"stored and shown, but never summed or sent upstream: {_reporter_reason(record)}"
         return why
     if isinstance(record, Correction) and record.after.counted_by is not None:
-        return {"reason": not_counted(record.after.counted_by)}
+        return {"reason": not_counted_reason(record.after.counted_by)}
     return {}
 
 
-def not_counted(counted_by: bytes) -> str:
+def not_counted_reason(counted_by: bytes) -> str:
     return (
         f"a later report showed that this record and record {counted_by.hex()} are the same call; only the other "
         "record counts"
@@ -100,12 +100,12 @@ def _value_reason(metric: UsageMetric) -> str:
 
 def _uncounted_reason(call: Inference) -> str:
     if call.counted_by is not None:
-        return not_counted(call.counted_by)
+        return not_counted_reason(call.counted_by)
     uncounted = f"[sources.{call.source}] count = false"
     if not sums_up(call):
         return uncounted
     return (
-        f"it sums up a run, and {source_of_summed_calls(call)} also reports the calls or counters of that "
+        f"it sums up a run, and {summed_source(call)} also reports the calls or counters of that "
         f"run, or its source is not counted ({uncounted})"
     )
 

@@ -30,7 +30,7 @@ MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # senders of a day that are in mem
 _Seen = tuple[int, float, float]  # number of calls, first and last arrival
 
 
-def sender_of(outcome: Outcome, bearer: Bearer) -> str:
+def sender_name(outcome: Outcome, bearer: Bearer) -> str:
     """Return the sender of a payload. The first of several devices represents all."""
     device = bearer.device or bearer.named or next(iter(outcome.named.values()), None)
     return device or bearer.sender or ""
@@ -49,14 +49,14 @@ class SenderFieldCounter:
 
     @property
     def today(self) -> int:
-        return _day_of(self._clock.now())
+        return _day_number(self._clock.now())
 
     def add(self, outcome: Outcome, bearer: Bearer) -> None:
         now = self._clock.now()
-        if _day_of(now) != self._day or len(self._seen) >= MAX_SEEN:
+        if _day_number(now) != self._day or len(self._seen) >= MAX_SEEN:
             self._fold_seen()
-            self._day = _day_of(now)
-        sender = sender_of(outcome, bearer)
+            self._day = _day_number(now)
+        sender = sender_name(outcome, bearer)
         for stated, n in outcome.stated.items():
             key = (stated, outcome.agent, sender)
             before, first, _ = self._seen.get(key, (0, now, now))
@@ -77,7 +77,7 @@ class SenderFieldCounter:
         everything, self._seen = self._seen, {}
         for (stated, agent, sender), seen in everything.items():
             source, version = str(stated[0]), str(stated[1])
-            self._add_counts(self._day, source, version or agent, _counts_of(stated, sender, seen))
+            self._add_counts(self._day, source, version or agent, _to_field_counts(stated, sender, seen))
 
     def _add_counts(self, day: int, source: str, version: str, counts: FieldCounts) -> None:
         senders = self._days.setdefault(day, {})
@@ -90,11 +90,11 @@ class SenderFieldCounter:
             senders[sender] = counts
 
 
-def _day_of(now: float) -> int:
+def _day_number(now: float) -> int:
     return int(now // DAY_S)
 
 
-def _counts_of(stated: Stated, sender: str, seen: _Seen) -> FieldCounts:
+def _to_field_counts(stated: Stated, sender: str, seen: _Seen) -> FieldCounts:
     n, first, last = seen
     _, _, provider, operation, is_uncounted, is_ok, *flags = stated
     fields = {name: n for name, is_missing in zip(STATED_FIELDS, flags, strict=True) if not is_missing}

@@ -49,7 +49,7 @@ from spool.log.heard import (
     Heard,
     caller_digest,
     fact_digest,
-    facts_in,
+    split_sender_facts,
 )
 from spool.log.protocols import Log
 from spool.log.values import Submission
@@ -111,7 +111,7 @@ class Reporters(msgspec.Struct, frozen=True, gc=False):
             yield self.third
 
 
-def _reporters_of_counter(metric: UsageMetric) -> Reporters:
+def _counter_reporters(metric: UsageMetric) -> Reporters:
     service = metric.tags.get("service")
     caller = (
         ("session", metric.session) if metric.session else ("user", metric.user) if metric.user else _ANYBODY
@@ -119,16 +119,16 @@ def _reporters_of_counter(metric: UsageMetric) -> Reporters:
     of_source = Reporter(metric.source, service, *caller)
     of_counters = None
     if metric.name.startswith(OPERATION):
-        of_counters = Reporter(metric.source, service, _OF_COUNTERS, _counted_in(metric))
+        of_counters = Reporter(metric.source, service, _OF_COUNTERS, _counter_name(metric))
     if service is None or metric.model is None:
         return Reporters(of_source, of_counters)
-    of_model = _by_model(service, metric.model, *caller)
+    of_model = _model_reporter(service, metric.model, *caller)
     if caller == _ANYBODY and metric.name.startswith(_CONVENTIONS):
-        return Reporters(of_model, _by_any_model(metric.source, service), of_counters)
+        return Reporters(of_model, _any_model_reporter(metric.source, service), of_counters)
     return Reporters(of_source, of_model, of_counters)
 
 
-def _counted_in(metric: UsageMetric) -> str:
+def _counter_name(metric: UsageMetric) -> str:
     """
     Return the counter in which a histogram counts. Histograms repeat the counters with the same token type
     and model.
@@ -136,11 +136,11 @@ def _counted_in(metric: UsageMetric) -> str:
     return f"{metric.token_type}\0{makers_name(metric.model or '')}"
 
 
-def _by_any_model(source: str, service: str) -> Reporter:
+def _any_model_reporter(source: str, service: str) -> Reporter:
     return Reporter(source, service, "model", "")
 
 
-def _by_model(service: str, model: str, kind: str, name: str) -> Reporter:
+def _model_reporter(service: str, model: str, kind: str, name: str) -> Reporter:
     return Reporter("", service, f"model {kind}", f"{makers_name(model)}\0{name}")
 
 
@@ -149,17 +149,17 @@ def sums_up(call: Inference) -> bool:
     return (call.source, call.operation) in _SUMMED_UP
 
 
-def source_of_summed_calls(agent: Inference) -> str:
+def summed_source(agent: Inference) -> str:
     return _SUMMED_UP[agent.source, agent.operation or ""]
 
 
-def reporters_of(record: AiRecord) -> Reporters:
+def record_reporters(record: AiRecord) -> Reporters:
     if isinstance(record, UsageMetric):
-        return _reporters_of_counter(record)
-    return _runs(source_of_summed_calls(record), record.session, record.trace_id)
+        return _counter_reporters(record)
+    return _run_reporters(summed_source(record), record.session, record.trace_id)
 
 
-def _runs(source: str, *ids: str | None) -> Reporters:
+def _run_reporters(source: str, *ids: str | None) -> Reporters:
     return Reporters(*(Reporter(source, None, "run", id) for id in ids if id is not None))
 
 
@@ -173,7 +173,7 @@ _SESSION, _USER, _SERVICE = "session ", "user ", "service"
 _OF_SOURCE, _OF_MODEL, _OF_ANY_MODEL, _OF_RUN = "source", "model", "any model", "run"
 
 
-def _kind_of(
+def _call_kind(
     source: str,
     service: str | None,
     request_model: str | None,
@@ -181,59 +181,59 @@ def _kind_of(
     counts_for_any: bool,
 ) -> Kind:
     """Return the kind of a call. Its facts are those by which counters that repeat the call find it."""
-    facts = {_fact(_OF_SOURCE, source, service): None}
+    facts = {_fact_bytes(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
-        facts[_fact(_OF_SOURCE, _COUNTERS[source], service)] = None
+        facts[_fact_bytes(_OF_SOURCE, _COUNTERS[source], service)] = None
     if service is not None:
         for model in (request_model, response_model):
             if model is not None:
-                facts[_fact(_OF_MODEL, makers_name(model), service)] = None
+                facts[_fact_bytes(_OF_MODEL, makers_name(model), service)] = None
         if counts_for_any:
-            facts[_fact(_OF_ANY_MODEL, source, service)] = None
+            facts[_fact_bytes(_OF_ANY_MODEL, source, service)] = None
     if source in _RUN_SOURCES:
-        facts[_run_of(source)] = None
+        facts[_run_fact(source)] = None
     return b"".join(facts)
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _fact(of: str, name: str, service: str | None) -> bytes:
+def _fact_bytes(of: str, name: str, service: str | None) -> bytes:
     """Return a fact: the first `FACT_BYTES` of a digest."""
     names = of, name, service
     more = blake2b(repr(names).encode("utf-8", "surrogatepass"), digest_size=NAME_BYTES - FACT_BYTES)
     return fact_digest(*names) + more.digest()
 
 
-def _run_of(source: str) -> bytes:
-    return _fact(_OF_RUN, source, None)
+def _run_fact(source: str) -> bytes:
+    return _fact_bytes(_OF_RUN, source, None)
 
 
-def _of_service(service: str | None) -> str:
+def _service_prefix(service: str | None) -> str:
     return _SERVICE if service is None else f"{_SERVICE} {service}"
 
 
 def _looked_up(reporter: Reporter) -> tuple[str, bytes]:
     source, service, kind, name = reporter.source, reporter.service, reporter.kind, reporter.name
     if kind == "run":
-        return _SESSION + name, _run_of(source)
+        return _SESSION + name, _run_fact(source)
     if kind == "model":
-        return _of_service(service), _fact(_OF_ANY_MODEL, source, service)
+        return _service_prefix(service), _fact_bytes(_OF_ANY_MODEL, source, service)
     if kind == _OF_COUNTERS:
-        return _of_service(service), _fact(_OF_COUNTERS, f"{source}\0{name}", service)
-    looked_up = _fact(_OF_SOURCE, source, service)
+        return _service_prefix(service), _fact_bytes(_OF_COUNTERS, f"{source}\0{name}", service)
+    looked_up = _fact_bytes(_OF_SOURCE, source, service)
     if kind.startswith("model "):
         model, _, name = name.partition("\0")
         kind = kind.removeprefix("model ")
-        looked_up = _fact(_OF_MODEL, model, service)
-    return f"{kind} {name}" if kind else _of_service(service), looked_up
+        looked_up = _fact_bytes(_OF_MODEL, model, service)
+    return f"{kind} {name}" if kind else _service_prefix(service), looked_up
 
 
-def _digest(caller: str) -> bytes:
+def _caller_digest(caller: str) -> bytes:
     prefix, space, name = caller.partition(" ")
     return caller_digest(prefix, name if space else None)
 
 
 @lru_cache(KINDS_OF_CALLS)
-def _stored(kind: Kind) -> tuple[bytes, bytes]:
+def _stored_facts(kind: Kind) -> tuple[bytes, bytes]:
     """Return the stored facts of a kind, cached because copying them takes longer."""
     first, *others = split_facts(kind)
     return first[:FACT_BYTES], b"".join(fact[:FACT_BYTES] for fact in others)
@@ -243,12 +243,12 @@ def senders_to_keep(unkept: Unkept) -> list[bytes]:
     senders = list[bytes]()
     for caller, kinds in unkept.items():
         if len(kinds) == 1:
-            data = b"".join(_stored(*kinds))
+            data = b"".join(_stored_facts(*kinds))
         else:
-            facts = [_stored(kind) for kind in kinds]
+            facts = [_stored_facts(kind) for kind in kinds]
             # Most kinds of a caller have the source and the service in common.
             data = b"".join([*dict.fromkeys([first for first, _ in facts]), *[others for _, others in facts]])
-        digest = _digest(caller)
+        digest = _caller_digest(caller)
         if len(data) <= MOST_BYTES:
             senders.append(digest + data)
         else:
@@ -297,7 +297,7 @@ class Shadows:
     def note(
         self, record: Inference, at: float | None = None, *, default_user: str | None = None, key: str = ""
     ) -> None:
-        self.note_records([record], [default_user], self._now(at), key=key)
+        self.note_records([record], [default_user], self._given_or_now(at), key=key)
 
     def note_records(
         self, records: Sequence[AiRecord], default_users: Sequence[str | None], at: float, *, key: str
@@ -327,7 +327,7 @@ class Shadows:
             )
             service = tags.get("service")
             sender = source, service, request_model, response_model, counts_for_any
-            kind = known.get(sender) or self._learn(sender)
+            kind = known.get(sender) or self._learn_kind(sender)
             if (call.session, service) != group:
                 group = call.session, service
                 reported = groups.setdefault(group, {})
@@ -338,33 +338,33 @@ class Shadows:
                 caller = _USER + user
                 entry = entries.get(caller)
                 if entry is None or entry.key != key or not entry.at <= at < entry.due_at:
-                    self._hear(caller, {kind: at}, key)
+                    self._note_calls(caller, {kind: at}, key)
                 elif entry.kind is kind:
                     entry.at = at
                 elif entry.times is not None and kind in entry.times:
                     entry.times[kind] = entry.at = at
                 else:
-                    self._hear(caller, {kind: at}, key)
+                    self._note_calls(caller, {kind: at}, key)
             if default_user and default_user != user:
-                self._hear(_USER + default_user, {kind: at}, key)
+                self._note_calls(_USER + default_user, {kind: at}, key)
             # Claude Code's counters may name only the installation, while its events name the account.
             device = tags.get("device")
             if device and device != user and device != default_user:
-                self._hear(_USER + device, {kind: at}, key)
+                self._note_calls(_USER + device, {kind: at}, key)
             if source in _RUN_SOURCES and call.trace_id is not None:
-                self._hear(_SESSION + call.trace_id, {_run_of(source): at}, key)
+                self._note_calls(_SESSION + call.trace_id, {_run_fact(source): at}, key)
         of_services: dict[str | None, dict[Kind, float]] = {}
         for (session, service), reported in groups.items():
             if session:
-                self._hear(_SESSION + session, reported, key)
+                self._note_calls(_SESSION + session, reported, key)
             of_services.setdefault(service, {}).update(reported)
         for service, reported in of_services.items():
-            self._hear(_of_service(service), reported, key)
+            self._note_calls(_service_prefix(service), reported, key)
 
-    def _learn(self, sender: _Sender) -> Kind:
+    def _learn_kind(self, sender: _Sender) -> Kind:
         if len(self._known) >= KINDS_OF_CALLS:
             make_room(self._known)
-        kind = self._known[sender] = _kind_of(*sender)
+        kind = self._known[sender] = _call_kind(*sender)
         return kind
 
     def note_counter(self, metric: UsageMetric, at: float | None = None, *, key: str = "") -> None:
@@ -373,20 +373,24 @@ class Shadows:
         of the same tokens repeats it.
         """
         if metric.token_type is not None and metric.name.startswith(_TOKEN_COUNTERS):
-            service, counted = metric.tags.get("service"), f"{metric.source}\0{_counted_in(metric)}"
-            fact = _fact(_OF_COUNTERS, counted, service)
-            self._hear(_of_service(service), {fact: self._now(at)}, key)
+            service, counted = metric.tags.get("service"), f"{metric.source}\0{_counter_name(metric)}"
+            fact = _fact_bytes(_OF_COUNTERS, counted, service)
+            self._note_calls(_service_prefix(service), {fact: self._given_or_now(at)}, key)
         if metric.source in _RUN_SOURCES and metric.session is not None:
-            self._hear(_SESSION + metric.session, {_run_of(metric.source): self._now(at)}, key)
+            self._note_calls(
+                _SESSION + metric.session, {_run_fact(metric.source): self._given_or_now(at)}, key
+            )
 
     def note_session(
         self, source: str, service: str | None, session: str, at: float | None = None, *, key: str = ""
     ) -> None:
         """Remember a session that a sender's resource names, even if its calls name other sessions."""
-        self._hear(_SESSION + session, {_fact(_OF_SOURCE, source, service): self._now(at)}, key)
+        self._note_calls(
+            _SESSION + session, {_fact_bytes(_OF_SOURCE, source, service): self._given_or_now(at)}, key
+        )
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
-        if self.have_heard(reporters_of(record), self._now(at)):
+        if self.have_heard(record_reporters(record), self._given_or_now(at)):
             record.shadow = True
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:
@@ -403,11 +407,11 @@ class Shadows:
         for reporter in reporters:
             if not self.have_heard([reporter], now):
                 caller, fact = _looked_up(reporter)
-                unknown.setdefault(_digest(caller), []).append((caller, fact))
+                unknown.setdefault(_caller_digest(caller), []).append((caller, fact))
         if not unknown:
             return
         for sender, at in await self._heard.find(unknown):
-            facts = facts_in(sender)
+            facts = split_sender_facts(sender)
             for caller, fact in unknown[sender[:CALLER_BYTES]]:
                 if fact[:FACT_BYTES] in facts:
                     self._callers.note_calls(caller, {fact: at}, key)
@@ -418,9 +422,9 @@ class Shadows:
 
     def put_back(self, unkept: Unkept, key: str) -> None:
         for caller, kinds in unkept.items():
-            self._keep(caller, kinds, key)
+            self._queue_kinds(caller, kinds, key)
 
-    def _now(self, at: float | None) -> float:
+    def _given_or_now(self, at: float | None) -> float:
         return self._clock.now() if at is None else at
 
     async def run(self) -> None:
@@ -480,12 +484,12 @@ class Shadows:
                     "senders of calls cannot be stored: %s", error, extra={"action": "senders_not_kept"}
                 )
 
-    def _hear(self, caller: str, reported: Mapping[Kind, float], key: str) -> None:
+    def _note_calls(self, caller: str, reported: Mapping[Kind, float], key: str) -> None:
         due = self._callers.note_calls(caller, reported, key)
         if due and self._heard is not None:
-            self._keep(caller, due, key)
+            self._queue_kinds(caller, due, key)
 
-    def _keep(self, caller: str, kinds: Collection[Kind], key: str) -> None:
+    def _queue_kinds(self, caller: str, kinds: Collection[Kind], key: str) -> None:
         unkept = self._unkept.get(key)
         if unkept is None:
             unkept = self._unkept[key] = {}

@@ -41,10 +41,12 @@ class StreamAdmission:
         self, key: str, operations: Sequence[UnitCostOperation], after: Mapping[str, Stream]
     ) -> list[str]:
         """Return the streams that the operations create. Raises Refusal 429."""
-        sizes = await self._fresh()
+        sizes = await self._fresh_sizes()
         new = [name for name in after if self._book.find(name) is None]
         if new and not may_create(list(sizes.values()), key, len(new), self._settings.max_streams):
-            raise _refusal("too_many_streams", "spool.max_streams", "Delete streams that are no longer used")
+            raise _limit_refusal(
+                "too_many_streams", "spool.max_streams", "Delete streams that are no longer used"
+            )
         changed = [operation for operation in operations if operation.operation in (SUM, REPLACE)]
         crowded = {
             name
@@ -54,7 +56,7 @@ class StreamAdmission:
         full = [operation for operation in changed if operation.stream in crowded]
         if full and await self._has_new(full):
             advice = "Old totals are deleted after they are sent; until then, change only existing records"
-            raise _refusal("too_many_records", "spool.max_stream_bytes", advice)
+            raise _limit_refusal("too_many_records", "spool.max_stream_bytes", advice)
         for name in new:
             sizes[name] = StreamSize(name, key, 0)
         return new
@@ -75,13 +77,13 @@ class StreamAdmission:
         places = {(operation.stream, operation_key(operation)) for operation in operations}
         return len(await self._reader.find(sorted(places))) < len(places)
 
-    async def _fresh(self) -> dict[str, StreamSize]:
+    async def _fresh_sizes(self) -> dict[str, StreamSize]:
         if self._clock.monotonic() >= self._good_until:
             self._sizes = {size.name: size for size in await self._reader.stream_sizes()}
             self._good_until = self._clock.monotonic() + FRESH_S
         return self._sizes
 
 
-def _refusal(type: str, setting: str, advice: str) -> Refusal:
+def _limit_refusal(type: str, setting: str, advice: str) -> Refusal:
     message = f"Nothing was stored: this key has reached its limit ({setting}). {advice}."
     return Refusal(429, type, message, retry_after_s=RETRY_S)

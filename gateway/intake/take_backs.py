@@ -18,11 +18,11 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.intake.callers import WINDOW_S
-from gateway.intake.shadows import Reporter, Reporters, Shadows, reporters_of
+from gateway.intake.shadows import Reporter, Reporters, Shadows, record_reporters
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere
 from spool.identity import Identity, derived_id, point_id
-from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, version_of
+from spool.log.partial_reports import COUNTED, NOTHING, Expectation, PartialReport, report_version
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Entry, Receipt, Submission
 from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
@@ -134,7 +134,9 @@ class TakeBacks:
             if count % TURN == 0:
                 await asyncio.sleep(0)
             try:
-                self._add(report.key, _Kept(report.at, _counted.decode(report.body), version_of(report)))
+                self._add_entry(
+                    report.key, _Kept(report.at, _counted.decode(report.body), report_version(report))
+                )
             except (msgspec.DecodeError, UnicodeDecodeError):
                 damaged += 1
         return damaged
@@ -164,7 +166,7 @@ class TakeBacks:
         return PartialReport(COUNTED + key, at, _encode(counted))
 
     def remember(self, stored: PartialReport, counted: Counted, receipt: Receipt) -> None:
-        self._add(stored.key, _Kept(stored.at, counted, version_of(stored), receipt.id))
+        self._add_entry(stored.key, _Kept(stored.at, counted, report_version(stored), receipt.id))
 
     def old(self) -> list[bytes]:
         now = self._clock.now()
@@ -223,12 +225,12 @@ class TakeBacks:
             if heard_reporters:
                 async with self._one_commit_at_a_time:
                     if key in self._kept:  # a request may have removed the oldest ones meanwhile
-                        corrected += await self._take_back_of(key, entry, heard_reporters)
+                        corrected += await self._take_back_entry(key, entry, heard_reporters)
         if corrected:
             _log.info("reversed %d counters that repeat calls", corrected, extra={"action": "taken_back"})
         return corrected
 
-    async def _take_back_of(self, key: bytes, entry: _Kept, heard_reporters: set[Reporter]) -> int:
+    async def _take_back_entry(self, key: bytes, entry: _Kept, heard_reporters: set[Reporter]) -> int:
         at, counted, version, receipt = entry
         if receipt:
             self._kept[key] = entry._replace(receipt="")
@@ -239,7 +241,7 @@ class TakeBacks:
         may_be_open = counted.last >= below if counted.last else now < known_since
         if may_be_open or now - at > WINDOW_S:
             return 0
-        corrections = [record async for record in self._corrections(counted, heard_reporters, below)]
+        corrections = [record async for record in self._find_corrections(counted, heard_reporters, below)]
         remaining = msgspec.structs.replace(counted, reporters=counted.reporters - heard_reporters)
         stays = [PartialReport(key, at, _encode(remaining))] if remaining.reporters else []
         await self._log.append(
@@ -255,7 +257,7 @@ class TakeBacks:
             )
         )
         if stays:
-            self._kept[key] = _Kept(at, remaining, version_of(stays[0]))
+            self._kept[key] = _Kept(at, remaining, report_version(stays[0]))
         else:
             self.drop([key])
         return len(corrections)
@@ -271,18 +273,18 @@ class TakeBacks:
         if isinstance(first, int) and isinstance(last, int):
             counted.after, counted.last = first, last
 
-    async def _corrections(
+    async def _find_corrections(
         self, counted: Counted, heard: set[Reporter], below: int
     ) -> AsyncIterator[UsageMetric]:
         members = _Members(counted)
         last = counted.last or min(below - 1, counted.after + MOST_BEHIND)
         for first in range(counted.after, last + 1, STEP):
             for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last), whole=True):
-                for number, record in _metrics(entry):
-                    if not heard.isdisjoint(reporters_of(record)) and record in members:
-                        yield correction(record, number, entry.committed_at)
+                for number, record in _usage_metrics(entry):
+                    if not heard.isdisjoint(record_reporters(record)) and record in members:
+                        yield reversal_record(record, number, entry.committed_at)
 
-    def _add(self, key: bytes, entry: _Kept) -> None:
+    def _add_entry(self, key: bytes, entry: _Kept) -> None:
         counted = entry.counted
         self._kept[key] = entry
         self._of_key.setdefault(counted.key, {})[key] = None
@@ -290,7 +292,7 @@ class TakeBacks:
         self._items += counted.count
 
 
-def correction(record: UsageMetric, number: int, committed_at: float) -> UsageMetric:
+def reversal_record(record: UsageMetric, number: int, committed_at: float) -> UsageMetric:
     """
     Return a reversal of a record. The same arguments always give the same record.
 
@@ -305,7 +307,7 @@ def correction(record: UsageMetric, number: int, committed_at: float) -> UsageMe
     return msgspec.structs.replace(record, id=id, value=value, start_time=start, reverses_number=number)
 
 
-def _metrics(entry: Entry) -> Iterator[tuple[int, UsageMetric]]:
+def _usage_metrics(entry: Entry) -> Iterator[tuple[int, UsageMetric]]:
     for number, record in enumerate(entry.records, entry.first):
         if isinstance(record, UsageMetric) and not record.shadow:
             yield number, record

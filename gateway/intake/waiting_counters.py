@@ -18,7 +18,7 @@ from secrets import token_bytes
 import msgspec
 from msgspec.structs import replace
 
-from gateway.intake.shadows import Reporters, Shadows, reporters_of
+from gateway.intake.shadows import Reporters, Shadows, record_reporters
 from gateway.intake.take_backs import Counted, TakeBacks
 from spool.clock import Clock, elapsed_s
 from spool.erasure import NEVER, Renaming, rename_person
@@ -30,7 +30,7 @@ from spool.log.partial_reports import (
     Expectation,
     PartialReport,
     PartialReports,
-    version_of,
+    report_version,
 )
 from spool.log.protocols import Log
 from spool.log.values import CounterPoint, Receipt, Submission
@@ -115,7 +115,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
     def held(self) -> HeldByKey:
         return HeldByKey(self._queue_items, self._queue_bytes)
 
-    def has_of(self, reporters: Reporters) -> bool:
+    def has_group_for(self, reporters: Reporters) -> bool:
         return reporters in self._of_reporters
 
     def fullest_first(self, *, by_bytes: bool) -> Iterator[bytes]:
@@ -134,12 +134,12 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         waits.groups += 1
         if group.has_points and waits.queue is None:
             waits.queue = group.key
-        queue = self._queue_of(group, waits)
+        queue = self._queue_name(group, waits)
         names = self._queues.get(queue)
         if names is None:
             names = self._queues[queue] = OrderedDict()
         names[key] = None
-        self._change(queue, group.items, len(group.body))
+        self._change_held(queue, group.items, len(group.body))
 
     def remove(self, key: bytes, group: WaitingGroup) -> None:
         del self[key]
@@ -147,17 +147,17 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
         waits.groups -= 1
         if not waits.groups:
             del self._of_reporters[group.reporters]
-        queue = self._queue_of(group, waits)
+        queue = self._queue_name(group, waits)
         names = self._queues[queue]
         del names[key]
         if not names:
             del self._queues[queue]
-        self._change(queue, -group.items, -len(group.body))
+        self._change_held(queue, -group.items, -len(group.body))
 
-    def _queue_of(self, group: WaitingGroup, waits: _Waits) -> str:
+    def _queue_name(self, group: WaitingGroup, waits: _Waits) -> str:
         return waits.queue if group.has_points and waits.queue is not None else group.key
 
-    def _change(self, queue: str, items: int, bytes: int) -> None:
+    def _change_held(self, queue: str, items: int, bytes: int) -> None:
         self._queue_items.add(queue, items)
         self._queue_bytes.add(queue, bytes)
         self.items_held += items
@@ -253,11 +253,11 @@ class WaitingCounters:
         for report in sorted(stored):  # sorted, because the keys sort by arrival
             try:
                 group = _groups.decode(report.body)
-                reporters = reporters_of(next(iter(group.members())))
+                reporters = record_reporters(next(iter(group.members())))
             except (msgspec.DecodeError, UnicodeDecodeError, StopIteration, KeyError):
                 damaged += 1
                 continue
-            waiting = WaitingGroup.of(group, reporters, report.at, report.body, version_of(report))
+            waiting = WaitingGroup.of(group, reporters, report.at, report.body, report_version(report))
             self._waiting.add(report.key, waiting)
         if damaged:
             damage = {"action": "waiting_counters_damaged"}
@@ -289,10 +289,10 @@ class WaitingCounters:
         )
         # The counters of a cancelled request that was committed wait like all others.
         appending = asyncio.ensure_future(self._log.append(rest))
-        appending.add_done_callback(lambda task: self._appended(task, waiting))
+        appending.add_done_callback(lambda task: self._add_after_commit(task, waiting))
         receipt = await asyncio.shield(appending)
         if self._is_over_full:  # `shield` keeps a cancelled request from interrupting the release
-            await asyncio.shield(asyncio.ensure_future(self._tried(self._make_room())))
+            await asyncio.shield(asyncio.ensure_future(self._release_or_wait(self._make_room())))
         return receipt
 
     async def release(self, *, everything: bool = False) -> int:
@@ -307,7 +307,7 @@ class WaitingCounters:
             is_more = True
             while is_more:
                 is_more = await self._read_what_waits()
-                for keys in _parts(await self._decidable(everything=everything)):
+                for keys in _parts_per_commit(await self._groups_to_decide(everything=everything)):
                     async with self._one_commit_at_a_time:
                         released += await self._put_on_record(keys)
                 released += await self._make_room()
@@ -351,7 +351,7 @@ class WaitingCounters:
         try:
             while True:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
-                await self._tried(self.release())
+                await self._release_or_wait(self.release())
         finally:
             self._counted = {}  # no longer valid, because another process releases counters from now on
 
@@ -360,7 +360,7 @@ class WaitingCounters:
         waiting = self._waiting
         return waiting.items_held > self._max_items or waiting.bytes_held > self._max_bytes
 
-    async def _tried(self, releasing: Awaitable[int]) -> None:
+    async def _release_or_wait(self, releasing: Awaitable[int]) -> None:
         """
         Release counters. If the storage fails, they keep waiting, and the request that exceeded the limit is
         not refused.
@@ -376,7 +376,7 @@ class WaitingCounters:
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for position, record in undecided.items():
-            reporters = reporters_of(record)
+            reporters = record_reporters(record)
             if not self._is_shadow(record, reporters):
                 group = groups.setdefault(reporters, CounterGroup())
                 group.records.append(record)
@@ -384,7 +384,7 @@ class WaitingCounters:
                 waits.add(position)
         points = []
         for point in submission.points:
-            reporters = reporters_of(point.template)
+            reporters = record_reporters(point.template)
             if self._is_shadow(point.template, reporters):
                 points.append(point)
             else:
@@ -401,11 +401,11 @@ class WaitingCounters:
         Return whether a counter repeats calls. While counters of the same reporter wait, it is not checked,
         so that it is recorded after them.
         """
-        if not record.shadow and not self._waiting.has_of(reporters):
+        if not record.shadow and not self._waiting.has_group_for(reporters):
             record.shadow = self._shadows.have_heard(reporters, self._clock.now())
         return record.shadow
 
-    def _appended(self, done: asyncio.Future[Receipt], waiting: dict[bytes, WaitingGroup]) -> None:
+    def _add_after_commit(self, done: asyncio.Future[Receipt], waiting: dict[bytes, WaitingGroup]) -> None:
         if self._shared is None and not done.cancelled() and done.exception() is None:
             for key, group in waiting.items():
                 self._waiting.add(key, group)
@@ -425,7 +425,7 @@ class WaitingCounters:
             byte_count -= len(group.body)
         return sorted(due_keys)  # sorted, because the keys sort by arrival
 
-    async def _decidable(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
+    async def _groups_to_decide(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
         held_back: set[Reporters] = set()  # reporters with an older group that must wait longer
@@ -465,7 +465,7 @@ class WaitingCounters:
             if renaming := self._renaming():
                 for record in group.members():
                     rename_person(record, renaming, unknown=NEVER)
-                reporters = reporters_of(next(iter(group.members())))
+                reporters = record_reporters(next(iter(group.members())))
                 have_heard = have_heard or self._shadows.have_heard(reporters, waiting.at)
             if have_heard:
                 for record in group.members():
@@ -516,7 +516,7 @@ class WaitingCounters:
         return self._last_key.to_bytes(8) + token_bytes(8)
 
 
-def _parts(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
+def _parts_per_commit(groups: Mapping[bytes, WaitingGroup]) -> Iterator[list[bytes]]:
     part: list[bytes] = []
     items = 0
     for key, group in groups.items():

@@ -16,21 +16,21 @@ from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.configuration.values import is_loopback
 from gateway.core.errors import Refusal
-from gateway.core.schemas import OBJECT, TEXT, closed
+from gateway.core.schemas import OBJECT, TEXT, closed_object
 from gateway.http import answers
-from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization
-from gateway.http.admission import authority, host_name, is_own_name
+from gateway.http.address import API_KEY_HEADER, AS_API_KEY, ERROR, Address, authorization_header
+from gateway.http.admission import host_name, is_own_name, parse_authority
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json
 from gateway.mcp.messages import asks_tool
-from gateway.mcp.protocol import answer
+from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import Asking
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.services import OperatorServices, Services
 from gateway.people.authentication.assistant_people import (
     AssistantPerson,
     bad_token,
-    no_credential,
+    no_credential_refusal,
     step_up,
     takes_tokens,
 )
@@ -52,7 +52,7 @@ def check_host(request: web.Request, services: Services) -> None:
             403, "foreign_host", "this host name is not allowed; an operator may add it to mcp.hosts"
         )
     origin = request.headers.get("Origin")
-    if origin is not None and not (is_own and authority(origin) == host.lower()):
+    if origin is not None and not (is_own and parse_authority(origin) == host.lower()):
         message = (
             "web pages of this origin are not allowed; an operator may add this server's name to mcp.hosts"
         )
@@ -79,12 +79,12 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
     oauth = operators.assistants.mcp().oauth
     if not takes_tokens(oauth, request.path):
         return None
-    header = authorization(request)
+    header = authorization_header(request)
     if request.headers.get(API_KEY_HEADER):
         return None
     if not header or not header.strip():
-        raise no_credential(oauth)
-    token = _token(header, oauth, takes_keys=services.receivers.access.takes_prefix)
+        raise no_credential_refusal(oauth)
+    token = _parse_token(header, oauth, takes_keys=services.receivers.access.takes_prefix)
     if token is None:
         return None
     people = operators.people.assistants
@@ -95,7 +95,7 @@ async def admit_person(request: web.Request, services: Services) -> Bearer | Non
     return Bearer(person.principal, frozenset({AI_HUB}), person=person)
 
 
-def _token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
+def _parse_token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | None:
     """Return the token of an Authorization header, or None if it is a key. Refuses anything else with 401."""
     if header[: len(_BEARER)].lower() != _BEARER:
         return None
@@ -111,17 +111,19 @@ def _token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> str | N
 
 MAX_BYTES = 256 * 1024  # maximum bytes of a message; the arguments of a tool are far smaller
 
-_MESSAGE = closed({"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT})
-_FAILURE = closed(
+_MESSAGE = closed_object(
+    {"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT}
+)
+_FAILURE = closed_object(
     {
         "jsonrpc": {"const": "2.0"},
         "id": {"type": ["string", "integer", "null"]},
-        "error": closed({"code": {"type": "integer"}, "message": TEXT}, {"data": OBJECT}),
+        "error": closed_object({"code": {"type": "integer"}, "message": TEXT}, {"data": OBJECT}),
     }
 )
 
 
-def _row(path: str, summary: str, *, name: str = "") -> Address:
+def _mcp_address(path: str, summary: str, *, name: str = "") -> Address:
     return Address(
         methods=("POST",),
         path=path,
@@ -143,8 +145,8 @@ def _row(path: str, summary: str, *, name: str = "") -> Address:
     )
 
 
-@_row(FOR_ALL, "Send one message of the Model Context Protocol (MCP)")
-@_row(
+@_mcp_address(FOR_ALL, "Send one message of the Model Context Protocol (MCP)")
+@_mcp_address(
     FOR_PEOPLE,
     "Send one MCP message with a person's token (address of mcp.oauth.resource)",
     name="ask_mcp_as_person",
@@ -155,7 +157,7 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
     bearer = request.bearer
     rights, step_up_to = EVERYTHING, None
     if bearer.person is not None:
-        rights, step_up_to = await _rights_of_now(request, bearer.person)
+        rights, step_up_to = await _current_rights(request, bearer.person)
     asking = Asking(
         services=operators,
         shared=request.shared,
@@ -165,17 +167,17 @@ async def ask_mcp(request: KeyRequest[OperatorServices, bytes]) -> Result:
         principal=bearer.party,
         count=partial(operators.assistants.tool_calls.count, bearer.party),
         charge=partial(operators.assistants.tool_calls.charge, bearer.party, request.actor),
-        told=request.receivers.metrics.tool_called,
+        told=request.receivers.metrics.count_tool_call,
         step_up=step_up_to,
     )
-    reply = await answer(request.take_body(), asking, request.http.headers)
+    reply = await answer_message(request.take_body(), asking, request.http.headers)
     if reply.body is None:
         return web.Response(status=reply.status)
     headers = {} if reply.challenge is None else {answers.CHALLENGE: reply.challenge}
-    return answers.respond(reply.body, status=reply.status, headers=headers)
+    return answers.bytes_response(reply.body, status=reply.status, headers=headers)
 
 
-async def _rights_of_now(
+async def _current_rights(
     request: KeyRequest[OperatorServices, bytes], person: AssistantPerson
 ) -> tuple[Rights, str | None]:
     """

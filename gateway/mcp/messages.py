@@ -88,7 +88,7 @@ class Reply:
     challenge: str | None = None
 
 
-def decoded(text: bytes) -> McpMessage:
+def decode_message(text: bytes) -> McpMessage:
     """Decode one request or notification. Raises McpError for anything else, such as a batch or a response."""
     try:
         return msgspec.json.decode(text, type=McpMessage)
@@ -110,11 +110,11 @@ def asks_tool(text: bytes) -> bool:
         return False
 
 
-def result(id: MessageId, value: Mapping[str, object]) -> Reply:
+def result_reply(id: MessageId, value: Mapping[str, object]) -> Reply:
     return Reply(status=200, body=msgspec.json.encode({"jsonrpc": "2.0", "id": id, "result": value}))
 
 
-def failure(id: MessageId | msgspec.UnsetType, error: McpError) -> Reply:
+def error_reply(id: MessageId | msgspec.UnsetType, error: McpError) -> Reply:
     data = {} if error.data is None else {"data": error.data}
     error_fields = {"code": error.code, "message": error.message, **data}
     shown = None if id is msgspec.UNSET else id

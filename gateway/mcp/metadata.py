@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.configuration.assistants import FOR_ALL, FOR_PEOPLE
 from gateway.configuration.sections import McpOAuthSettings
 from gateway.core.errors import Refusal
-from gateway.core.schemas import TEXT, array, closed
+from gateway.core.schemas import TEXT, array_of, closed_object
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import JSON
@@ -27,18 +27,18 @@ _READABLE = {
 }
 
 
-_METADATA = closed(
+_METADATA = closed_object(
     {
         "resource": TEXT,
-        "authorization_servers": array(TEXT),
-        "scopes_supported": array(TEXT),
-        "bearer_methods_supported": array(TEXT),
+        "authorization_servers": array_of(TEXT),
+        "scopes_supported": array_of(TEXT),
+        "bearer_methods_supported": array_of(TEXT),
         "resource_name": TEXT,
     }
 )
 
 
-def _row(path: str, *, name: str = "") -> Address:
+def _metadata_address(path: str, *, name: str = "") -> Address:
     return Address(
         methods=("GET", "HEAD", "OPTIONS"),
         path=path,
@@ -51,8 +51,8 @@ def _row(path: str, *, name: str = "") -> Address:
     )
 
 
-@_row(WELL_KNOWN)
-@_row(WELL_KNOWN + "/{path:.+}", name="show_protected_resource_of_path")
+@_metadata_address(WELL_KNOWN)
+@_metadata_address(WELL_KNOWN + "/{path:.+}", name="show_protected_resource_of_path")
 async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -> Result:
     """
     Return the metadata at each of its addresses. Pages of every origin may read it. Refuses with 404 if
@@ -61,7 +61,7 @@ async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -
     operators = request.services
     oauth = operators.assistants.mcp().oauth
     provider = operators.people.oidc
-    if provider is None or not _is_address_of(oauth, request.http.path.removeprefix(WELL_KNOWN)):
+    if provider is None or not _is_metadata_path(oauth, request.http.path.removeprefix(WELL_KNOWN)):
         raise Refusal(404, "not_found", "There is nothing at this address.")
     if request.http.method == "OPTIONS":
         return web.Response(status=204, headers=_READABLE)
@@ -77,7 +77,7 @@ async def show_protected_resource(request: KeyRequest[OperatorServices, None]) -
     return response
 
 
-def _is_address_of(oauth: McpOAuthSettings, path: str) -> bool:
+def _is_metadata_path(oauth: McpOAuthSettings, path: str) -> bool:
     """
     Return whether the document is served at this path, which is the part after the well-known address.
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from gateway.http.lists import List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.mcp.messages import asks_tool
-from gateway.mcp.protocol import answer
+from gateway.mcp.protocol import answer_message
 from gateway.mcp.tool import Asking
-from gateway.mcp.tools.list import TOOLS, is_enabled
+from gateway.mcp.tools.list import TOOLS, is_tool_enabled
 from gateway.operations.requests.address import NOTHING, SLICED, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
@@ -27,7 +27,7 @@ class McpLine(RequestBody):
 
 
 def asks_tool_on_stdio(mcp_line: McpLine) -> bool:
-    return asks_tool(_message(mcp_line))
+    return asks_tool(_message_bytes(mcp_line))
 
 
 @call(
@@ -50,18 +50,18 @@ async def relay_mcp(request: OperatorRequest[OperatorServices, McpLine]) -> Resu
         rights=request.rights,
         principal=f"person {request.actor.name}",
         count=lambda: None,
-        charge=_not_counted,
+        charge=_count_nothing,
         told=lambda *_: None,
     )
-    reply = await answer(_message(request.body), asking)
+    reply = await answer_message(_message_bytes(request.body), asking)
     return {"line": None if reply.body is None else reply.body.decode()}
 
 
-async def _not_counted() -> None:
+async def _count_nothing() -> None:
     """Do nothing, because calls on standard input have no limit."""
 
 
-def _message(mcp_line: McpLine) -> bytes:
+def _message_bytes(mcp_line: McpLine) -> bytes:
     return mcp_line.line.encode("utf-8", "replace")
 
 
@@ -122,7 +122,7 @@ ASSISTANT_TOOLS: List[AssistantTool] = List(
 )
 async def list_assistant_tools(request: OperatorRequest[OperatorServices, None]) -> Result:
     services = request.services
-    return await request.list(ASSISTANT_TOOLS, MemoryRows([_tool(services, name) for name in TOOLS]))
+    return await request.list(ASSISTANT_TOOLS, MemoryRows([_describe_tool(services, name) for name in TOOLS]))
 
 
 @call("PATCH", "/assistant-tools/{name}", ORGANIZATION_ADMINISTRATION, "Enable or disable an MCP tool")
@@ -133,17 +133,17 @@ async def set_assistant_tool(request: OperatorRequest[OperatorServices, ToolChan
     await request.registry.assistant_tools.set_enabled(
         name, enabled=request.body.enabled, actor=request.actor
     )
-    return {"assistant_tool": describe_tool(_tool(request.services, name))}
+    return {"assistant_tool": describe_tool(_describe_tool(request.services, name))}
 
 
-def _tool(services: OperatorServices, name: str) -> AssistantTool:
+def _describe_tool(services: OperatorServices, name: str) -> AssistantTool:
     tool = TOOLS[name]
     decided = services.installation.require_registry().assistant_tools.find(name)
     return AssistantTool(
         name=name,
         title=tool.title,
         writes=tool.writes,
-        enabled=is_enabled(services, name),
+        enabled=is_tool_enabled(services, name),
         needs=tool.needs,
         shows=tool.shows,
         last_updated=None if decided is None else decided.last_updated,

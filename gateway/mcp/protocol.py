@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.core.visible import WHOLE
-from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, confirmed
+from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, refuse_when_durable
 from gateway.http.viewers import is_own_only
 from gateway.mcp.messages import (
     HEADER_MISMATCH,
@@ -31,14 +31,14 @@ from gateway.mcp.messages import (
     Paged,
     Reply,
     ResourceAsked,
-    decoded,
-    failure,
-    result,
+    decode_message,
+    error_reply,
+    result_reply,
 )
 from gateway.mcp.resources import read_resource, resource_list, resource_templates
 from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolAnswer
-from gateway.mcp.tools.list import TOOLS, is_enabled, listed, offered
-from gateway.money.costs.reader import hides
+from gateway.mcp.tools.list import TOOLS, is_tool_enabled, permitted_tools, tools_as_json
+from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, NotAllowed, NotThere
 from spool.registry.permission_sets import PERMISSION_SETS
@@ -70,7 +70,7 @@ def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
         return False
     if not isinstance(meta, dict) or not {_VERSION, _CLIENT_CAPABILITIES} <= meta.keys():
         if header not in (None, MODERN):
-            raise _unsupported(header)
+            raise _unsupported_version(header)
         message_text = f"params._meta must contain {_VERSION} and {_CLIENT_CAPABILITIES}"
         raise McpError(INVALID_PARAMS, message_text, status=400)
     version = meta[_VERSION]
@@ -81,11 +81,11 @@ def is_modern(message: McpMessage, headers: Mapping[str, str] | None) -> bool:
     if not isinstance(meta[_CLIENT_CAPABILITIES], dict):
         raise McpError(INVALID_PARAMS, f"{_CLIENT_CAPABILITIES} must be an object", status=400)
     if version != MODERN:
-        raise _unsupported(version)
+        raise _unsupported_version(version)
     return True
 
 
-def negotiated(requested: str) -> str:
+def negotiate_revision(requested: str) -> str:
     """Return the requested legacy revision if it is supported, or else the newest."""
     return requested if requested in LEGACY else LEGACY[0]
 
@@ -96,13 +96,13 @@ def _check_headers(message: McpMessage, version: object, headers: Mapping[str, s
         expected[_NAME_HEADER] = message.params.get(_NAMED[message.method])
     for name, value in expected.items():
         header = headers.get(name)
-        if header is None or _plain(header) != value:
+        if header is None or _decode_header(header) != value:
             raise McpError(
                 HEADER_MISMATCH, f"the header {name} must repeat the value in the body", status=400
             )
 
 
-def _plain(value: str) -> str | None:
+def _decode_header(value: str) -> str | None:
     """
     Return the text of a header value, or None if the value is malformed. Text that is not plain ASCII arrives
     as Base64 in a fixed form.
@@ -115,7 +115,7 @@ def _plain(value: str) -> str | None:
         return None
 
 
-def _unsupported(version: str | None) -> McpError:
+def _unsupported_version(version: str | None) -> McpError:
     data = {"supported": [MODERN, *LEGACY], "requested": version}
     return McpError(
         UNSUPPORTED_VERSION, "this revision of the protocol is not supported", status=400, data=data
@@ -138,7 +138,7 @@ _CAPABILITIES: Mapping[str, object] = {"tools": {}, "resources": {}}
 _TTL_MS = 60_000
 
 
-async def answer(
+async def answer_message(
     text: bytes, asking: Asking[OperatorServices], headers: Mapping[str, str] | None = None
 ) -> Reply:
     """
@@ -147,36 +147,42 @@ async def answer(
     Refuses with 429 if the caller has reached a limit. Unexpected errors in a tool are raised.
     """
     try:
-        message = decoded(text)
+        message = decode_message(text)
     except McpError as error:
-        return failure(msgspec.UNSET, error)
+        return error_reply(msgspec.UNSET, error)
     if message.id is msgspec.UNSET:
         return Reply(status=202)
     try:
         asking.count()
         modern = is_modern(message, headers)
-        fields = await _answered(message, asking, modern=modern)
+        fields = await _answer_method(message, asking, modern=modern)
     except McpError as error:
-        return failure(message.id, error)
-    return result(message.id, _as_modern(message.method, fields, asking) if modern else fields)
+        return error_reply(message.id, error)
+    return result_reply(
+        message.id, _complete_for_modern(message.method, fields, asking) if modern else fields
+    )
 
 
-async def _answered(
+async def _answer_method(
     message: McpMessage, asking: Asking[OperatorServices], *, modern: bool
 ) -> Mapping[str, object]:
     match message.method:
         case "tools/list":
             _check_page(message)
-            return {"tools": listed(tuple(await asking.reads.dimensions(units=True)), tuple(offered(asking)))}
+            return {
+                "tools": tools_as_json(
+                    tuple(await asking.reads.dimensions(units=True)), tuple(permitted_tools(asking))
+                )
+            }
         case "tools/call":
-            return await _call(_read(message, Called), asking)
+            return await _call_tool(_read_parameters(message, Called), asking)
         case "resources/list":
-            return await resource_list(asking, _read(message, Paged).cursor)
+            return await resource_list(asking, _read_parameters(message, Paged).cursor)
         case "resources/templates/list":
             _check_page(message)
             return resource_templates(asking)
         case "resources/read":
-            return await read_resource(asking, _read(message, ResourceAsked).uri, modern=modern)
+            return await read_resource(asking, _read_parameters(message, ResourceAsked).uri, modern=modern)
         case "server/discover" if modern:
             return {
                 "supportedVersions": [MODERN],
@@ -185,9 +191,9 @@ async def _answered(
             }
         case "initialize" if not modern:
             return {
-                "protocolVersion": negotiated(_read(message, Opened).protocolVersion),
+                "protocolVersion": negotiate_revision(_read_parameters(message, Opened).protocolVersion),
                 "capabilities": _CAPABILITIES,
-                "serverInfo": _server(asking),
+                "serverInfo": _server_info(asking),
                 "instructions": INSTRUCTIONS,
             }
         case "ping" if not modern:
@@ -196,11 +202,11 @@ async def _answered(
     raise McpError(METHOD_NOT_FOUND, "there is no such method", status=status)
 
 
-async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str, object]:
+async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mapping[str, object]:
     """Call a tool. Wrong arguments get a result that explains the correction, because models retry well."""
     tool = TOOLS.get(called.name)
-    if tool is None or not is_enabled(asking.services, called.name):
-        tool_names = ", ".join(offered(asking))
+    if tool is None or not is_tool_enabled(asking.services, called.name):
+        tool_names = ", ".join(permitted_tools(asking))
         raise McpError(INVALID_PARAMS, f"{_why_not(called.name)}; available tools: {tool_names}")
     if tool.writes and asking.step_up is not None:
         message = f"{tool.name} writes, but this token allows only reading"
@@ -210,13 +216,13 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
     note_page(tool.name, is_own_only=is_own_only(asking.rights, asking.actor.name, people))
     if not tool.is_for(asking.rights):
         asking.told(tool.name, MISTAKEN)
-        return _mistaken(_closed(tool, asking))
+        return _mistake_result(_missing_right(tool, asking))
     try:
         arguments = msgspec.convert(called.arguments, tool.takes)
         await asking.ledger.catch_up(asking.services.spool.log)
         registry = asking.shared.registry
         statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE
-        tool_answer = await confirmed(tool.answer(arguments, asking), registry, statuses=statuses)
+        tool_answer = await refuse_when_durable(tool.answer(arguments, asking), registry, statuses=statuses)
     except msgspec.ValidationError as error:
         mistake = f"invalid arguments for {tool.name}: {error}"
     except (AskedTooMuch, NotAllowed, NotThere) as error:
@@ -225,12 +231,12 @@ async def _call(called: Called, asking: Asking[OperatorServices]) -> Mapping[str
         mistake = error.message
     else:
         asking.told(tool.name, ANSWERED)
-        return _answer_of(tool_answer)
+        return _tool_result(tool_answer)
     asking.told(tool.name, MISTAKEN)
-    return _mistaken(mistake)
+    return _mistake_result(mistake)
 
 
-def _mistaken(message: str) -> Mapping[str, object]:
+def _mistake_result(message: str) -> Mapping[str, object]:
     return {"content": [{"type": "text", "text": message}], "isError": True}
 
 
@@ -243,7 +249,7 @@ def _why_not(name: str) -> str:
     )
 
 
-def _closed(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
+def _missing_right(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
     """
     Return which right the caller lacks for a tool.
 
@@ -253,14 +259,14 @@ def _closed(tool: Tool[Any], asking: Asking[OperatorServices]) -> str:
         title = PERMISSION_SETS[tool.needs].title
         return f"{tool.name} needs the permission set {title}; an Admin can give you a role that has it"
     if asking.rights.hides_calls and tool.shows != WHOLE:
-        return f"{tool.name}: {hides(asking.rights, COUNTED_TYPES).message}"
+        return f"{tool.name}: {hidden_cost_types_refusal(asking.rights, COUNTED_TYPES).message}"
     return (
         f"{tool.name} covers all calls, but you may see only some of them; an Admin can give you "
         "a role with full data access"
     )
 
 
-def _answer_of(tool_answer: ToolAnswer) -> Mapping[str, object]:
+def _tool_result(tool_answer: ToolAnswer) -> Mapping[str, object]:
     return {
         "content": [{"type": "text", "text": tool_answer.whole_text}],
         "structuredContent": msgspec.to_builtins(tool_answer.content),
@@ -268,23 +274,23 @@ def _answer_of(tool_answer: ToolAnswer) -> Mapping[str, object]:
     }
 
 
-def _as_modern(
+def _complete_for_modern(
     method: str, fields: Mapping[str, object], asking: Asking[OperatorServices]
 ) -> Mapping[str, object]:
     cache_fields = {} if method == "tools/call" else {"ttlMs": _TTL_MS, "cacheScope": "private"}
-    return {**fields, **cache_fields, "resultType": "complete", "_meta": {SERVER_INFO: _server(asking)}}
+    return {**fields, **cache_fields, "resultType": "complete", "_meta": {SERVER_INFO: _server_info(asking)}}
 
 
-def _server(asking: Asking[OperatorServices]) -> Mapping[str, object]:
+def _server_info(asking: Asking[OperatorServices]) -> Mapping[str, object]:
     return {"name": "tollhouse", "title": "Tollhouse", "version": asking.shared.version}
 
 
 def _check_page(message: McpMessage) -> None:
-    if _read(message, Paged).cursor is not None:
+    if _read_parameters(message, Paged).cursor is not None:
         raise McpError(INVALID_PARAMS, "invalid cursor: this list has only one page")
 
 
-def _read(message: McpMessage, kind: type[T]) -> T:
+def _read_parameters(message: McpMessage, kind: type[T]) -> T:
     """Decode the parameters of a method. Raises McpError if they are invalid."""
     params: dict[str, Any] = message.params
     try:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 
 from gateway.mcp.tool import Asking
-from gateway.mcp.writing import clean, suggestion
+from gateway.mcp.writing import clean_name, suggestion
 from gateway.money.costs.measures import MAX_TOP, REAL_COST
 from gateway.money.costs.question import CostQuestion, check_span, check_units
 from gateway.money.costs.times import parse_moment
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
-from spool.ledger.periods import RANGES, Span, span
+from spool.ledger.periods import RANGES, Span, named_span
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     BILLED_TYPES,
@@ -26,7 +26,7 @@ from spool.ledger.queries import (
     TOTAL,
     CostQuery,
     CostRow,
-    end_of_hour,
+    next_full_hour,
 )
 from spool.ledger.work import UNITS
 from spool.people import SECOND_NAME, USER, People
@@ -73,13 +73,13 @@ class _Values:
     is_billed: bool = False
 
     @property
-    def none_of(self) -> str:
+    def missing_value_error(self) -> str:
         """Return the beginning of the error about a value that does not exist."""
         beginning = "no billed costs in this time have the" if self.is_billed else "there is no"
         return f"{beginning} {self.dimension}"
 
 
-async def question(
+async def build_question(
     asking: Asking[MoneyServices],
     date_range: RangeWord | Days,
     *,
@@ -95,19 +95,19 @@ async def question(
     Raises Invalid or Refusal for an unknown dimension, value or view; the message suggests the nearest. Raises
     AskedTooMuch for units of work in another query than their totals can answer.
     """
-    since, until = bounds(date_range, asking.shared.clock.now())
+    since, until = range_bounds(date_range, asking.shared.clock.now())
     known = await asking.reads.dimensions(cost_type, units=True)
     for name in group_by:
-        _check(name, known)
+        _check_dimension(name, known)
     for name in filters:
-        _check(_dimension(name), known)
+        _check_dimension(_filter_dimension(name), known)
     everything = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
     notes: list[str] = []
     for name, values in filters.items():
-        dimension = _dimension(name)
-        look = _containing if "&" in name[: -len(dimension)] else _exact
+        dimension = _filter_dimension(name)
+        look = _values_containing if "&" in name[: -len(dimension)] else _exact_values
         asking.shared.people.check(value or "" for value in values)
         # there are too many units to look for similar ones, and no call has a charge or a plan
         if dimension in UNITS or (cost_type == PAID_COST and dimension in PAID_DIMENSIONS):
@@ -115,7 +115,7 @@ async def question(
             chosen[dimension] = tuple(value or "" for value in values)
             continue
         with collect_seen(None):
-            known_values = await _values(asking, replace(everything, group_by=[dimension]), cost_type)
+            known_values = await _read_values(asking, replace(everything, group_by=[dimension]), cost_type)
         matched_values, value_notes = await look(known_values, values, asking.shared.people)
         notes += value_notes
         if name.startswith("!"):
@@ -143,16 +143,18 @@ async def question(
     return cost_question, notes
 
 
-def _check(name: str, known: Sequence[str]) -> None:
+def _check_dimension(name: str, known: Sequence[str]) -> None:
     if name not in known:
-        raise Invalid(f"there is no dimension {clean(name)}{suggestion(name, known)}: {', '.join(known)}")
+        raise Invalid(
+            f"there is no dimension {clean_name(name)}{suggestion(name, known)}: {', '.join(known)}"
+        )
 
 
-def _dimension(name: str) -> str:
+def _filter_dimension(name: str) -> str:
     return name.removeprefix("!").removeprefix("&")
 
 
-async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
+async def _read_values(asking: Asking[MoneyServices], query: CostQuery, cost_type: str) -> _Values:
     """Return the values that a filter may name. For billed costs: those of calls and of bills."""
     [dimension] = query.group_by
     range_values: list[str | None] = []
@@ -161,17 +163,17 @@ async def _values(asking: Asking[MoneyServices], query: CostQuery, cost_type: st
     if dimension not in BILLED_DIMENSIONS:
         for name in (dimension, SECOND_NAME) if dimension == USER else (dimension,):
             rows = await asking.ledger.costs(replace(query, group_by=(name,)))
-            range_values += await asyncio.to_thread(_firsts, rows)
+            range_values += await asyncio.to_thread(_first_group_values, rows)
             ever = [*ever, *await asking.ledger.values(name)]
     if arranged:
         billed = replace(_whole_days(query), arranged=arranged, measures=())
-        rows = await asking.reads.ledger_of((cost_type,)).costs(billed)
-        range_values += await asyncio.to_thread(_firsts, rows)
+        rows = await asking.reads.ledger_for_cost_types((cost_type,)).costs(billed)
+        range_values += await asyncio.to_thread(_first_group_values, rows)
     is_billed = dimension in BILLED_DIMENSIONS
     return _Values(dimension=dimension, in_range=range_values, ever=ever, is_billed=is_billed)
 
 
-def _firsts(rows: Sequence[CostRow]) -> list[str | None]:
+def _first_group_values(rows: Sequence[CostRow]) -> list[str | None]:
     return [row.group[0] for row in rows]
 
 
@@ -184,7 +186,7 @@ def _whole_days(query: CostQuery) -> CostQuery:
     return replace(query, since=first, until=end)
 
 
-async def _containing(
+async def _values_containing(
     known_values: _Values, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
@@ -193,11 +195,13 @@ async def _containing(
     dimension = known_values.dimension
     ever = known_values.ever
     range_values = [value for value in known_values.in_range if value]
-    folded = await asyncio.to_thread(lambda: [(value, clean(value).casefold()) for value in range_values])
+    folded = await asyncio.to_thread(
+        lambda: [(value, clean_name(value).casefold()) for value in range_values]
+    )
     matched: list[str] = []
     notes = []
     for wanted_value in wanted_values:
-        texts = [clean(form).casefold() for form in people.recorded_forms(wanted_value or "")]
+        texts = [clean_name(form).casefold() for form in people.recorded_forms(wanted_value or "")]
         if not all(texts):
             raise Invalid(
                 f"a filter with & before {dimension} needs a text to search for; use null in a filter "
@@ -205,23 +209,25 @@ async def _containing(
             )
         passing = [value for value, folded_value in folded if any(text in folded_value for text in texts)]
         if not passing:
-            passing = [value for value in ever if any(text in clean(value).casefold() for text in texts)]
-            notes.append(f"no call in this time has a {dimension} that contains {clean(wanted_value or '')}")
+            passing = [value for value in ever if any(text in clean_name(value).casefold() for text in texts)]
+            notes.append(
+                f"no call in this time has a {dimension} that contains {clean_name(wanted_value or '')}"
+            )
         if not passing:
             nearest = await asyncio.to_thread(suggestion, texts[0], [*range_values, *ever])
-            raise Invalid(f"no {dimension} contains {clean(wanted_value or '')}{nearest}")
+            raise Invalid(f"no {dimension} contains {clean_name(wanted_value or '')}{nearest}")
         matched += passing
     return tuple(dict.fromkeys(matched)), notes
 
 
-def _by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
+def _values_by_name(values: Iterable[str | None]) -> Mapping[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for value in values:
-        values_by_name.setdefault(clean(value or ""), []).append(value or "")
+        values_by_name.setdefault(clean_name(value or ""), []).append(value or "")
     return values_by_name
 
 
-async def _exact(
+async def _exact_values(
     known_values: _Values, wanted_values: Sequence[str | None], people: People
 ) -> tuple[tuple[str, ...], Sequence[str]]:
     """
@@ -230,7 +236,7 @@ async def _exact(
     dimension = known_values.dimension
     ever = known_values.ever
     range_values = set(known_values.in_range)
-    by_name = await asyncio.to_thread(_by_name, range_values)
+    by_name = await asyncio.to_thread(_values_by_name, range_values)
     matched: list[str] = []
     notes = []
     for wanted_value in wanted_values:
@@ -244,10 +250,10 @@ async def _exact(
             matched += by_name[value]
         elif known := [form for form in forms if form in ever]:
             matched += known
-            notes.append(f"no call in this time has the {dimension} {clean(value)}")
+            notes.append(f"no call in this time has the {dimension} {clean_name(value)}")
         else:
             nearest = await asyncio.to_thread(suggestion, value, [*by_name, *ever])
-            raise Invalid(f"{known_values.none_of} {clean(value)}{nearest}")
+            raise Invalid(f"{known_values.missing_value_error} {clean_name(value)}{nearest}")
     return tuple(dict.fromkeys(matched)), notes
 
 
@@ -275,19 +281,19 @@ DateRange = Annotated[
 ]
 
 
-def bounds(date_range: RangeWord | Days, now: float) -> Span:
+def range_bounds(date_range: RangeWord | Days, now: float) -> Span:
     """
     Return start and end (exclusive). Raises Invalid for days that do not exist or end before they begin.
     """
     if isinstance(date_range, Days):
         since = parse_moment("date_range.start", date_range.start)
         until = (
-            end_of_hour(now)
+            next_full_hour(now)
             if date_range.end is None
             else parse_moment("date_range.end", date_range.end, end=True)
         )
     else:
-        since, until = span(RANGES_OF_WORDS[date_range], now)
+        since, until = named_span(RANGES_OF_WORDS[date_range], now)
     if since >= until:
         raise Invalid("the start of date_range must be before its end")
     return since, until

@@ -14,10 +14,10 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.mcp.messages import INVALID_PARAMS, McpError
 from gateway.mcp.questions import RANGE_WORDS
-from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, opened, sealed
+from gateway.mcp.tool import ANSWERED, MISTAKEN, Asking, Tool, ToolInput, open_cursor, seal_cursor
 from gateway.mcp.tools import cost_data, org_context
-from gateway.mcp.tools.list import offered
-from gateway.mcp.writing import clean
+from gateway.mcp.tools.list import permitted_tools
+from gateway.mcp.writing import clean_name
 from gateway.operations.services import OperatorServices
 from spool.errors import AskedTooMuch, Invalid, NotThere
 from spool.listing import text_rank
@@ -41,22 +41,22 @@ async def resource_list(asking: Asking[OperatorServices], cursor: str | None) ->
     a bad cursor.
     """
     try:
-        first = opened(asking, "resources/list", _WholeList(), cursor)
+        first = open_cursor(asking, "resources/list", _WholeList(), cursor)
     except Invalid as error:
         raise McpError(INVALID_PARAMS, str(error)) from None
-    tools = offered(asking)
-    views = sorted(await _views(asking), key=lambda view: (text_rank(view.name), view.id))
+    tools = permitted_tools(asking)
+    views = sorted(await _visible_views(asking), key=lambda view: (text_rank(view.name), view.id))
     listed = [_CONTEXT] if org_context.TOOL.name in tools else []
-    listed += map(_of_view, views) if cost_data.TOOL.name in tools else []
+    listed += map(_describe_view, views) if cost_data.TOOL.name in tools else []
     end = first + PAGE
     following = (
-        {"nextCursor": sealed(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
+        {"nextCursor": seal_cursor(asking, "resources/list", _WholeList(), end)} if end < len(listed) else {}
     )
     return {"resources": listed[first:end], **following}
 
 
 def resource_templates(asking: Asking[OperatorServices]) -> Mapping[str, object]:
-    if cost_data.TOOL.name not in offered(asking):
+    if cost_data.TOOL.name not in permitted_tools(asking):
         return {"resourceTemplates": []}
     template = {
         "uriTemplate": f"{VIEW_URI}{{id}}",
@@ -72,8 +72,8 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
     """
     Return the text of a resource. Counts as a call of its tool. Raises McpError if the resource does not exist.
     """
-    target = await _behind(asking, uri)
-    if target is None or target[0].name not in offered(asking):
+    target = await _tool_for_resource(asking, uri)
+    if target is None or target[0].name not in permitted_tools(asking):
         code = INVALID_PARAMS if modern else _NOT_FOUND_ONCE
         raise McpError(code, "there is no such resource; list them with resources/list", data={"uri": uri})
     tool, arguments = target
@@ -93,14 +93,16 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
     return {"contents": [{"uri": uri, "mimeType": _TEXT, "text": answer.whole_text}]}
 
 
-async def _behind(asking: Asking[OperatorServices], uri: str) -> tuple[Tool[Any], ToolInput] | None:
+async def _tool_for_resource(
+    asking: Asking[OperatorServices], uri: str
+) -> tuple[Tool[Any], ToolInput] | None:
     if uri == CONTEXT_URI:
         return org_context.TOOL, org_context.ContextQuestion()
-    view = await _view(asking, uri)
-    return None if view is None else (cost_data.TOOL, _question(view))
+    view = await _visible_view(asking, uri)
+    return None if view is None else (cost_data.TOOL, _view_question(view))
 
 
-def _question(view: View) -> cost_data.CostDataQuestion:
+def _view_question(view: View) -> cost_data.CostDataQuestion:
     by = view.group_by or (view.principal_dimension,)
     return cost_data.CostDataQuestion(
         date_range=RANGE_WORDS.get(view.range, view.range),
@@ -109,7 +111,7 @@ def _question(view: View) -> cost_data.CostDataQuestion:
     )
 
 
-async def _views(asking: Asking[OperatorServices]) -> list[View]:
+async def _visible_views(asking: Asking[OperatorServices]) -> list[View]:
     registry = asking.shared.registry
     if registry is None:
         return []
@@ -117,7 +119,7 @@ async def _views(asking: Asking[OperatorServices]) -> list[View]:
     return [view for view in registry.views.all() if sees.view(view)]
 
 
-async def _view(asking: Asking[OperatorServices], uri: str) -> View | None:
+async def _visible_view(asking: Asking[OperatorServices], uri: str) -> View | None:
     if not uri.startswith(VIEW_URI) or asking.shared.registry is None:
         return None
     view = asking.shared.registry.views.find(uri.removeprefix(VIEW_URI))
@@ -133,8 +135,8 @@ _CONTEXT: Mapping[str, object] = {
 }
 
 
-def _of_view(view: View) -> Mapping[str, object]:
-    name = clean(view.name)
+def _describe_view(view: View) -> Mapping[str, object]:
+    name = clean_name(view.name)
     return {
         "uri": f"{VIEW_URI}{view.id}",
         "name": name,

@@ -137,13 +137,13 @@ class Tool(Generic[Input]):
             "name": self.name,
             "title": self.title,
             "description": self.description,
-            "inputSchema": schema(self.takes, dimensions),
-            "outputSchema": schema(self.gives, dimensions),
-            "annotations": self._hints,
+            "inputSchema": inlined_schema(self.takes, dimensions),
+            "outputSchema": inlined_schema(self.gives, dimensions),
+            "annotations": self._annotations,
         }
 
     @property
-    def _hints(self) -> Mapping[str, bool]:
+    def _annotations(self) -> Mapping[str, bool]:
         if not self.writes:
             return {"readOnlyHint": True, "openWorldHint": False}
         return {
@@ -154,7 +154,7 @@ class Tool(Generic[Input]):
         }
 
 
-def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
+def inlined_schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
     """Return the JSON schema of a struct, with all referenced schemas inside."""
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     definitions = copy.deepcopy(components)
@@ -165,23 +165,23 @@ def schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
         definition.pop("title", None)
     if definitions:
         own_schema["$defs"] = definitions
-    _fill(own_schema, dimensions)
+    _fill_dimensions(own_schema, dimensions)
     return own_schema
 
 
-def _fill(node: Any, dimensions: Sequence[str]) -> None:
+def _fill_dimensions(node: Any, dimensions: Sequence[str]) -> None:
     if isinstance(node, dict):
         if node.get("$comment") == _DIMENSION:
             del node["$comment"]
             node["enum"] = [*dimensions, *BILLED_DIMENSIONS]
         for inner in node.values():
-            _fill(inner, dimensions)
+            _fill_dimensions(inner, dimensions)
     elif isinstance(node, list):
         for inner in node:
-            _fill(inner, dimensions)
+            _fill_dimensions(inner, dimensions)
 
 
-def fit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
+def fit_rows(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
     """
     Return the largest result with at most `rows` rows that fits into MAX_BYTES. `make` writes a number of rows.
     """
@@ -198,12 +198,12 @@ def fit(make: Callable[[int], ToolAnswer], rows: int) -> ToolAnswer:
 _DIGEST = 12
 
 
-def sealed(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
+def seal_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
     """Return a cursor for the rows after the first `shown` of the result for these arguments."""
-    return f"{shown}.{_seal(asking, tool, arguments, shown)}"
+    return f"{shown}.{_sign_arguments(asking, tool, arguments, shown)}"
 
 
-def opened(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
+def open_cursor(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: str | None) -> int:
     """
     Return the number of rows shown before. Raises Invalid for a cursor of other arguments or another caller.
     """
@@ -212,14 +212,14 @@ def opened(asking: Asking[Any], tool: str, arguments: msgspec.Struct, cursor: st
     number, _, seal = cursor.partition(".")
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
         raise Invalid("cursor is invalid")
-    if not hmac.compare_digest(seal.encode(), _seal(asking, tool, arguments, int(number)).encode()):
+    if not hmac.compare_digest(seal.encode(), _sign_arguments(asking, tool, arguments, int(number)).encode()):
         raise Invalid(
             "cursor belongs to other arguments; pass the same arguments as in the call that returned it"
         )
     return int(number)
 
 
-def _seal(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
+def _sign_arguments(asking: Asking[Any], tool: str, arguments: msgspec.Struct, shown: int) -> str:
     rest = {
         name: value
         for name, value in msgspec.structs.asdict(arguments).items()

@@ -67,7 +67,7 @@ class Quotation(NamedTuple):
     source: str
 
 
-def read(path: Path, most_bytes: int) -> list[Quotation]:
+def read_rates_file(path: Path, most_bytes: int) -> list[Quotation]:
     """Read a rates file in any of the formats, completely or not at all. Raises RatesUnreadable."""
     try:
         with path.open("rb") as file:
@@ -83,7 +83,7 @@ def read(path: Path, most_bytes: int) -> list[Quotation]:
 def parse(content: bytes, most_bytes: int) -> list[Quotation]:
     """Parse the content of a rates file. Raises RatesUnreadable."""
     if content[:2] == b"PK":
-        content = _unpacked(content, most_bytes)
+        content = _unpack_archive(content, most_bytes)
     if len(content) > most_bytes:
         raise RatesUnreadable(f"it is larger than currency.max_file_bytes ({most_bytes})")
     try:
@@ -91,7 +91,7 @@ def parse(content: bytes, most_bytes: int) -> list[Quotation]:
     except UnicodeDecodeError as error:
         raise RatesUnreadable("it is not UTF-8 text") from error
     is_xml = text.lstrip().startswith("<")
-    quotations = list(islice(_of_xml(text) if is_xml else _of_csv(content), MAX_QUOTATIONS + 1))
+    quotations = list(islice(_parse_xml(text) if is_xml else _parse_csv(content), MAX_QUOTATIONS + 1))
     if len(quotations) > MAX_QUOTATIONS:
         raise RatesUnreadable(f"it has more than {MAX_QUOTATIONS:,} rates")
     if not quotations:
@@ -99,7 +99,7 @@ def parse(content: bytes, most_bytes: int) -> list[Quotation]:
     return quotations
 
 
-def _unpacked(content: bytes, most_bytes: int) -> bytes:
+def _unpack_archive(content: bytes, most_bytes: int) -> bytes:
     """
     Unpack the only file of an archive. The result has at most `most_bytes` and one byte, so that a file that
     is too large is noticed.
@@ -115,21 +115,21 @@ def _unpacked(content: bytes, most_bytes: int) -> bytes:
         raise RatesUnreadable(f"the archive cannot be read: {error}") from error
 
 
-def _of_xml(text: str) -> Iterator[Quotation]:
+def _parse_xml(text: str) -> Iterator[Quotation]:
     for match in _DAY.finditer(text + "<"):
         quoted = (
             (rate_match[1], rate_match[2])
             for rate_match in _RATE.finditer(text, match.start(2), match.end(2))
         )
-        yield from _of_euros(_day(match[1]), quoted)
+        yield from _convert_from_euros(_parse_day(match[1]), quoted)
 
 
-def _of_csv(content: bytes) -> Iterator[Quotation]:
+def _parse_csv(content: bytes) -> Iterator[Quotation]:
     lines = BoundedLines("the file", io.TextIOWrapper(io.BytesIO(content), "utf-8-sig", newline=""))
-    rows = _ended(csv.reader(lines), lines)
+    rows = _limit_rows(csv.reader(lines), lines)
     head = [cell.strip() for cell in next(rows, [])]
     if [cell.lower() for cell in head if cell] == list(_OWN_COLUMNS):
-        yield from _own(rows)
+        yield from _parse_own_rows(rows)
         return
     if not head or head[0] != "Date" or "USD" not in head:
         raise RatesUnreadable(
@@ -139,12 +139,12 @@ def _of_csv(content: bytes) -> Iterator[Quotation]:
         for row in rows:
             if row:
                 cells = [cell.strip() for cell in row[1:]]
-                yield from _of_euros(_day(row[0].strip()), zip(head[1:], cells, strict=True))
+                yield from _convert_from_euros(_parse_day(row[0].strip()), zip(head[1:], cells, strict=True))
     except (csv.Error, ValueError) as error:
         raise RatesUnreadable(f"line {lines.number}: {error}") from error
 
 
-def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]]:
+def _limit_rows(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]]:
     """Yield rows of limited length. Raises RatesUnreadable for a longer row."""
     try:
         for row in rows:
@@ -154,9 +154,9 @@ def _ended(rows: Iterable[list[str]], lines: BoundedLines) -> Iterator[list[str]
         raise RatesUnreadable(str(error)) from error
 
 
-def _of_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation]:
+def _convert_from_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation]:
     """Convert units per euro into dollars per unit. If the day has no rate of the dollar, yield nothing."""
-    per_euro = {name: _number(text) for name, text in quoted if name and text not in _NO_QUOTATION}
+    per_euro = {name: _parse_rate(text) for name, text in quoted if name and text not in _NO_QUOTATION}
     dollars = per_euro.get("USD")
     if dollars is None:
         return
@@ -166,7 +166,7 @@ def _of_euros(day: int, quoted: Iterable[tuple[str, str]]) -> Iterator[Quotation
             yield Quotation(day, name, dollars / rate, ECB)
 
 
-def _own(rows: Iterable[list[str]]) -> Iterator[Quotation]:
+def _parse_own_rows(rows: Iterable[list[str]]) -> Iterator[Quotation]:
     for line, row in enumerate(rows, 2):
         if not row:
             continue
@@ -175,17 +175,17 @@ def _own(rows: Iterable[list[str]]) -> Iterator[Quotation]:
             code = read_currency_code(currency)
             if code is None or code == "USD":
                 raise ValueError(f"{currency[:10]} is not the code of a currency other than USD")
-            yield Quotation(_day(day), code, _number(usd), OWN)
+            yield Quotation(_parse_day(day), code, _parse_rate(usd), OWN)
         except ValueError as error:
             raise RatesUnreadable(f"line {line}: {error}") from error
 
 
-def _day(text: str) -> int:
+def _parse_day(text: str) -> int:
     day = date.fromisoformat(text)
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp())
 
 
-def _number(text: str) -> Fraction:
+def _parse_rate(text: str) -> Fraction:
     try:
         number = Decimal(text)
     except InvalidOperation as error:
@@ -243,14 +243,16 @@ class RateTable:
         return {*self.own, *self.quotations}
 
 
-def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> RateTable:
+def build_rate_table(section: CurrencySettings, quotations: Iterable[Quotation]) -> RateTable:
     """
     Build the rates of a configuration and its file. A quotation from your own file replaces a quotation
     from the bank.
     """
     own_rates: dict[str, list[tuple[int, Fraction]]] = defaultdict(list)
     for rate_setting in section.rate:
-        own_rates[rate_setting.currency].append((_since(rate_setting.since), Fraction(rate_setting.usd or 0)))
+        own_rates[rate_setting.currency].append(
+            (_day_start(rate_setting.since), Fraction(rate_setting.usd or 0))
+        )
     quoted: dict[str, dict[int, Quotation]] = defaultdict(dict)
     for quotation in sorted(quotations, key=lambda item: (item.source == OWN, item.day)):
         quoted[quotation.currency][quotation.day] = quotation
@@ -260,7 +262,7 @@ def table_of(section: CurrencySettings, quotations: Iterable[Quotation]) -> Rate
     )
 
 
-def _since(day: str) -> int:
+def _day_start(day: str) -> int:
     """Return the start of a day in epoch seconds. For "", return a time before all days."""
     return (
         int(datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC).timestamp())
@@ -269,24 +271,24 @@ def _since(day: str) -> int:
     )
 
 
-def restored(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
+def parse_frozen_rates(months: Mapping[str, Mapping[str, Any]]) -> Frozen:
     """Parse frozen rates from their stored documents, by month."""
     return {
-        _begin(day): {currency: _day_value(*fields) for currency, fields in currencies.items()}
+        _parse_day_start(day): {currency: _day_value(*fields) for currency, fields in currencies.items()}
         for month in months.values()
         for day, currencies in month["days"].items()
     }
 
 
 def _day_value(usd: str, source: str, quoted: str) -> DayValue:
-    return DayValue(Fraction(usd), source, _begin(quoted) if quoted else 0)
+    return DayValue(Fraction(usd), source, _parse_day_start(quoted) if quoted else 0)
 
 
-def _begin(day: str) -> int:
+def _parse_day_start(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 
-def rate_of(from_value: DayValue, to_value: DayValue) -> int:
+def rate_between(from_value: DayValue, to_value: DayValue) -> int:
     """Return the value of one unit of `from_value` in units of `to_value`, times SCALE, rounded half to even."""
     return round(from_value.usd / to_value.usd * SCALE)
 
@@ -309,7 +311,7 @@ class ExchangeRates:
         self._section = section
         self._months = months
         self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
-        self._table = table_of(section, ())
+        self._table = build_rate_table(section, ())
         self._seen: tuple[int, int] | None = None
         self._lock = threading.Lock()  # database threads also call this object
         self.problem: str | None = None
@@ -317,7 +319,9 @@ class ExchangeRates:
     def __call__(self, from_currency: str, to_currency: str, day: int) -> int | None:
         source_value = self.value(from_currency, day)
         target_value = self.value(to_currency, day)
-        return None if source_value is None or target_value is None else rate_of(source_value, target_value)
+        return (
+            None if source_value is None or target_value is None else rate_between(source_value, target_value)
+        )
 
     def value(self, currency: str, day: int) -> DayValue | None:
         """Return the value of a currency on a day. A closed month uses its frozen rates."""
@@ -329,7 +333,7 @@ class ExchangeRates:
     def _frozen_days(self) -> Frozen:
         months = self._months()
         if months is not self._frozen[0]:
-            self._frozen = (months, restored(months) if months else {})
+            self._frozen = (months, parse_frozen_rates(months) if months else {})
         return self._frozen[1]
 
     def table(self) -> RateTable:
@@ -337,10 +341,10 @@ class ExchangeRates:
         path = self._section.rates_file
         if path is not None:
             with self._lock:
-                self._look(path)
+                self._reload_if_changed(path)
         return self._table
 
-    def _look(self, path: Path) -> None:
+    def _reload_if_changed(self, path: Path) -> None:
         try:
             stat = path.stat()
             seen = (stat.st_mtime_ns, stat.st_size)
@@ -350,7 +354,7 @@ class ExchangeRates:
             return
         self._seen = seen
         try:
-            self._table = table_of(self._section, read(path, self._section.max_file_bytes))
+            self._table = build_rate_table(self._section, read_rates_file(path, self._section.max_file_bytes))
             self.problem = None
         except RatesUnreadable as error:
             self.problem = str(error)
@@ -361,24 +365,24 @@ class ExchangeRates:
             )
 
 
-def days_of(table: RateTable, days: Iterable[int]) -> Days:
+def collect_rates_by_day(table: RateTable, days: Iterable[int]) -> Days:
     """Return the rates of these days (epoch seconds) in the form of a document."""
     rates_by_day: Days = {}
     for day in days:
         known = {currency: table.value(currency, day) for currency in sorted(table.currencies())}
-        rates_by_day[_text(day)] = {
-            currency: [str(value.usd), value.source, _text(value.quoted)]
+        rates_by_day[_format_day(day)] = {
+            currency: [str(value.usd), value.source, _format_day(value.quoted)]
             for currency, value in known.items()
             if value is not None
         }
     return rates_by_day
 
 
-def digest_of(days: Days) -> str:
+def rates_digest(days: Days) -> str:
     """Return a digest that is equal on every gateway if the rates are equal."""
     return sha256(json.dumps(days, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _text(day: int) -> str:
+def _format_day(day: int) -> str:
     """Format a day. Return "" for a configured rate without a start day."""
     return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d") if day > 0 else ""

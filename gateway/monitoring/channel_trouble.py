@@ -13,7 +13,7 @@ from spool.registry.notices import ChannelState
 _ANSWERED: Final = re.compile(r"(?:\S+@\S+: )?\d{3}\b|no answer\b")
 
 
-def without_answer(error: str) -> str:
+def strip_response_text(error: str) -> str:
     """
     Return an error without the text of the receiver's response. A channel may send to a host that readers of
     the error cannot reach themselves, so its response must stay hidden from them.
@@ -22,7 +22,7 @@ def without_answer(error: str) -> str:
     return error if answered is None else answered[0]
 
 
-def trouble_of_channel(channel: ChannelState, now: float) -> tuple[str, str] | None:
+def channel_trouble(channel: ChannelState, now: float) -> tuple[str, str] | None:
     """Return a title and a sentence for a channel that is down, or None for any other channel."""
     if not channel.is_down(now):
         return None

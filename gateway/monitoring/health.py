@@ -70,17 +70,17 @@ class Health:
 
     async def live(self) -> bool:
         """Return False only if the writer is dead or hangs. A dead event loop sends no response at all."""
-        stats = await self._read()
+        stats = await self._read_stats()
         return stats is not None and stats.alive and stats.commit_s < NOT_ALIVE_S
 
     async def ready(self) -> bool:
-        return not self._obstacles(await self._read())
+        return not self._reasons_not_ready(await self._read_stats())
 
     async def report(self) -> dict[str, Any]:
         """Report why the server is not ready, and the state of routes, keys, clock, space and ledger."""
-        stats = await self._read()
-        obstacles = self._obstacles(stats)
-        routes = await self._routes() if stats else []
+        stats = await self._read_stats()
+        obstacles = self._reasons_not_ready(stats)
+        routes = await self._read_routes() if stats else []
         now = self._clock.now()
         step_s, held_s = clock_doubts(self._clock)
         return {
@@ -89,7 +89,7 @@ class Health:
             "routes": [describe_route(route) for route in routes],
             "keys": {"read": self._keys_read()},
             "clock": {"now": now, "up_s": now - self._started, "step_s": step_s, "held_s": held_s},
-            "space": stats and {**_describe_space(stats), "kept_by": kept_by(stats, routes)},
+            "space": stats and {**_describe_space(stats), "kept_by": routes_that_keep_records(stats, routes)},
             "storage": stats and _describe_mount(stats),
             "nodes": await describe_nodes(self._leases, now),
             "ledger": await self._shown_ledger(),
@@ -113,7 +113,7 @@ class Health:
             "compared_at": ledger_state.compared_at and ledger_state.compared_at.timestamp(),
         }
 
-    async def _routes(self) -> list[RouteState]:
+    async def _read_routes(self) -> list[RouteState]:
         """
         Return the routes, or an empty list if they cannot be read, because that is no reason to refuse senders.
         """
@@ -122,7 +122,7 @@ class Health:
         except SpoolError:
             return []
 
-    def _obstacles(self, stats: LogStats | None) -> list[str]:
+    def _reasons_not_ready(self, stats: LogStats | None) -> list[str]:
         reasons = []
         if self._closing():
             reasons.append("stopping")
@@ -138,7 +138,7 @@ class Health:
             reasons.append("the key table cannot be read")
         return reasons
 
-    async def _read(self) -> LogStats | None:
+    async def _read_stats(self) -> LogStats | None:
         async with self._lock:
             if self._clock.monotonic() >= self._good_until:
                 try:
@@ -156,7 +156,7 @@ def _why_full(stats: LogStats) -> str:
     return "the spool is full (spool.max_bytes): space.kept_by lists the routes that still need its records"
 
 
-def kept_by(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
+def routes_that_keep_records(stats: LogStats, routes: Sequence[RouteState]) -> list[str]:
     """
     Describe the required routes whose records cannot be deleted yet, the route with the most records first.
 

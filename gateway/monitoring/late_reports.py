@@ -67,15 +67,15 @@ class KeptLateReports(KeptCounts[Counts]):
     async def recent(self) -> Sequence[LateReports]:
         """Return the counts of the last seven days from all processes."""
         await self.keep()
-        sums = Counter(await self._table.sums_since(self._oldest))
+        sums = Counter(await self._table.sums_since(self._oldest_day))
         sources = sorted({source for _, source in sums})
         return [
             LateReports(source, sums[AMENDED_LATE, source], sums[UNCOMPARED, source]) for source in sources
         ]
 
     async def store(self, counts_by_day: Mapping[int, Counts]) -> None:
-        await self._table.add(counts_by_day, oldest=self._oldest)
+        await self._table.add(counts_by_day, oldest=self._oldest_day)
 
     @property
-    def _oldest(self) -> int:
+    def _oldest_day(self) -> int:
         return self.counter.today - DAYS + 1

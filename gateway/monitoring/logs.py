@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import orjson
 
-from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.attempts import Buckets, address_network
 from spool.clock import Clock, SystemClock
 from spool.printable import json_for_people, replace_unprintable
 
@@ -29,7 +29,7 @@ MAX_KIND = 80
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure(
+def start_logging(
     level: str,
     stream: TextIO | None = None,
     *,
@@ -62,7 +62,7 @@ class RepeatedLines(logging.Filter):
         self._left_out: OrderedDict[str, int] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind = _kind(record)
+        kind = _outsider_line_kind(record)
         if kind is None:
             return True
         if self._buckets.wait_s(kind):
@@ -77,14 +77,14 @@ class RepeatedLines(logging.Filter):
         return True
 
 
-def _kind(record: logging.LogRecord) -> str | None:
+def _outsider_line_kind(record: logging.LogRecord) -> str | None:
     if record.name == "asyncio":
         return record.getMessage()[:MAX_KIND]
     address = getattr(record, "address", None)
     if address is None:
         return None
     facts = (getattr(record, name, "") for name in ("action", "endpoint", "status", "type"))
-    return " ".join(map(str, (neighbourhood(address), *facts)))
+    return " ".join(map(str, (address_network(address), *facts)))
 
 
 class JsonFormatter(logging.Formatter):
@@ -96,7 +96,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
-            **_fields(record),
+            **_extra_fields(record),
         }
         return json_for_people(line, option=orjson.OPT_NON_STR_KEYS)
 
@@ -110,22 +110,22 @@ class TerminalFormatter(logging.Formatter):
         message = record.getMessage()
         fields = [
             f"{name}={value if isinstance(value, str) else json_for_people(value)}"
-            for name, value in _fields(record).items()
+            for name, value in _extra_fields(record).items()
             if name != "action" and str(value) not in message
         ]
         shown = f" ({', '.join(fields)})" if fields else ""
         return replace_unprintable(f"{time} {level}{message}{shown}")
 
 
-def _fields(record: logging.LogRecord) -> dict[str, Any]:
+def _extra_fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = {name: value for name, value in vars(record).items() if name not in _STANDARD}
     if record.exc_info and record.exc_info[1]:
         fields["error"] = type(record.exc_info[1]).__name__
-        fields["where"] = where(record.exc_info[1])
+        fields["where"] = innermost_frames(record.exc_info[1])
     return fields
 
 
-def where(error: BaseException) -> list[str]:
+def innermost_frames(error: BaseException) -> list[str]:
     """
     Return the innermost frames of an exception as `file:line function`, without source lines or
     the exception's text.

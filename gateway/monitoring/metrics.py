@@ -153,7 +153,7 @@ class Metrics:
         """Announce an endpoint and its status for success, so that its series starts at 0."""
         self._requests.answered[endpoint, status] += 0
 
-    def tool_called(self, tool: str, outcome: str) -> None:
+    def count_tool_call(self, tool: str, outcome: str) -> None:
         """Count a tool call by an assistant. Both arguments are fixed words of this program."""
         self._tool_calls.labels(tool, outcome).inc()
 
@@ -204,13 +204,13 @@ class Metrics:
             if counter is not None and n > 0:
                 label = _TERMS[term][1]
                 labels = (
-                    (topic, self._bounded("pair" if term == CONFLICT else label, detail))
+                    (topic, self._bounded_label("pair" if term == CONFLICT else label, detail))
                     if label
                     else (topic,)
                 )
                 counter.labels(*labels).inc(n)
 
-    def _bounded(self, kind: str, detail: str) -> str:
+    def _bounded_label(self, kind: str, detail: str) -> str:
         """
         Return the label value. If there are too many values, return a common value instead, because each name
         that a sender invents would cost a series.
@@ -259,11 +259,11 @@ class Exposition:
     async def text(self) -> bytes:
         async with self._lock:
             if self._now() >= self._good_until:
-                self._text = self._metrics.render(await self._snapshot())
+                self._text = self._metrics.render(await self._read_snapshot())
                 self._good_until = self._now() + CACHE_S
             return self._text
 
-    async def _snapshot(self) -> Snapshot:
+    async def _read_snapshot(self) -> Snapshot:
         """
         Read the figures of the storage. If the storage is unreachable, return the newest earlier figures, so
         that this process's own counts still appear.
@@ -347,9 +347,13 @@ class MemoryCounts(Collector):
 
     def collect(self) -> Iterator[Metric]:
         memory = self._memory
-        yield _family("spans", "Spans, by whether the memory or the rules read them", "by", memory.spans)
-        yield _family("misses", "Spans or bodies that the memory did not know", "reason", memory.misses)
-        yield _family(
+        yield _counter_family(
+            "spans", "Spans, by whether the memory or the rules read them", "by", memory.spans
+        )
+        yield _counter_family(
+            "misses", "Spans or bodies that the memory did not know", "reason", memory.misses
+        )
+        yield _counter_family(
             "compared",
             "Spans that were read by both the memory and the rules, to compare the results",
             "result",
@@ -357,7 +361,7 @@ class MemoryCounts(Collector):
         )
 
 
-def _family(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
+def _counter_family(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(f"tollhouse_memory_{name}", help_text, labels=[label])
     for value, count in counts.items():
         family.add_metric([value], count)

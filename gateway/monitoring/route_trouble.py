@@ -33,7 +33,7 @@ _STATUS = re.compile(r"\d{3}\b")
 _KEY = re.compile(r"\(key ([^()]+)\)$")
 
 
-def by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
+def group_by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
     """Group the routes that stopped for the same reason at the same destination. Each running route is a group."""
     groups: dict[tuple[str, ...], list[RouteState]] = {}
     for route in sorted(routes, key=lambda route: route.name):
@@ -44,14 +44,14 @@ def by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
     return [*groups.values()]
 
 
-def trouble_of(routes: Sequence[RouteState]) -> tuple[str, str] | None:
+def group_trouble(routes: Sequence[RouteState]) -> tuple[str, str] | None:
     """
     Return a title and a sentence for routes of one group of `by_cause` that deliver nothing now. Return None for a
     route that delivers.
     """
     route = routes[0]
     destination = route.name.rpartition("/")[0]
-    topics = listed([route.name.rpartition("/")[2] for route in routes])
+    topics = join_as_sentence([route.name.rpartition("/")[2] for route in routes])
     receiver = "your cost service" if destination == _UPSTREAM else destination
     if route.state == ORPHANED:
         title = f"{topics} for {destination} {'has' if len(routes) == 1 else 'have'} no destination"
@@ -70,7 +70,7 @@ def trouble_of(routes: Sequence[RouteState]) -> tuple[str, str] | None:
     return title, f"{why}. Nothing is lost."
 
 
-def status_of(reason: str | None) -> str | None:
+def http_status_in(reason: str | None) -> str | None:
     """Return the HTTP status at the start of a reason, without the receiver's words."""
     status = _STATUS.match(reason or "")
     return status and status[0]
@@ -91,14 +91,14 @@ def how_to_resume(route: RouteState, types: Mapping[str, str]) -> str:
     )
 
 
-def listed(names: Sequence[str]) -> str:
+def join_as_sentence(names: Sequence[str]) -> str:
     """Return the names as in a sentence: "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
 
 
 def _why_paused(receiver: str, reason: str | None) -> str:
-    status = status_of(reason)
+    status = http_status_in(reason)
     if status in _WRONG_KEY:
         key = _KEY.search(reason or "")
         return f"{receiver} refuses Tollhouse's key{f' {key[1]}' if key else ''} ({status})"

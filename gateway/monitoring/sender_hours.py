@@ -59,7 +59,7 @@ class KeptSenderHours:
         """
         now = self._clock.monotonic()
         if self._read_at is None or not 0 <= now - self._read_at < READ_EVERY_S:
-            self._stored = _by_pair(await self._table.all())
+            self._stored = _hours_by_pair(await self._table.all())
             self._read_at = now
         current = dict(self._stored)
         for pair, hours in self._arrivals.items():
@@ -67,11 +67,11 @@ class KeptSenderHours:
             current[pair] = first_hours(pair, hours) if stored is None else stored.add_arrivals(hours)
         return [*current.values()]
 
-    async def newest_of_sources(self) -> Mapping[str, float]:
+    async def newest_by_source(self) -> Mapping[str, float]:
         """Return the time of the newest record by source, in epoch seconds."""
         return newest_records(await self.current())[0]
 
-    async def newest_of_keys(self) -> Mapping[str, float]:
+    async def newest_by_key(self) -> Mapping[str, float]:
         return newest_records(await self.current())[1]
 
     async def run(self) -> None:
@@ -96,7 +96,11 @@ class KeptSenderHours:
 
     async def keep(self, *, everything: bool = True) -> None:
         """Store the arrivals. Unless `everything` is set, arrivals that add little wait for a later call."""
-        due = {pair: hours for pair, hours in self._arrivals.items() if everything or self._adds(pair, hours)}
+        due = {
+            pair: hours
+            for pair, hours in self._arrivals.items()
+            if everything or self._adds_new_hours(pair, hours)
+        }
         if not due:
             return
         for pair in due:
@@ -107,12 +111,12 @@ class KeptSenderHours:
             for pair, hours in due.items():
                 self._arrivals[pair] = {**hours, **self._arrivals.get(pair, {})}
             raise
-        self._stored.update(_by_pair(stored))
+        self._stored.update(_hours_by_pair(stored))
 
-    def _adds(self, pair: Pair, hours: Mapping[int, float]) -> bool:
+    def _adds_new_hours(self, pair: Pair, hours: Mapping[int, float]) -> bool:
         stored = self._stored.get(pair)
         return stored is None or max(hours) > stored.end or max(hours.values()) - stored.last >= LAST_EVERY_S
 
 
-def _by_pair(hours: Iterable[SenderHours]) -> dict[Pair, SenderHours]:
+def _hours_by_pair(hours: Iterable[SenderHours]) -> dict[Pair, SenderHours]:
     return {(each.source, each.key): each for each in hours}

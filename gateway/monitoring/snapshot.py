@@ -162,22 +162,22 @@ class SnapshotCollector:
             yield from self.snapshot.spend.families()
 
 
-def _plain(
+def _plain_figure(
     name: str, help: str, value: Callable[[Snapshot], float | None], *, is_counter: bool = False
 ) -> Figure:
-    return Figure(name, help, (), lambda snapshot: _single(value(snapshot)), is_counter)
+    return Figure(name, help, (), lambda snapshot: _single_sample(value(snapshot)), is_counter)
 
 
-def _of_database(
+def _database_figure(
     name: str, help: str, value: Callable[[DatabaseHealth], float | None], *, is_counter: bool = False
 ) -> Figure:
     """Return a figure of the database. Figures that the database role may not read are left out."""
-    return _plain(
+    return _plain_figure(
         name, help, lambda shown: value(shown.database) if shown.database else None, is_counter=is_counter
     )
 
 
-def _of_standbys(name: str, help: str, value: Callable[[Standby], float]) -> Figure:
+def _standby_figure(name: str, help: str, value: Callable[[Standby], float]) -> Figure:
     def samples(snapshot: Snapshot) -> Samples | None:
         if snapshot.database is None or snapshot.database.standbys is None:
             return None
@@ -186,7 +186,7 @@ def _of_standbys(name: str, help: str, value: Callable[[Standby], float]) -> Fig
     return Figure(name, help, ("standby",), samples)
 
 
-def _of_routes(
+def _route_figure(
     name: str, help: str, value: Callable[[RouteState], float], *, is_counter: bool = False
 ) -> Figure:
     def samples(snapshot: Snapshot) -> Samples:
@@ -195,14 +195,14 @@ def _of_routes(
     return Figure(f"route_{name}", help, ("route",), samples, is_counter)
 
 
-def _of_channels(name: str, help: str, value: Callable[[ChannelState, float], float]) -> Figure:
+def _channel_figure(name: str, help: str, value: Callable[[ChannelState, float], float]) -> Figure:
     def samples(snapshot: Snapshot) -> Samples:
         return [((channel.name,), value(channel, snapshot.now)) for channel in snapshot.channels]
 
     return Figure(name, help, ("channel",), samples)
 
 
-def _of_budgets(name: str, help: str, value: Callable[[BudgetGauge], float | None]) -> Figure:
+def _budget_figure(name: str, help: str, value: Callable[[BudgetGauge], float | None]) -> Figure:
     def samples(snapshot: Snapshot) -> Samples:
         pairs = [(gauge, value(gauge)) for gauge in snapshot.budgets]
         return [((gauge.budget, gauge.view, gauge.owner), n) for gauge, n in pairs if n is not None]
@@ -210,7 +210,7 @@ def _of_budgets(name: str, help: str, value: Callable[[BudgetGauge], float | Non
     return Figure(f"budget_{name}", help, ("budget", "view", "owner"), samples)
 
 
-def _of_lakes(name: str, help: str, value: Callable[[LakeState], float | None]) -> Figure:
+def _lake_figure(name: str, help: str, value: Callable[[LakeState], float | None]) -> Figure:
     """Return a figure of data lakes. A series begins after the first landing or the first verification."""
 
     def samples(snapshot: Snapshot) -> Samples:
@@ -220,50 +220,54 @@ def _of_lakes(name: str, help: str, value: Callable[[LakeState], float | None]) 
     return Figure(f"lake_{name}", help, ("route",), samples)
 
 
-def _single(value: float | None) -> Samples | None:
+def _single_sample(value: float | None) -> Samples | None:
     return None if value is None else [((), value)]
 
 
-def _by(values: Mapping[str, float]) -> Samples:
+def _samples_by_label(values: Mapping[str, float]) -> Samples:
     return [((label,), value) for label, value in values.items()]
 
 
-def _ages(times: Mapping[str, float], now: float) -> Samples:
-    return [((name,), _age(at, now)) for name, at in times.items()]
+def _age_samples(times: Mapping[str, float], now: float) -> Samples:
+    return [((name,), _seconds_since(at, now)) for name, at in times.items()]
 
 
-def _age(at: float | None, now: float) -> float:
+def _seconds_since(at: float | None, now: float) -> float:
     return 0.0 if at is None else max(0.0, now - at)
 
 
-def _mount(snapshot: Snapshot) -> Samples | None:
+def _mount_samples(snapshot: Snapshot) -> Samples | None:
     mount = snapshot.stats.mount
     return None if mount is None else [((mount.kind, mount.durability), 1.0)]
 
 
-def _synchronous(health: DatabaseHealth) -> int | None:
+def _count_synchronous(health: DatabaseHealth) -> int | None:
     """Count the standbys that confirm commits. Return None if no standby is required."""
     if health.standbys is None or not health.needs_standby:
         return None
     return sum(standby.is_synchronous for standby in health.standbys)
 
 
-def _leases(snapshot: Snapshot) -> Samples | None:
+def _lease_samples(snapshot: Snapshot) -> Samples | None:
     health = snapshot.database
-    return None if health is None else _by({"held": health.leases_held, "free": health.leases_free})
+    return (
+        None
+        if health is None
+        else _samples_by_label({"held": health.leases_held, "free": health.leases_free})
+    )
 
 
-def _states(rows: Iterable[RouteState | ChannelState], states: Sequence[str]) -> Samples:
+def _state_samples(rows: Iterable[RouteState | ChannelState], states: Sequence[str]) -> Samples:
     return [((row.name, state), float(state == row.state)) for row in rows for state in states]
 
 
-def _notifications(snapshot: Snapshot) -> Samples:
+def _notification_samples(snapshot: Snapshot) -> Samples:
     for channel in snapshot.channels:
         yield (channel.name, SENT), channel.counts.sent
         yield (channel.name, FAILED), channel.counts.failed
 
 
-def _assistants(snapshot: Snapshot) -> Samples:
+def _assistant_samples(snapshot: Snapshot) -> Samples:
     for assistant, states in snapshot.assistants.items():
         for state, count in states.items():
             yield (assistant, state), count
@@ -275,174 +279,180 @@ FIGURES: Sequence[Figure] = (
         "installation",
         "Id that is the same for all gateways on one storage",
         ("installation",),
-        lambda shown: _by({shown.installation: 1.0}),
+        lambda shown: _samples_by_label({shown.installation: 1.0}),
     ),
-    _plain(
+    _plain_figure(
         "storage_answers",
         "1 if the storage responds; 0 if it does not, and its figures are old",
         lambda shown: float(shown.answers),
     ),
     # -- a database that several gateways share --
-    _of_database("postgres_synchronous_standbys", "Connected standbys that confirm commits", _synchronous),
-    _of_standbys(
+    _database_figure(
+        "postgres_synchronous_standbys", "Connected standbys that confirm commits", _count_synchronous
+    ),
+    _standby_figure(
         "postgres_standby_lag_bytes",
         "Bytes that the standby has not flushed yet",
         lambda standby: standby.lag_bytes,
     ),
-    _of_standbys(
+    _standby_figure(
         "postgres_standby_lag_seconds", "Seconds that the standby is behind", lambda standby: standby.lag_s
     ),
-    _of_database(
+    _database_figure(
         "postgres_standby_waits", "Commits that wait for a standby", lambda health: health.standby_waits
     ),
-    _of_database(
+    _database_figure(
         "postgres_standby_wait_seconds",
         "Seconds that the longest of these commits has waited",
         lambda health: health.standby_wait_s,
     ),
-    _of_database(
+    _database_figure(
         "postgres_head_waits",
         "Gateways that wait for another gateway's commit",
         lambda health: health.head_waits,
     ),
-    _of_database(
+    _database_figure(
         "postgres_head_wait_seconds",
         "Seconds that the longest of these gateways has waited",
         lambda health: health.head_wait_s,
     ),
-    _of_database(
+    _database_figure(
         "postgres_oldest_transaction_seconds",
         "Age of the oldest transaction in the database, in seconds",
         lambda health: health.oldest_transaction_s,
     ),
-    _of_database(
+    _database_figure(
         "postgres_connections",
         "Connections to the server, by all programs",
         lambda health: health.connections,
     ),
-    _of_database(
+    _database_figure(
         "postgres_max_connections",
         "Maximum number of connections to the server",
         lambda health: health.max_connections,
     ),
-    _of_database(
+    _database_figure(
         "postgres_connect_failures",
         "Failed attempts of this gateway to connect",
         lambda health: health.failed_connections,
         is_counter=True,
     ),
-    _of_database("nodes", "Gateways that share the storage", lambda health: health.nodes),
+    _database_figure("nodes", "Gateways that share the storage", lambda health: health.nodes),
     Figure(
         "leases",
         "Routes and tasks that only one gateway runs at a time: held by one, or free",
         ("state",),
-        _leases,
+        _lease_samples,
     ),
-    _of_database(
+    _database_figure(
         "postgres_reporters",
         "Senders of calls that the database remembers, so that their counters are not counted as well",
         lambda health: health.reporters,
     ),
     # -- the log and the totals --
-    _plain("spool_entries", "Entries in the log", lambda shown: shown.stats.entries),
-    _plain("spool_bytes", "Size of the spool on disk in bytes", lambda shown: shown.stats.bytes),
-    _plain("spool_free_bytes", "Bytes that the spool may still use", lambda shown: shown.stats.free_bytes),
-    _plain("spool_wal_bytes", "Size of the write-ahead log in bytes", lambda shown: shown.stats.wal_bytes),
-    _plain(
+    _plain_figure("spool_entries", "Entries in the log", lambda shown: shown.stats.entries),
+    _plain_figure("spool_bytes", "Size of the spool on disk in bytes", lambda shown: shown.stats.bytes),
+    _plain_figure(
+        "spool_free_bytes", "Bytes that the spool may still use", lambda shown: shown.stats.free_bytes
+    ),
+    _plain_figure(
+        "spool_wal_bytes", "Size of the write-ahead log in bytes", lambda shown: shown.stats.wal_bytes
+    ),
+    _plain_figure(
         "spool_cache_bytes",
         "Memory used by the cache of recently read entries, in bytes",
         lambda shown: shown.stats.cache_bytes,
     ),
-    _plain(
+    _plain_figure(
         "spool_checkpoint_failed",
         "1 while the write-ahead log cannot be moved into the spool file",
         lambda shown: float(bool(shown.stats.wal_problem)),
     ),
-    _plain(
+    _plain_figure(
         "clock_step_seconds",
         "Seconds by which the wall clock is ahead of the time that Tollhouse uses",
         lambda shown: shown.clock_step_s,
     ),
-    _plain(
+    _plain_figure(
         "clock_held_seconds",
         "Seconds for which nothing has been deleted for its age, because the clock is not trusted",
         lambda shown: shown.clock_held_s,
     ),
-    _plain(
+    _plain_figure(
         "ledger_missed_records",
         "Records missing in totals, because they were deleted before they were counted",
         lambda shown: shown.missed,
     ),
-    _plain(
+    _plain_figure(
         "ledger_differing_periods",
         "Hours and days whose totals differ from the stored records",
         lambda shown: shown.differing,
     ),
-    Figure("storage", "File system of the data directory", ("mount", "durability"), _mount),
-    _plain(
+    Figure("storage", "File system of the data directory", ("mount", "durability"), _mount_samples),
+    _plain_figure(
         "commit_in_hand_seconds",
         "Seconds that the running commit has taken so far",
         lambda shown: shown.stats.commit_s,
     ),
-    _plain(
+    _plain_figure(
         "submissions_waiting",
         "Submissions that wait for the next commit",
         lambda shown: shown.stats.waiting,
     ),
-    _plain(
+    _plain_figure(
         "duplicate_window_seconds",
         "How far back repeated reports are recognized, in seconds",
         lambda shown: shown.stats.duplicate_window_s,
     ),
-    _plain(
+    _plain_figure(
         "failed_attempts",
         "Requests without a valid key",
         lambda shown: shown.failed_attempts,
         is_counter=True,
     ),
-    _plain(
+    _plain_figure(
         "senders_pushed_out",
         "Senders forgotten early for lack of space: their counters are then counted in addition to their calls",
         lambda shown: shown.senders_pushed_out,
         is_counter=True,
     ),
-    _plain(
+    _plain_figure(
         "series_pushed_out",
         "Cumulative counters forgotten for lack of space: if one returns, its first value is not counted",
         lambda shown: shown.stats.series_pushed_out,
         is_counter=True,
     ),
     # -- deliveries --
-    _plain(
+    _plain_figure(
         "deliveries_fenced",
         "Results of deliveries that arrived after another gateway had taken over the route",
         lambda shown: shown.fenced,
         is_counter=True,
     ),
-    _of_routes("delivered", "Delivered records", lambda route: route.delivered, is_counter=True),
-    _of_routes(
+    _route_figure("delivered", "Delivered records", lambda route: route.delivered, is_counter=True),
+    _route_figure(
         "dead",
         "Records that the destination rejected for good",
         lambda route: route.dead,
         is_counter=True,
     ),
-    _of_routes(
+    _route_figure(
         "refused",
         "Records rejected in a partly successful response",
         lambda route: route.refused,
         is_counter=True,
     ),
-    _of_routes(
+    _route_figure(
         "ambiguous",
         "Records sent without a clear answer and sent again under the same idempotency key",
         lambda route: route.ambiguous,
         is_counter=True,
     ),
-    _of_routes("queued_records", "Records waiting for delivery", lambda route: route.queued),
-    _of_routes(
+    _route_figure("queued_records", "Records waiting for delivery", lambda route: route.queued),
+    _route_figure(
         "oldest_age_seconds", "Age of the oldest waiting record", lambda route: route.oldest_age_s or 0.0
     ),
-    _of_routes(
+    _route_figure(
         "unknown",
         "Records sent without an answer: report by hand whether they arrived",
         lambda route: route.unknown,
@@ -451,50 +461,50 @@ FIGURES: Sequence[Figure] = (
         "route_state",
         "1 for the current state of the route, 0 for all others",
         ("route", "state"),
-        lambda shown: _states(shown.routes, ROUTE_STATES),
+        lambda shown: _state_samples(shown.routes, ROUTE_STATES),
     ),
-    _of_lakes(
+    _lake_figure(
         "landed_timestamp_seconds", "Time of the last delivery to the data lake", lambda lake: lake.landed_at
     ),
-    _of_lakes(
+    _lake_figure(
         "verified_timestamp_seconds",
         "Time of the last verification of the data lake",
         lambda lake: lake.verdict.at if lake.verdict else None,
     ),
-    _of_lakes(
+    _lake_figure(
         "differs",
         "Differences found by the last verification of the data lake",
         lambda lake: sum(lake.verdict.differences.values()) if lake.verdict else None,
     ),
     # -- devices and clusters --
-    Figure("devices", "Devices by state", ("state",), lambda shown: _by(shown.devices)),
+    Figure("devices", "Devices by state", ("state",), lambda shown: _samples_by_label(shown.devices)),
     Figure(
         "fleet_devices",
         "Machines of the inventory by state, or all devices if there is no inventory",
         ("state",),
-        lambda shown: _by(shown.fleet_states),
+        lambda shown: _samples_by_label(shown.fleet_states),
     ),
     Figure(
         "fleet_assistants",
         "Devices by coding assistant and its state",
         ("assistant", "state"),
-        _assistants,
+        _assistant_samples,
     ),
-    Figure("clusters", "Clusters by state", ("state",), lambda shown: _by(shown.clusters)),
-    _plain(
+    Figure("clusters", "Clusters by state", ("state",), lambda shown: _samples_by_label(shown.clusters)),
+    _plain_figure(
         "container_waiting_files",
         "Container files that wait to be sent to your cost service",
         lambda shown: shown.waiting_files.files if shown.waiting_files else None,
     ),
-    _plain(
+    _plain_figure(
         "container_waiting_bytes",
         "Their bytes",
         lambda shown: shown.waiting_files.bytes if shown.waiting_files else None,
     ),
-    _plain(
+    _plain_figure(
         "container_oldest_age_seconds",
         "Age of the oldest waiting container file",
-        lambda shown: _age(shown.waiting_files.oldest, shown.now) if shown.waiting_files else None,
+        lambda shown: _seconds_since(shown.waiting_files.oldest, shown.now) if shown.waiting_files else None,
     ),
     # -- limits --
     Figure(
@@ -520,35 +530,37 @@ FIGURES: Sequence[Figure] = (
         "notifications",
         "Notifications that were sent, failed or discarded",
         ("channel", "state"),
-        _notifications,
+        _notification_samples,
         is_counter=True,
     ),
-    _of_channels(
+    _channel_figure(
         "notifications_waiting",
         "Notifications waiting to be sent",
         lambda channel, _: channel.counts.waiting,
     ),
-    _of_channels(
+    _channel_figure(
         "notification_oldest_age_seconds",
         "Age of the oldest waiting notification",
-        lambda channel, now: _age(channel.oldest, now),
+        lambda channel, now: _seconds_since(channel.oldest, now),
     ),
     Figure(
         "notification_channel_state",
         "1 for the current state of the channel, 0 for all others",
         ("channel", "state"),
-        lambda shown: _states(shown.channels, CHANNEL_STATES),
+        lambda shown: _state_samples(shown.channels, CHANNEL_STATES),
     ),
-    _of_channels(
+    _channel_figure(
         "notification_channel_down",
         "1 if the channel is parked, has failed for 15 minutes or holds a critical notice back, else 0",
         lambda channel, now: float(channel.is_down(now)),
     ),
-    _of_budgets("spent_dollars", "Dollars spent in the running period", lambda gauge: gauge.spent),
-    _of_budgets("limit_dollars", "Dollars planned for the running period", lambda gauge: gauge.limit),
-    _of_budgets("forecast_dollars", "Forecast for the whole period in dollars", lambda gauge: gauge.forecast),
-    _of_budgets("ratio", "Amount spent divided by the planned amount", lambda gauge: gauge.ratio),
-    _plain(
+    _budget_figure("spent_dollars", "Dollars spent in the running period", lambda gauge: gauge.spent),
+    _budget_figure("limit_dollars", "Dollars planned for the running period", lambda gauge: gauge.limit),
+    _budget_figure(
+        "forecast_dollars", "Forecast for the whole period in dollars", lambda gauge: gauge.forecast
+    ),
+    _budget_figure("ratio", "Amount spent divided by the planned amount", lambda gauge: gauge.ratio),
+    _plain_figure(
         "budgets_without_channel",
         "Budgets with alerts that reach nobody, because there is no channel or all of theirs are parked",
         lambda shown: shown.unheard_budgets,
@@ -557,7 +569,7 @@ FIGURES: Sequence[Figure] = (
         "scheduled_reports",
         "Scheduled reports by state",
         ("state",),
-        lambda shown: _by(shown.scheduled_reports),
+        lambda shown: _samples_by_label(shown.scheduled_reports),
     ),
     Figure(
         "reconciled_ratio",
@@ -576,13 +588,13 @@ FIGURES: Sequence[Figure] = (
         "last_record_seconds",
         "Seconds since the newest record of the source arrived",
         ("source",),
-        lambda shown: _ages(shown.senders.sources, shown.now) if shown.senders else None,
+        lambda shown: _age_samples(shown.senders.sources, shown.now) if shown.senders else None,
     ),
     Figure(
         "key_last_record_seconds",
         "Seconds since the newest record of the key arrived",
         ("key",),
-        lambda shown: _ages(shown.senders.keys, shown.now) if shown.senders else None,
+        lambda shown: _age_samples(shown.senders.keys, shown.now) if shown.senders else None,
     ),
     Figure(
         "sender_stopped",
@@ -594,24 +606,24 @@ FIGURES: Sequence[Figure] = (
         "keys",
         "API keys by state",
         ("state",),
-        lambda shown: _by(shown.keys.states) if shown.keys else None,
+        lambda shown: _samples_by_label(shown.keys.states) if shown.keys else None,
     ),
     Figure(
         "key_end_timestamp_seconds",
         "Time at which an API key in use expires",
         ("key",),
-        lambda shown: _by(shown.keys.ends) if shown.keys else None,
+        lambda shown: _samples_by_label(shown.keys.ends) if shown.keys else None,
     ),
     Figure(
         "expired_key_requests",
         "Refused requests since the API key expired",
         ("key",),
-        lambda shown: _by(shown.keys.tries) if shown.keys else None,
+        lambda shown: _samples_by_label(shown.keys.tries) if shown.keys else None,
     ),
     Figure(
         "certificate_end_timestamp_seconds",
         "Time at which the certificate of a setting expires; 0 if it cannot be read",
         ("setting",),
-        lambda shown: _by(shown.certificates),
+        lambda shown: _samples_by_label(shown.certificates),
     ),
 )

@@ -20,8 +20,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from spool.clock import Clock
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.periods import beginning
-from spool.ledger.queries import CostQuery, CostRow, end_of_hour
+from spool.ledger.periods import period_beginning
+from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.ledger.sums import OTHER
 
 EVERY_S = 60.0
@@ -79,15 +79,15 @@ class SpendCounts:
 
         This may run in a thread, because the metrics that `families` yields are replaced in one step at the end.
         """
-        self._name(rows)
+        self._name_largest(rows)
         sums_by_series: defaultdict[tuple[datetime, Labels], _Sums] = defaultdict(_Sums)
         for row in rows:
-            series = row.start, self._labels(row)
+            series = row.start, self._row_labels(row)
             sums_by_series[series] = sums_by_series[series].plus(
                 _Sums(money.units(row.cost), row.input_tokens, row.output_tokens, row.calls)
             )
-        self._count(sums_by_series)
-        oldest = beginning(month - timedelta(days=1), "monthly")
+        self._add_growth(sums_by_series)
+        oldest = period_beginning(month - timedelta(days=1), "monthly")
         self._highest = {series: sums for series, sums in self._highest.items() if series[0] >= oldest}
         self._month = {labels: sums for (start, labels), sums in sums_by_series.items() if start == month}
         self._is_begun = True
@@ -111,7 +111,7 @@ class SpendCounts:
             calls.add_metric(labels, sums.calls)
         yield from (cost, tokens, month, calls)
 
-    def _count(self, sums_by_series: Mapping[tuple[datetime, Labels], _Sums]) -> None:
+    def _add_growth(self, sums_by_series: Mapping[tuple[datetime, Labels], _Sums]) -> None:
         """
         Add the growth of the totals. A new series first shows 0, so that a rate includes its first step.
         """
@@ -127,7 +127,7 @@ class SpendCounts:
                 counted[series[1]] = counted[series[1]].plus(gained)
         self._counted = counted
 
-    def _name(self, rows: Iterable[CostRow]) -> None:
+    def _name_largest(self, rows: Iterable[CostRow]) -> None:
         for index, names in enumerate(self._names):
             if len(names) >= self._top:
                 continue
@@ -137,7 +137,7 @@ class SpendCounts:
             new = sorted(costs.keys() - names, key=lambda name: (-costs[name], name))
             names.update(new[: self._top - len(names)])
 
-    def _labels(self, row: CostRow) -> Labels:
+    def _row_labels(self, row: CostRow) -> Labels:
         values = [value or UNKNOWN for value in row.group]
         shown = [
             value if value in names else OTHER for value, names in zip(values, self._names, strict=False)
@@ -175,11 +175,11 @@ class SpendSeries:
         if not await self._ledger.is_complete():
             return False
         now = self._clock.now()
-        month = beginning(datetime.fromtimestamp(now, UTC), "monthly")
+        month = period_beginning(datetime.fromtimestamp(now, UTC), "monthly")
         rows = await self._ledger.costs(
             CostQuery(
-                since=beginning(month - timedelta(days=1), "monthly"),
-                until=end_of_hour(now),
+                since=period_beginning(month - timedelta(days=1), "monthly"),
+                until=next_full_hour(now),
                 granularity="monthly",
                 group_by=LABELS,
                 measures=_MEASURES,

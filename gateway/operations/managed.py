@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from gateway.core.fields import stated
+from gateway.core.fields import given_fields
 from gateway.core.visible import EVERYTHING, WHOLE, Visible
 from gateway.http.lists import List, MemoryRows, Rows
 from gateway.operations.files.declared import InFiles, NotInFiles
@@ -37,7 +37,7 @@ Row = TypeVar("Row", bound=ManagedDocument)
 LIST, CREATE, SHOW, CHANGE, DELETE = "list", "create", "show", "change", "delete"  # operations of a resource
 
 
-async def _everything() -> Visible:
+async def _sees_everything() -> Visible:
     return EVERYTHING
 
 
@@ -56,7 +56,7 @@ class Asker(Generic[Held]):
     actor: Actor
     query: MultiMapping[str]
     known: Callable[[], Awaitable[Collection[str]]]
-    sees: Callable[[], Awaitable[Visible]] = _everything
+    sees: Callable[[], Awaitable[Visible]] = _sees_everything
     is_person: bool = False
     holder: Holder | None = None
 
@@ -70,7 +70,7 @@ class Asker(Generic[Held]):
         if self.is_person and self.query.get("confirm", "") != text:
             raise Invalid(f"confirm must be the exact {what}")
 
-    async def view_named(self, word: str) -> View:
+    async def find_view(self, word: str) -> View:
         """Return the view with this id or name. Raises Invalid if the caller may not see such a view."""
         try:
             return self.registry.views.find_any(word, (await self.sees()).view)
@@ -171,7 +171,7 @@ class ManagedResource(Generic[Row]):
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Convert a body to the fields of a draft. Only fields that the body states are included."""
-        return stated(given)
+        return given_fields(given)
 
     async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: Row | None) -> None:
         """Raise if this caller may not state these fields. `before` is None for a new row."""
@@ -180,7 +180,7 @@ class ManagedResource(Generic[Row]):
         """Return the fields of a new row that its draft lacks, such as a stated id or the creator."""
         return {}
 
-    async def filled(self, asking: Asker[Any], page: Answer) -> Answer:
+    async def add_requested_data(self, asking: Asker[Any], page: Answer) -> Answer:
         """Add to a page of the list the data that the query requests."""
         return page
 
@@ -206,7 +206,7 @@ class ManagedResource(Generic[Row]):
         row: Row = await table.create(
             table.draft(**fields),
             most=table.most or asking.shared.most(table.limit),
-            known=await self._known(asking),
+            known=await self._known_dimensions(asking),
             actor=asking.actor,
             sees=await self.sees(asking),
             **own,
@@ -230,7 +230,7 @@ class ManagedResource(Generic[Row]):
             before.id,
             fields,
             version=version,
-            known=await self._known(asking),
+            known=await self._known_dimensions(asking),
             actor=asking.actor,
             sees=await self.sees(asking),
         )
@@ -263,11 +263,11 @@ class ManagedResource(Generic[Row]):
     async def answer(self, asking: Asker[Any], row: Row) -> Answer:
         return {self.root: self.lists.show(await self.shown(asking, row))}
 
-    async def _known(self, asking: Asker[Any]) -> Collection[str]:
+    async def _known_dimensions(self, asking: Asker[Any]) -> Collection[str]:
         return await asking.known() if self.has_dimensions else ()
 
 
-def words_of(noun: str) -> Mapping[str, str]:
+def call_summaries(noun: str) -> Mapping[str, str]:
     singular = with_article(noun)
     return {
         LIST: f"List {noun.replace('_', ' ')}s",

@@ -16,15 +16,15 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gateway.configuration.in_effect import DEFAULT, SettingInEffect, in_effect
+from gateway.configuration.in_effect import DEFAULT, SettingInEffect, settings_in_effect
 from gateway.configuration.local_operator import local_address
-from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.problems import config_problems as problems_of
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import split_address
 from gateway.core.mounts import CONSOLE, console_link
 from gateway.http.listening.sockets import ListeningSockets
 from gateway.http.listening.tls import Certificate
-from gateway.monitoring.logs import where
+from gateway.monitoring.logs import innermost_frames
 from gateway.operations.holders.operators import Reloaded, Urls
 from gateway.operations.services import Services
 from gateway.people.authentication.bearer import Bearer
@@ -215,7 +215,7 @@ class App:
         return outcome
 
     def _settings_in_effect(self) -> Sequence[SettingInEffect]:
-        return tuple(in_effect(self._running, self._given))
+        return tuple(settings_in_effect(self._running, self._given))
 
     @property
     def services(self) -> Services:
@@ -241,7 +241,7 @@ class App:
             self._sockets = predecessor.sockets
             if split_address(server.grpc_listen or ":1")[1] == 0:
                 server = replace(server, grpc_listen=predecessor.grpc)
-        server = self._sockets.named_in(server)
+        server = self._sockets.fill_addresses(server)
         if server != self.config.server:
             self.config = replace(self.config, server=server)
             problems = list(problems_of(self.config))
@@ -368,7 +368,9 @@ class Supervisor:
             return
         kind = type(error).__name__ if error else None
         extra = {"action": "task_died", "task": task.get_name(), "error": kind}
-        _log.critical("a background task ended", extra={**extra, "where": where(error) if error else []})
+        _log.critical(
+            "a background task ended", extra={**extra, "where": innermost_frames(error) if error else []}
+        )
         if self.failed is None:
             self.failed = task.get_name()
             self._failure.set()

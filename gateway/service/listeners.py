@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from gateway.configuration.sections import ServerSettings
 from gateway.core.errors import Refusal
-from gateway.http.in_hand import stopping
+from gateway.http.in_hand import stopping_refusal
 from gateway.http.listening.connections import Connections, connection_limit
 from gateway.http.listening.listener import Listener, operator_listen, uses_tls
 from gateway.http.listening.sockets import HTTP, METRICS, OPERATOR, ListeningSockets
@@ -25,7 +25,7 @@ from gateway.http.listening.tls import Certificate
 from gateway.operations.requests.socket import OperatorSocket
 from gateway.operations.services import Services
 from gateway.service.addresses.application import (
-    application,
+    build_application,
     metrics_application,
     operator_application,
     refusing_application,
@@ -89,11 +89,11 @@ class Listeners:
         is in use.
         """
         # the gRPC library takes 9 MiB, so it is imported only if gRPC is on
-        from gateway.operations.receivers.otlp_grpc import GrpcServer, waiting
+        from gateway.operations.receivers.otlp_grpc import GrpcServer, waiting_handlers
 
         server = self.server
         grpc = GrpcServer(
-            waiting(GRPC_SERVICES, self._when_ready),
+            waiting_handlers(GRPC_SERVICES, self._when_ready),
             max_bytes=server.max_body_bytes,
             max_connections=connection_limit(server),
             reuse_port=server.reuse_port,
@@ -111,7 +111,7 @@ class Listeners:
         self._stack.push_async_callback(operators.stop)
         await operators.start()
         operator_address = operator_listen(server)
-        outer = application(services, for_senders=True, for_operators=operator_address is None)
+        outer = build_application(services, for_senders=True, for_operators=operator_address is None)
         connections = services.receivers.connections
         proxies = services.receivers.proxies
         turns = services.receivers.turns
@@ -121,7 +121,7 @@ class Listeners:
         await self._start_http(HTTP, public, server.listen)
         people = services.operators.installation.connections
         if operator_address is not None:
-            inner = application(services, for_senders=False, for_operators=True)
+            inner = build_application(services, for_senders=False, for_operators=True)
             tls = certificate if uses_tls(server, operator_address) else None
             inside = Listener(inner, certificate=tls, connections=people, proxies=proxies, turns=turns)
             await self._start_http(OPERATOR, inside, operator_address)
@@ -132,9 +132,9 @@ class Listeners:
             )
             await self._start_http(METRICS, figures, server.metrics_listen)
         if server.grpc_listen:
-            from gateway.operations.receivers.otlp_grpc import exports
+            from gateway.operations.receivers.otlp_grpc import export_handlers
 
-            self._exports = exports(services.receivers, GRPC_SERVICES)
+            self._exports = export_handlers(services.receivers, GRPC_SERVICES)
         self._ready.set()
         if server.grpc_listen and self._grpc is None:
             await self.start_grpc(certificate)
@@ -173,7 +173,7 @@ class Listeners:
             await self._close_after_responses(services)
         if await receivers.in_hand.close(UPLOAD_S):
             return
-        receivers.inflight.cut_uploads(stopping())
+        receivers.inflight.cut_uploads(stopping_refusal())
         if not await receivers.in_hand.close(DRAIN_S):
             _log.warning("some requests did not finish in time", extra={"action": "drain_cut"})
 
@@ -247,10 +247,10 @@ class RefusingListeners:
                 )
                 server = replace(server, metrics_listen=figures)
             if server.grpc_listen and self._takes_grpc:
-                from gateway.operations.receivers.otlp_grpc import GrpcServer, refusals
+                from gateway.operations.receivers.otlp_grpc import GrpcServer, refusing_handlers
 
                 grpc = GrpcServer(
-                    refusals(self._refusal, GRPC_SERVICES),
+                    refusing_handlers(self._refusal, GRPC_SERVICES),
                     max_bytes=server.max_body_bytes,
                     max_connections=connection_limit(server),
                 )

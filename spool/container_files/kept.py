@@ -118,10 +118,10 @@ class ContainerSums:
     @classmethod
     async def read(cls, rows: ContainerRows, settings: ContainerSettings) -> ContainerSums:
         sums = cls(settings)
-        await sums._read(rows)
+        await sums._read_sums(rows)
         return sums
 
-    async def _read(self, rows: ContainerRows) -> None:
+    async def _read_sums(self, rows: ContainerRows) -> None:
         self._books = dict(await rows.counts_by_term())
         self.open, self._bytes, self._waiting = Counter(), Counter(), Counter()
         for held_files in await rows.held_files():
@@ -133,7 +133,7 @@ class ContainerSums:
         """Read the sums from the rows again. Return False if nothing has changed since."""
         if self._books == await rows.counts_by_term():
             return False
-        await self._read(rows)
+        await self._read_sums(rows)
         return True
 
     @property
@@ -292,15 +292,15 @@ class KeptFiles:
                     spent = await self.rows.select_files(container_rows.SPENT, now=inf, limit=1)
                 if not spent:
                     return
-                await self._remove(spent, DELIVERED)
+                await self._mark_and_remove(spent, DELIVERED)
 
     async def _remove_all(self, which: str, before: float, state: str) -> None:
         while files := await self.rows.select_files(which, now=before, limit=MANY):
             async with self.lock:
                 current = [await self.rows.find(file.id) for file in files]
-                await self._remove([file for file in current if file is not None], state)
+                await self._mark_and_remove([file for file in current if file is not None], state)
 
-    async def _remove(self, files: Sequence[ContainerFile], state: str) -> None:
+    async def _mark_and_remove(self, files: Sequence[ContainerFile], state: str) -> None:
         """
         Delete the bytes of files. The rows are updated first, so after a crash in between, the next start
         deletes the remaining bytes.

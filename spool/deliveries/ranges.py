@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 Range = tuple[int, int]
 
 
-def count(span: Range) -> int:
+def count_numbers(span: Range) -> int:
     return span[1] - span[0] + 1
 
 

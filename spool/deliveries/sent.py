@@ -14,7 +14,7 @@ from spool.deliveries import transitions
 from spool.deliveries.stored import RouteChange, StoredDelivery
 from spool.deliveries.values import Delivery, Settlement
 from spool.errors import TakenOver
-from spool.log.books import topic_of
+from spool.log.books import route_topic
 from spool.log.protocols import Log
 
 _log = logging.getLogger(__name__)
@@ -49,17 +49,19 @@ class SentDeliveries(ABC):
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         transitions.check_settlement(delivery, settlement)
-        await self._finish(delivery, partial(transitions.settle, settlement=settlement, at=self._clock.now()))
+        await self._finish(
+            delivery, partial(transitions.settle_delivery, settlement=settlement, at=self._clock.now())
+        )
 
     async def split(
         self, delivery: Delivery, *, reason: str, at: int | None = None, refused: bool = False
     ) -> None:
         second = transitions.place_split(delivery, at)
-        transition = partial(transitions.split, second=second, reason=reason, refused=refused)
+        transition = partial(transitions.split_delivery, second=second, reason=reason, refused=refused)
         await self._finish(delivery, transition)
 
     async def set_aside(self, delivery: Delivery, *, error: str, status: str) -> None:
-        topic = topic_of(delivery.route)
+        topic = route_topic(delivery.route)
         number = delivery.first
         entries = [delivery.kept] if delivery.kept else await self._log.read(topic, number, number)
         record = entries[0].records[0] if entries else None
@@ -91,7 +93,7 @@ class SentDeliveries(ABC):
         server_error: bool = False,
     ) -> None:
         transition = partial(
-            transitions.retry,
+            transitions.retry_later,
             reason=reason,
             not_before=not_before,
             answer=answer,

@@ -40,7 +40,7 @@ def cut_delivery(
     return RouteChange(route=route.name, added=[delivery], counts={"next": end - first})
 
 
-def replay(
+def replay_route(
     route: StoredRoute, *, committed: Iterable[Range], unsettled: Iterable[Range], lands: bool = False
 ) -> RouteChange:
     """
@@ -113,7 +113,7 @@ def check_settlement(delivery: Delivery, settlement: Settlement) -> None:
         raise ValueError(f"the settlement of {delivery.count} records does not add up: {settlement}")
 
 
-def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> RouteChange:
+def settle_delivery(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> RouteChange:
     refusal = None
     if settlement.refused:
         refusal = PartialRefusal(
@@ -124,7 +124,7 @@ def settle(delivery: StoredDelivery, settlement: Settlement, *, at: float) -> Ro
             words=settlement.words,
             at=at,
         )
-    counts = _terms(
+    counts = _terms_unless_replay(
         delivery,
         delivered=settlement.delivered,
         refused_upstream=settlement.refused,
@@ -151,7 +151,9 @@ def place_split(delivery: Delivery, at: int | None) -> int:
     return second
 
 
-def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False) -> RouteChange:
+def split_delivery(
+    parent: StoredDelivery, second: int, *, reason: str | None, refused: bool = False
+) -> RouteChange:
     """Replace a delivery by two with new keys. `refused`: its records were rejected for the first time."""
     proof = parent.acceptances if refused else parent.proof
     return RouteChange(
@@ -171,7 +173,7 @@ def split(parent: StoredDelivery, second: int, *, reason: str | None, refused: b
     )
 
 
-def retry(
+def retry_later(
     delivery: StoredDelivery,
     *,
     reason: str,
@@ -224,7 +226,7 @@ def give_back(delivery: StoredDelivery, *, reason: str, not_before: float) -> Ro
     """Make a delivery due again. Nothing changes if its outcome is stored."""
     if not delivery.sending:
         return RouteChange(route=delivery.route)
-    return retry(delivery, reason=reason, not_before=not_before, ambiguous=True)
+    return retry_later(delivery, reason=reason, not_before=not_before, ambiguous=True)
 
 
 def reopen_interrupted(delivery: StoredDelivery) -> RouteChange:
@@ -266,10 +268,12 @@ def hold_rest(route: StoredRoute, *, accepted: int, reason: str) -> RouteChange:
 
 def become_unknown(delivery: StoredDelivery, *, reason: str) -> RouteChange:
     changed = replace(delivery, state=UNKNOWN, last_error=reason, sending=False)
-    return RouteChange(route=delivery.route, changed=changed, counts=_terms(delivery, unknown=delivery.count))
+    return RouteChange(
+        route=delivery.route, changed=changed, counts=_terms_unless_replay(delivery, unknown=delivery.count)
+    )
 
 
-def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
+def resolve_unknown(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
     """Settle a delivery that arrived, or make it due as if the attempt had not happened."""
     if not sent:
         changed = replace(
@@ -282,9 +286,9 @@ def resolve(delivery: StoredDelivery, *, sent: bool) -> RouteChange:
             answer=None,
             same_answers=0,
         )
-        counts = _terms(delivery, unknown=-delivery.count)
+        counts = _terms_unless_replay(delivery, unknown=-delivery.count)
         return RouteChange(route=delivery.route, changed=changed, counts=counts)
-    counts = _terms(delivery, unknown=-delivery.count, delivered=delivery.count)
+    counts = _terms_unless_replay(delivery, unknown=-delivery.count, delivered=delivery.count)
     if delivery.replay:
         counts = {"replayed": delivery.count}
     return RouteChange(route=delivery.route, removed=[delivery.id], counts=counts)
@@ -326,7 +330,7 @@ def set_aside(
         committed_at=committed_at,
         replay=delivery.replay,
     )
-    counts = _terms(delivery, dead=1)
+    counts = _terms_unless_replay(delivery, dead=1)
     return RouteChange(route=delivery.route, removed=[delivery.id], dead=letter, counts=counts)
 
 
@@ -344,7 +348,7 @@ def retry_dead(letter: StoredDeadLetter, route: StoredRoute | None) -> RouteChan
     delivery = _new_delivery(
         route.name, (number, number), acceptances=route.acceptances, replay=letter.replay, entry=entry
     )
-    counts = _terms(letter, dead=-1)
+    counts = _terms_unless_replay(letter, dead=-1)
     return RouteChange(route=route.name, added=[delivery], no_longer_dead=letter.id, counts=counts)
 
 
@@ -357,14 +361,14 @@ def edit_dead(letters: Sequence[StoredDeadLetter], record: Record) -> StoredDead
 
 def discard_dead(letter: StoredDeadLetter) -> RouteChange:
     """Give up a rejected record. A deleted route has no count to change."""
-    counts = _terms(letter, dead=-1, discarded=1)
+    counts = _terms_unless_replay(letter, dead=-1, discarded=1)
     return RouteChange(route=letter.route, no_longer_dead=letter.id, counts=counts)
 
 
 # -- retention -----------------------------------------------------------------------------------------------
 
 
-def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
+def skip_records(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> RouteChange:
     """
     Give up the records of an optional route below a number, and count them as skipped.
 
@@ -383,10 +387,10 @@ def skip(route: StoredRoute, below: Sequence[StoredDelivery], number: int) -> Ro
             for delivery in below
             if delivery.last >= number
         ],
-        counts={"skipped": uncut + sum(map(ranges.count, spans)), "next": uncut},
+        counts={"skipped": uncut + sum(map(ranges.count_numbers, spans)), "next": uncut},
     )
 
 
-def _terms(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
+def _terms_unless_replay(of: StoredDelivery | StoredDeadLetter, **terms: int) -> Mapping[str, int]:
     """Return changes of the route's terms. A replay changes no term."""
     return {} if of.replay else terms

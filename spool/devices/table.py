@@ -250,7 +250,9 @@ class DeviceTable:
             raise SpoolUnavailable("the storage is closing: try again")
         if most is not None and id not in self._devices and len(self._devices) >= most:
             raise TooManyDevices
-        update = self._change(id, change, expects=frozenset(expects), most=most, token=token, audited=audited)
+        update = self._queue_change(
+            id, change, expects=frozenset(expects), most=most, token=token, audited=audited
+        )
         batch = self._batch
         batch.waiting = True
         self._begin_writing()
@@ -284,10 +286,10 @@ class DeviceTable:
     ) -> None:
         """Change data that may be lost, such as the last contact: it is written within seconds."""
         if id in self._devices:
-            self._change(id, require_known(change), expects=frozenset(expects))
+            self._queue_change(id, require_known(change), expects=frozenset(expects))
             self._flush_soon()
 
-    def _change(
+    def _queue_change(
         self,
         id: str,
         change: DeviceChange,
@@ -403,7 +405,7 @@ class DeviceTable:
             self._writing = batch
             try:
                 try:
-                    await self._write(batch)
+                    await self._write_batch(batch)
                 finally:
                     self._writing = None
             except Exception as error:  # noqa: BLE001 - whatever it is, those who wait must get it
@@ -419,7 +421,7 @@ class DeviceTable:
                 if self._batch and work is not None and work.expects_lighter():
                     await asyncio.sleep(min(MOST_REST_S, REST * (time.monotonic() - began)))
 
-    async def _write(self, batch: DeviceBatch) -> None:
+    async def _write_batch(self, batch: DeviceBatch) -> None:
         if batch.changes and self.auditor is not None:
             # rejected changes must not be audited
             await self._leave_out_ended(batch)
@@ -427,13 +429,13 @@ class DeviceTable:
         # the other deleted devices were enrolled again
         deleted = [id for id in batch.deleted if id not in self._devices]
         async with self._turn:
-            overwritten = await self._put(batch, batch.ids, batch.names, batch.gone, deleted)
+            overwritten = await self._write_valid_rows(batch, batch.ids, batch.names, batch.gone, deleted)
             for id in deleted:
                 self._durable.pop(id, None)
             while overwritten:
                 for id, newest in overwritten.items():
                     self._remember_stored(id, newest)
-                overwritten = await self._put(batch, overwritten.keys())
+                overwritten = await self._write_valid_rows(batch, overwritten.keys())
             self._writing = None  # rows that are read from now on contain this batch
         # outside the lock, so that other processes' rows can be read
         await self._rows.outlast_commits()
@@ -442,7 +444,7 @@ class DeviceTable:
         device_write = self._rows_to_write([batch], batch.ids, batch.names, batch.gone, batch.deleted)
         ended = await self._rows.failed_expectations(device_write)
         if ended:
-            self._refuse(batch, DevicesRefused(ended=ended))
+            self._refuse_changes(batch, DevicesRefused(ended=ended))
 
     def _rows_to_write(
         self,
@@ -467,7 +469,7 @@ class DeviceTable:
             is_answered=is_answered,
         )
 
-    async def _put(
+    async def _write_valid_rows(
         self,
         batch: DeviceBatch,
         ids: Collection[str],
@@ -482,14 +484,14 @@ class DeviceTable:
             try:
                 overwritten = await self._rows.write(device_write)
             except DevicesRefused as refused:
-                self._refuse(batch, refused)
+                self._refuse_changes(batch, refused)
             else:
                 break
         self.version += 1
         self._durable.update({row.id: row for row in device_write.devices if row.id not in overwritten})
         return overwritten
 
-    def _refuse(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
+    def _refuse_changes(self, batch: DeviceBatch, refused: DevicesRefused) -> None:
         for changed_batch in (batch, self._batch):
             ids, names = changed_batch.refuse(refused)
             for id in ids:

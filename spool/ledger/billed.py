@@ -101,13 +101,13 @@ class BilledDay:
         return seller_name
 
 
-def with_own_dimensions(query: CostQuery) -> CostQuery:
+def add_counted_dimensions(query: CostQuery) -> CostQuery:
     """Return the query for counted sums, in which every call has the charge `usage` and the basis `exact`."""
     counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})
 
 
-def with_running_day(query: CostQuery, now: float) -> CostQuery:
+def extend_to_midnight(query: CostQuery, now: float) -> CostQuery:
     """
     Move an end that is still to come to the next midnight UTC, to include the running day's billed costs.
     """
@@ -130,7 +130,7 @@ def check_days(days: Iterable[int], instants: Iterable[float]) -> None:
             )
 
 
-def whole_days_of(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def whole_days_in(start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """
     Yield the whole days of a period. `check_days` has checked that days at the ends that lie only partly in
     the period have no sums.

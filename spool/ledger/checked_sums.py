@@ -15,7 +15,7 @@ from typing import Any
 
 from spool.ledger import money
 from spool.ledger.checksums import CheckedSum, Checksums, ComparedParts, view_level
-from spool.ledger.counting import RECALCULATED, smallest_period, state_of
+from spool.ledger.counting import RECALCULATED, read_state, smallest_period
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
 from spool.ledger.sums import (
@@ -95,7 +95,7 @@ class StoredSums:
         Return the periods that begin at `starts`, and whether the sums of the day are those of its hours.
         """
         self.check_unmoved(rows)
-        state = state_of(rows)
+        state = read_state(rows)
         width = HOUR_S if day >= self._moment["hourly"] else DAY_S
         joint = {number: view_level(values) for number, values in rows.joint_dimensions().items()}
         periods = {
@@ -105,7 +105,7 @@ class StoredSums:
             return periods, True
         # all hours of the day, because a call may have begun a new hour since `starts` were read
         hours = _hour_places(rows, day)
-        view = self._view_of_day(rows, day, hours, joint)
+        view = self._day_view(rows, day, hours, joint)
         of_day, of_hours = [
             sum(
                 self._checksums.checksum_of(view, cell)
@@ -122,11 +122,11 @@ class StoredSums:
         self.check_unmoved(rows)
         joint = {number: view_level(values) for number, values in rows.joint_dimensions().items()}
         hours = _hour_places(rows, day)
-        view = self._view_of_day(rows, day, hours, joint)
+        view = self._day_view(rows, day, hours, joint)
         of_hours = [cell for place in hours for cell in self._read_sums(rows, place)]
         return view, of_hours, [*self._read_sums(rows, (DAY_S, day))]
 
-    def _view_of_day(
+    def _day_view(
         self, rows: LedgerRows, day: int, hours: Sequence[Place], joint: Mapping[int, int]
     ) -> ComparedParts:
         places = [(DAY_S, day), *hours]

@@ -14,7 +14,7 @@ from secrets import token_bytes
 from typing import NamedTuple
 
 from spool.ledger.cost_kinds import NONE, REPORTED
-from spool.ledger.counting import stored_dimensions, without_owners, without_work
+from spool.ledger.counting import replace_owners, replace_work, stored_dimensions
 from spool.ledger.sums import (
     COUNTS,
     MONEY,
@@ -58,7 +58,7 @@ class ComparedParts(NamedTuple):
     def compared_dimensions(self, values: DimensionValues) -> DimensionValues:
         reduced = stored_dimensions(values)
         if self.level:
-            reduced = (without_owners, without_work)[self.level - 1](reduced)
+            reduced = (replace_owners, replace_work)[self.level - 1](reduced)
         of = Dimensions._make(reduced)
         if not self.has_estimates and of.cost_source != REPORTED:
             of = of._replace(cost_source=NONE)
@@ -81,34 +81,34 @@ class Checksums:
     def __init__(self) -> None:
         self._key = token_bytes(32)
         self._factors = defaultdict[ComparedParts, dict[DimensionValues, int]](dict)
-        self._of_measures = [self._random(f"measure {index}") for index in range(WIDTH)]
+        self._of_measures = [self._pseudo_random(f"measure {index}") for index in range(WIDTH)]
         self._of_meters: dict[str, int] = {}
-        self._slope, self._base = self._random("slope"), self._random("base")
+        self._slope, self._base = self._pseudo_random("slope"), self._pseudo_random("base")
 
     def checksum_of(self, view: ComparedParts, cell: CheckedSum) -> int:
-        factor = self._factor(view, cell.values)
+        factor = self._dimension_factor(view, cell.values)
         if cell.units is not None:
             number = cell.units if view.has_sets else 0
             factor *= (self._slope * number + self._base) % _PRIME
         if cell.measures:
             added: int = sum(map(mul, self._of_measures, view.compared_measures(cell)))
             return factor * added
-        return factor * sum(self._of_meter(name) * amount for name, amount in cell.meters.items())
+        return factor * sum(self._meter_factor(name) * amount for name, amount in cell.meters.items())
 
-    def _of_meter(self, name: str) -> int:
+    def _meter_factor(self, name: str) -> int:
         number = self._of_meters.get(name)
         if number is None:
-            number = self._of_meters[name] = self._random(f"meter {name}")
+            number = self._of_meters[name] = self._pseudo_random(f"meter {name}")
         return number
 
-    def _factor(self, view: ComparedParts, values: DimensionValues) -> int:
+    def _dimension_factor(self, view: ComparedParts, values: DimensionValues) -> int:
         factors = self._factors[view]
         factor = factors.get(values)
         if factor is None:
             if len(factors) >= _MEMO:
                 factors.clear()
-            factor = factors[values] = self._random(repr((*view.compared_dimensions(values),)))
+            factor = factors[values] = self._pseudo_random(repr((*view.compared_dimensions(values),)))
         return factor
 
-    def _random(self, of: str) -> int:
+    def _pseudo_random(self, of: str) -> int:
         return int.from_bytes(blake2b(of.encode(), key=self._key, digest_size=8).digest())

@@ -39,13 +39,13 @@ from spool.ledger.counting import (
     Placement,
     lower_missed,
     note_charges,
+    read_state,
     smallest_period,
-    state_of,
     work_sums,
 )
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.recalculations import Recalculations
-from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, hour_of
+from spool.ledger.sums import DAY_S, HOUR_S, DimensionValues, HourlySums, counted_hour
 from spool.ledger.tag_lists import TAGGED, TagLists
 from spool.ledger.work import Digests
 from spool.log.protocols import ReadableLog
@@ -64,7 +64,7 @@ MOST_TOLD = 10  # periods that a message lists
 MEND = "run `tollhouse ledger rebuild` to count the stored records again"
 
 
-def at_once() -> int:
+def records_at_once() -> int:
     return AT_ONCE_BESIDE if others_are_there() else AT_ONCE
 
 
@@ -195,7 +195,7 @@ class _StoredCounts:
         if damaged:
             self.damaged += len(damaged)
             self.unread += damaged
-            self.near_unread.add(smallest_period(hour_of(None, entry.committed_at), self.hourly))
+            self.near_unread.add(smallest_period(counted_hour(None, entry.committed_at), self.hourly))
         if self.span[0] <= entry.last and entry.first < self.span[1]:
             self._note_span(entry)
 
@@ -205,7 +205,7 @@ class _StoredCounts:
                 self.kept_in_span += 1
                 if record is not None and not record.shadow:
                     self.in_span[
-                        smallest_period(hour_of(record.start_time, entry.committed_at), self.hourly)
+                        smallest_period(counted_hour(record.start_time, entry.committed_at), self.hourly)
                     ] += 1
 
     def uncertain_periods(self, places: Sequence[Place]) -> frozenset[Place]:
@@ -221,7 +221,7 @@ class _StoredCounts:
         return index < len(self.unread) and self.unread[index] <= highest
 
 
-async def compare(
+async def compare_log_with_totals(
     log: ReadableLog,
     read: Read,
     *,
@@ -233,7 +233,7 @@ async def compare(
 ) -> LedgerComparison:
     """Compare all stored records with the totals, a few hundred at a time."""
     for _ in range(TRIES):
-        state, moment = await read(lambda rows: (state_of(rows), comparison_state(rows)))
+        state, moment = await read(lambda rows: (read_state(rows), comparison_state(rows)))
         if state["rebuilding"]:
             break
         made = await recalculations(state), await tag_lists(state)
@@ -278,7 +278,7 @@ class _Comparison:
         state, first = self._state, await oldest()
         firsts = await self._read(lambda rows: rows.lowest_number_by_period())
         self._stored = StoredSums(self._checksums, self._recalculated, moment=self._moment)
-        wrong_days = await self._read_stored()
+        wrong_days = await self._days_unlike_their_hours()
         reach = max([state["reach"], *(each.reach for each in self._periods.values())])
         end = min(reach, self._log.closed_below(AI_TELEMETRY))
         span = (
@@ -334,7 +334,7 @@ class _Comparison:
             damaged_names=await self._damaged_names(),
         )
 
-    async def _read_stored(self) -> Sequence[int]:
+    async def _days_unlike_their_hours(self) -> Sequence[int]:
         starts: dict[int, list[int]] = {}
         hours, days = await self._read(
             lambda rows: (rows.period_starts(HOUR_S, 0), rows.period_starts(DAY_S, 0))
@@ -353,21 +353,23 @@ class _Comparison:
             self._periods |= periods
             if not is_right:
                 wrong.append(day_start)
-            await self._pause(began)
+            await self._pause_between_steps(began)
         return wrong
 
     async def _read_log(self, first: int, end: int, logged: _StoredCounts) -> None:
-        sums = self._recount(lambda number, hour: number >= self._stored_period(self._period_key(hour)).reach)
+        sums = self._new_recount(
+            lambda number, hour: number >= self._stored_period(self._period_key(hour)).reach
+        )
         for number in range(first, end, STEP):
             began = time.monotonic()
             following, last = number, min(number + STEP, end) - 1
             for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
                 if entry.first > following:
                     logged.unread.append(following)
-                    logged.near_unread.add(self._period_key(hour_of(None, entry.committed_at)))
+                    logged.near_unread.add(self._period_key(counted_hour(None, entry.committed_at)))
                 following = entry.last + 1
                 logged.note_entry(entry)
-                for part in entry.split(at_once()):
+                for part in entry.split(records_at_once()):
                     sums.sums.add([part])
                     await pause()
             if following <= last:
@@ -377,9 +379,9 @@ class _Comparison:
                 logged.lowest[period_key] = min(lowest, logged.lowest.get(period_key, lowest))
                 logged.highest[period_key] = min(last, self._stored_period(period_key).reach - 1)
             await self._add_sums(sums, logged)
-            await self._pause(began)
+            await self._pause_between_steps(began)
 
-    def _recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
+    def _new_recount(self, skip: Callable[[int, int], bool]) -> RecountedSums:
         restated = partial(self._recalculated.restated, note=self._partly.note_price)
         sums = HourlySums(
             tags_of=self._tag_lists.tags_at,
@@ -391,7 +393,7 @@ class _Comparison:
 
     async def _add_sums(self, sums: RecountedSums, logged: _StoredCounts) -> None:
         await sums.find_sets()
-        most = at_once()
+        most = records_at_once()
         for count, (period_key, cell) in enumerate(sums.cells()):
             if cell.units is None and cell.measures:
                 logged.calls[period_key] += cell.measures[0]
@@ -429,7 +431,7 @@ class _Comparison:
         if not places:
             return {}
         chosen = {*places}
-        sums = self._recount(
+        sums = self._new_recount(
             lambda number, hour: (
                 self._period_key(hour) not in chosen
                 or number >= self._stored_period(self._period_key(hour)).reach
@@ -439,7 +441,7 @@ class _Comparison:
         for number in range(min(lowest), max(highest) + 1, STEP):
             last = min(number + STEP, max(highest) + 1) - 1
             for entry in await self._log.read(AI_TELEMETRY, number, last, whole=True):
-                for part in entry.split(at_once()):
+                for part in entry.split(records_at_once()):
                     sums.sums.add([part])
                     await pause()
             if sums.sums.count() > MOST_SUMS:
@@ -458,7 +460,7 @@ class _Comparison:
 
         def compare(rows: LedgerRows) -> Sequence[SumDifference]:
             # sums that changed since the first pass cannot be shown
-            if state_of(rows)["reach"] != period_key.reach and not self._is_same(rows, place):
+            if read_state(rows)["reach"] != period_key.reach and not self._is_same(rows, place):
                 return ()
             return sum_differences(rows, view, counted, self._stored.cells(rows, place))
 
@@ -492,10 +494,10 @@ class _Comparison:
                 began = time.monotonic()
                 found, after = await self._read(methodcaller(find, after, NAMES_AT_ONCE))
                 wrong += len(found)
-                await self._pause(began)
+                await self._pause_between_steps(began)
         return wrong
 
-    async def _pause(self, began: float) -> None:
+    async def _pause_between_steps(self, began: float) -> None:
         await asyncio.sleep((time.monotonic() - began) * REST if self._at_ease else 0)
 
 
@@ -570,7 +572,7 @@ class PeriodRecount:
             record_count = 0
             for entry in await log.read(AI_TELEMETRY, number, last, whole=True):
                 record_count += len(entry.records)
-                for part in entry.split(at_once()):
+                for part in entry.split(records_at_once()):
                     self.sums.add([part])
                     await pause()
             are_few = sum(map(len, self.sums.hours.values())) <= MOST_SUMS
@@ -579,9 +581,9 @@ class PeriodRecount:
                 return
 
 
-def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
+def replace_period(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> bool:
     """Change nothing and return False if more records were counted in between."""
-    state = state_of(rows)
+    state = read_state(rows)
     seen = recount.reach, 0, recount.hourly, *recount.marks
     if tuple(map(state.get, ("reach", "rebuilding", "hourly", TAGGED, RECALCULATED))) != seen:
         return False
@@ -615,7 +617,7 @@ def replace(rows: LedgerRows, placement: Placement, recount: PeriodRecount) -> b
 
 def sum_day_again(rows: LedgerRows, day: int) -> bool:
     """Return False if the hours of the day are deleted, or if it has no sum."""
-    state = state_of(rows)
+    state = read_state(rows)
     if state["rebuilding"] or not state["hourly"] <= day < state["daily"]:
         return False
     rows.remove(DAY_S, [(day, number) for number in rows.numbers_in_period(DAY_S, day)])
@@ -624,7 +626,7 @@ def sum_day_again(rows: LedgerRows, day: int) -> bool:
     return True
 
 
-def settle(
+def store_result(
     rows: LedgerRows, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
 ) -> int:
     """
@@ -632,7 +634,7 @@ def settle(
 
     `gained`: calls that the repair added. Numbers missed since the comparison are searched the next time.
     """
-    state = state_of(rows)
+    state = read_state(rows)
     since = state["missed"] - compared.missed
     missed = compared.missed
     if is_mended:

@@ -26,7 +26,7 @@ KIND_OF_SOURCE: Final[Mapping[str, str]] = {
 }
 
 
-def kind_of(call: Inference) -> str:
+def cost_kind(call: Inference) -> str:
     """
     `priced`: the cost is known. `free`: a gateway's cache answered, or the call failed without usage.
     `unpriced`: it used something without a known price. `without_usage`: it succeeded, and no usage was

@@ -21,10 +21,10 @@ import msgspec
 from spool.errors import NotKept
 from spool.ledger import money, work
 from spool.ledger.cost_kinds import KIND_OF_SOURCE, KINDS
-from spool.ledger.counting import state_of
+from spool.ledger.counting import read_state
 from spool.ledger.days.spans import distinct_moments, divide_billed_periods, divide_periods, group_reads
 from spool.ledger.ledger_rows import WRONG, WRONG_OF, GroupSum, LedgerRows, MeterSum, Span
-from spool.ledger.periods import beginning, next_beginning
+from spool.ledger.periods import next_beginning, period_beginning
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
     CHECK_EVERY,
@@ -81,7 +81,7 @@ MANY, MANY_OF_TOP = 100, 5
 MOST_SPANS = 100  # spans that one statement contains; SQLite allows 500
 
 
-def costs(
+def query_costs(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None = None, rates: Rates | None = None
 ) -> list[CostRow]:
     """
@@ -93,7 +93,7 @@ def costs(
     one sum, and AskedTooMuch beyond the limit.
     """
     query = validated_query(rows, query)
-    ask = partial(_totals, rows, limit=limit, rates=rates)
+    ask = partial(_totals_by_period, rows, limit=limit, rates=rates)
     is_folded = query.top is not None or query.kept is not None
     totals = _fold_groups(rows, query, limit, ask) if is_folded else ask(query)
     if is_folded and query.aggregated:  # some ways to fold keep a group of all others
@@ -127,7 +127,7 @@ def validated_query(rows: LedgerRows, query: CostQuery) -> CostQuery:
 
 
 def _check_listed(rows: LedgerRows, unit: str, values: Collection[str]) -> None:
-    numbers = work.numbers_of(unit, values)
+    numbers = work.unit_numbers(unit, values)
     unlisted = rows.unlisted_ids(unit, numbers)
     for value, number in zip(values, numbers, strict=True):
         if number in unlisted:
@@ -153,19 +153,19 @@ def _read_totals(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
 ) -> _ByPeriod:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions):
-        from spool.ledger.billed import with_own_dimensions
+        from spool.ledger.billed import add_counted_dimensions
 
-        query = with_own_dimensions(query)
-    time_ranges = list(periods(query))
+        query = add_counted_dimensions(query)
+    time_ranges = list(periods_of_query(query))
     has_charges = False
     if query.arranged:
-        from spool.ledger.billed import check_days, whole_days_of
+        from spool.ledger.billed import check_days, whole_days_in
 
         moments = distinct_moments(time_ranges)
         check_days(rows.billed_starts(int(min(moments)) - DAY_S, int(max(moments)) + 1), moments)
-        questions = divide_billed_periods(rows, query, time_ranges, whole_days_of)
+        questions = divide_billed_periods(rows, query, time_ranges, whole_days_in)
     else:
-        state = state_of(rows)
+        state = read_state(rows)
         questions = divide_periods(rows, query, time_ranges, state)
         # other currencies have no sums by unit of work, and count as calls without a unit
         has_charges = bool(state["charged"]) and query.unit is None
@@ -189,7 +189,7 @@ def _read_totals(
         groups = totals[question.periods[0]]
         for index, sum_row in enumerate(sums):
             if not is_one_period:
-                groups = totals[question.period_of(sum_row.start)]
+                groups = totals[question.period_at(sum_row.start)]
             group = sum_row.group if query.kept is None else query.shown_group(sum_row.group)
             total = groups.get(group)
             if total is None:
@@ -207,12 +207,12 @@ def _read_totals(
             asked_of = (min(question.width, DAY_S), question.low, question.high, query)
             if query.meter and query.unit is None:
                 for metered in rows.meter_totals(*asked_of, by_start=by_start):
-                    total = totals[question.period_of(metered.start)].get(query.shown_group(metered.group))
+                    total = totals[question.period_at(metered.start)].get(query.shown_group(metered.group))
                     if total is not None:
                         total.add_meter(metered)
             if has_charges:
                 for charged in rows.charge_totals(*asked_of):
-                    total = totals[question.period_of(charged.start)].get(query.shown_group(charged.group))
+                    total = totals[question.period_at(charged.start)].get(query.shown_group(charged.group))
                     if total is not None:
                         total.add_limb(charged)
                         charged_totals[id(total)] = total
@@ -240,7 +240,7 @@ def _group_sums(
     )
 
 
-def _totals(
+def _totals_by_period(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
 ) -> _ByPeriod:
     """
@@ -253,7 +253,7 @@ def _totals(
     totals = ask(query)
     if query.unit is None or not work.can_match_unknown(query.include, query.exclude):
         return totals
-    plain = replace(query.without_unit(), kept=None)
+    plain = replace(query.drop_units(), kept=None)
     with_units = ask(replace(plain, exclude={**plain.exclude, work.SESSION: ()}))
     place = query.unit_place
     for start, groups in ask(plain).items():
@@ -274,11 +274,11 @@ def _fold_groups(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, ask: Callable[[CostQuery], _ByPeriod]
 ) -> _ByPeriod:
     if query.top is None:
-        return totals_of_kept_groups(query, ask)
-    return totals_of_largest(rows, query, periods(replace(query, granularity=TOTAL)), limit, ask)
+        return kept_group_totals(query, ask)
+    return largest_group_totals(rows, query, periods_of_query(replace(query, granularity=TOTAL)), limit, ask)
 
 
-def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
+def periods_of_query(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
     """Yield the periods of a query. It may cover only a part of the first and last period."""
     start = query.since.astimezone(query.zone)
     until = query.until.astimezone(query.zone)
@@ -291,7 +291,7 @@ def periods(query: CostQuery) -> Iterator[tuple[datetime, datetime]]:
 
 
 def own_start(granularity: str, start: datetime) -> datetime:
-    return start if granularity in _NEVER_CUT else beginning(start, granularity)
+    return start if granularity in _NEVER_CUT else period_beginning(start, granularity)
 
 
 def partial_period_starts(query: CostQuery) -> Sequence[datetime]:
@@ -320,7 +320,7 @@ def combine_rows(rows: Iterable[CostRow], *, start: datetime, group: tuple[str |
         if field in _MONEY:
             sums[field] = money.text(sum(map(money.units, values)))
         elif field in ("charges", "unconverted"):
-            sums[field] = money.added(values)
+            sums[field] = money.add_by_currency(values)
         elif field == "meters":
             sums[field] = dict(sum(map(Counter, values), Counter()))
         elif field == "latency":
@@ -488,9 +488,9 @@ _ByPeriod = dict[datetime, dict[Group, _Total]]
 
 
 def _build_converter(rates: Rates | None, currency: str) -> Converter:
-    from spool.currencies import Converter, no_rates  # most queries convert nothing
+    from spool.currencies import Converter, no_rate_known  # most queries convert nothing
 
-    return Converter(rates or no_rates, currency)
+    return Converter(rates or no_rate_known, currency)
 
 
 def _has_some(amounts: Counter[str] | None) -> bool:
@@ -523,7 +523,7 @@ def largest_groups(
     errors of `costs`.
     """
     periods = list(time_ranges)
-    if not periods or not _is_ordered(query) or (state := state_of(rows))["charged"]:
+    if not periods or not _is_ordered(query) or (state := read_state(rows))["charged"]:
         return set()
     top = query.top or 0
     if not rows.has_more_groups(query, top + 1):
@@ -531,7 +531,7 @@ def largest_groups(
     spans = [question.span for question in divide_periods(rows, query, periods, state)]
     if len(spans) > MOST_SPANS:
         return set()
-    find = partial(_largest_of_trees, rows) if query.aggregated else rows.largest_groups
+    find = partial(_largest_trees, rows) if query.aggregated else rows.largest_groups
     count, ranked = find(spans, query, top + ALIKE)
     if limit is not None:
         if query.unit is None:  # there may be more units of work than an answer may have rows
@@ -548,7 +548,7 @@ def largest_groups(
     return near if len(near) < top + ALIKE else set()
 
 
-def _largest_of_trees(
+def _largest_trees(
     rows: LedgerRows, spans: Sequence[Span], query: CostQuery, most: int
 ) -> tuple[int, Sequence[tuple[Group, float]]]:
     from spool.ledger.run_trees import aggregate_sums, query_by_place
@@ -603,8 +603,8 @@ Totals = dict[datetime, dict[Group, T]]
 Ask = Callable[[CostQuery], Totals[T]]
 
 
-def totals_of_kept_groups(query: CostQuery, ask: Ask[T]) -> Totals[T]:
-    if not _is_divided(query):
+def kept_group_totals(query: CostQuery, ask: Ask[T]) -> Totals[T]:
+    if not _can_subtract_kept_groups(query):
         return ask(_fold_by_function(query))
     rest = (OTHER,) * len(query.group_by)
     plain = replace(query, kept=None)
@@ -657,13 +657,13 @@ def _fold_by_function(query: CostQuery) -> CostQuery:
     return replace(query, group_by=(_KEPT,), derived={**query.derived, _KEPT: alone})
 
 
-def _is_divided(query: CostQuery) -> bool:
+def _can_subtract_kept_groups(query: CostQuery) -> bool:
     if not query.kept or not has_many_groups(query) or query.meter == EVERY_METER:
         return False
     return len(query.kept) <= MOST
 
 
-def totals_of_largest(
+def largest_group_totals(
     rows: LedgerRows,
     query: CostQuery,
     time_ranges: Iterable[tuple[datetime, datetime]],
@@ -690,14 +690,14 @@ def totals_of_largest(
         kept_groups = _choose_largest(groups, query)
         if not near and is_decided:
             return {
-                start: _add_group_of_others(groups, query, kept_groups) for start, groups in decided.items()
+                start: _merge_other_groups(groups, query, kept_groups) for start, groups in decided.items()
             }
         if not near and len(groups) <= len(kept_groups):
             return ask(replace(query, top=None))
-    return totals_of_kept_groups(replace(query, kept=_and_unknown(query, kept_groups), top=None), ask)
+    return kept_group_totals(replace(query, kept=_and_unknown(query, kept_groups), top=None), ask)
 
 
-def _add_group_of_others(
+def _merge_other_groups(
     groups: Mapping[Group, T], query: CostQuery, largest: Collection[Group]
 ) -> dict[Group, T]:
     rest = (OTHER,) * len(query.group_by)

@@ -53,7 +53,7 @@ _NO_METERS: Mapping[DimensionValues, MeterSums] = {}
 _NO_WORK: Mapping[DimensionValues, Mapping[Units, Measures]] = {}
 
 
-def state_of(rows: LedgerRows) -> dict[str, int]:
+def read_state(rows: LedgerRows) -> dict[str, int]:
     """Return the state without the marks of changes. Missing values have their defaults."""
     values = {
         "reach": 1,
@@ -148,13 +148,13 @@ class Placement:
         self, rows: LedgerRows, width: int, start: int, dimensions: Iterable[DimensionValues]
     ) -> Sequence[int]:
         placed = [stored_dimensions(values) for values in dimensions]
-        present = self._present_in(rows, (width, start), len(placed))
+        present = self._present_hashes(rows, (width, start), len(placed))
         if present is not None:
             placed = [self._place_dimensions(values, present) for values in placed]
         return self._assign_numbers(rows, placed)
 
     def _place_dimensions(self, values: DimensionValues, present: set[int]) -> DimensionValues:
-        for limit, reduced in ((self._max_rows, without_owners), (self._max_without_owners, without_work)):
+        for limit, reduced in ((self._max_rows, replace_owners), (self._max_without_owners, replace_work)):
             mark = hash(values)
             if mark in present:
                 return values
@@ -174,7 +174,7 @@ class Placement:
             numbers.update(zip(unknown, rows.find_or_assign_numbers(unknown), strict=True))
         return [numbers[values] for values in dimensions]
 
-    def _present_in(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
+    def _present_hashes(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
         present = self._present.get(span)
         if present is not None:
             self._present.move_to_end(span)
@@ -224,14 +224,14 @@ def _replace_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def without_owners(values: DimensionValues) -> DimensionValues:
+def replace_owners(values: DimensionValues) -> DimensionValues:
     kind, source, provider, model, asked, team, _, _, _, _, status, cost, mode, size, region, sender = values
     owners = (OTHER, OTHER, OTHER, "")
     return (kind, source, provider, model, asked, team, *owners, status, cost, mode, size, region, sender)
 
 
-def without_work(values: DimensionValues) -> DimensionValues:
-    kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = without_owners(values)
+def replace_work(values: DimensionValues) -> DimensionValues:
+    kind, _, _, _, _, _, user, device, api_key, tags, status, cost, mode, size, _, _ = replace_owners(values)
     work = (OTHER, OTHER, OTHER, OTHER, OTHER)
     return (kind, *work, user, device, api_key, tags, status, cost, mode, size, OTHER, OTHER)
 
@@ -252,7 +252,7 @@ def note_charges(rows: LedgerRows, meters: Iterable[MeterSums]) -> None:
         rows.set_state(charged=1)
 
 
-def add(
+def add_counted_sums(
     rows: LedgerRows,
     sums: HourlySums,
     placement: Placement,
@@ -269,7 +269,7 @@ def add(
     Does nothing unless the stored reach is `first`: the rows may have been lost and restarted since the read,
     and numbers below `reach` that were never added would be left out forever.
     """
-    state = state_of(rows)
+    state = read_state(rows)
     if state["reach"] != first:
         return state["reach"]
     metered: list[MeterSums] = []
@@ -363,7 +363,7 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     The sums stay, because their records cannot be counted again. Nothing changes unless the reach is `seen`,
     as in `add`.
     """
-    state = state_of(rows)
+    state = read_state(rows)
     if state["reach"] != seen:
         return state["reach"]
     if state[RECALCULATED]:
@@ -379,7 +379,7 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
 
 def lower_missed(rows: LedgerRows, *, to: int) -> None:
     """Note that some missed numbers have been counted after all."""
-    state = state_of(rows)
+    state = read_state(rows)
     missed = max(0, min(state["missed"], to))
     rows.set_state(missed=missed, settled=min(state["settled"], missed))
     if not missed:
@@ -393,7 +393,7 @@ def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple
 
     Return the numbers of emptied and of frozen periods, and the end of the last frozen one or 0.
     """
-    state = state_of(rows)
+    state = read_state(rows)
     drop_days_with_hours(rows)
     rows.freeze_periods(below=oldest)
     emptied = rows.drop_open_periods()
@@ -412,14 +412,14 @@ def begin_rebuild(rows: LedgerRows, oldest: int, tags: tuple[str, ...]) -> tuple
 
 def drop_days_with_hours(rows: LedgerRows) -> None:
     """Delete daily sums whose stored hours are about to change."""
-    hourly = state_of(rows)["hourly"]
+    hourly = read_state(rows)["hourly"]
     rows.drop_days(hourly)
     rows.set_state(daily=hourly)
 
 
 def sum_up(rows: LedgerRows, before: int) -> bool:
     """Sum up the next day that ended at or before `before`. Return False if there is none."""
-    oldest = rows.first_start_since(HOUR_S, state_of(rows)["daily"])
+    oldest = rows.first_start_since(HOUR_S, read_state(rows)["daily"])
     if oldest is None:
         return False
     day = oldest // DAY_S * DAY_S
@@ -437,7 +437,7 @@ def drop_hours(rows: LedgerRows, before: int) -> int | None:
 
     One day a call, so that a ledger that was idle for weeks needs no long transaction.
     """
-    state = state_of(rows)
+    state = read_state(rows)
     before = min(before, state["daily"])
     if before <= state["hourly"]:
         return None

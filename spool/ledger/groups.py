@@ -29,17 +29,17 @@ class GroupCell:
     counts: tuple[int, ...]  # as COUNTS
 
 
-def fewer(people: int) -> str:
+def too_few_people_label(people: int) -> str:
     """Name the joined values that have too few people each."""
     return f"(fewer than {people} people)"
 
 
-def part_of(when: datetime) -> datetime:
+def part_start(when: datetime) -> datetime:
     day = max(day for day in FIRST_DAYS if day <= when.day)
     return datetime(when.year, when.month, day, tzinfo=UTC)
 
 
-def ends_of_finished_parts(start: datetime, now: datetime) -> Iterator[datetime]:
+def finished_part_ends(start: datetime, now: datetime) -> Iterator[datetime]:
     """Yield the ends of the parts that were over GRACE ago."""
     end = _next_part(start)
     while end + GRACE <= now:
@@ -54,19 +54,21 @@ def _next_part(start: datetime) -> datetime:
     return (start.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def cells(rows: Sequence[CostRow], people: int, label: str, first: Sequence[str] = ()) -> Sequence[GroupCell]:
+def cut_cells(
+    rows: Sequence[CostRow], people: int, label: str, first: Sequence[str] = ()
+) -> Sequence[GroupCell]:
     """
     Cut rows into cells of at least `people` people, or none if all together have fewer. The rows are split
     by the dimensions `first`, then by the others of SPLIT_BY. An unknown user counts as one person, and so do
     the users of a joint sum.
     """
-    if len(_people(rows)) < people:
+    if len(_distinct_people(rows)) < people:
         return ()
     places = [SPLIT_BY.index(name) for name in dict.fromkeys((*first, *SPLIT_BY))]
-    return tuple(_cell(names, part) for names, part in _split(rows, people, label, places))
+    return tuple(_build_cell(names, part) for names, part in _split_cells(rows, people, label, places))
 
 
-def _split(
+def _split_cells(
     rows: Sequence[CostRow], people: int, label: str, places: Sequence[int]
 ) -> Iterator[tuple[dict[int, str | None], Sequence[CostRow]]]:
     if not places:
@@ -76,16 +78,16 @@ def _split(
     values: dict[str | None, list[CostRow]] = {}
     for row in rows:
         values.setdefault(row.group[place], []).append(row)
-    for name, part in _joined(values, people, label).items():
-        for names, cell_rows in _split(part, people, label, others):
+    for name, part in _join_small_values(values, people, label).items():
+        for names, cell_rows in _split_cells(part, people, label, others):
             yield {place: name, **names}, cell_rows
 
 
-def _joined(
+def _join_small_values(
     values: Mapping[str | None, list[CostRow]], people: int, label: str
 ) -> Mapping[str | None, list[CostRow]]:
     """Join values with too few people. If even these are too few, the smallest other value joins."""
-    people_of = {name: _people(rows) for name, rows in values.items()}
+    people_of = {name: _distinct_people(rows) for name, rows in values.items()}
     joined: list[CostRow] = []
     joined_people: set[str | None] = set()
     apart: dict[str | None, list[CostRow]] = {}
@@ -98,11 +100,11 @@ def _joined(
     return {label: joined, **apart} if joined else apart
 
 
-def _people(rows: Sequence[CostRow]) -> set[str | None]:
+def _distinct_people(rows: Sequence[CostRow]) -> set[str | None]:
     return {row.group[-1] for row in rows}
 
 
-def _cell(names: Mapping[int, str | None], rows: Sequence[CostRow]) -> GroupCell:
+def _build_cell(names: Mapping[int, str | None], rows: Sequence[CostRow]) -> GroupCell:
     cost = sum(money.units(row.cost) for row in rows)
     counts = tuple(sum(getattr(row, name) for row in rows) for name in COUNTS)
     return GroupCell(

@@ -17,11 +17,11 @@ from spool.erasure import rename_tags
 from spool.errors import Invalid, LedgerLost, NotAllowed, NotClosed, SpoolUnavailable
 from spool.ledger import comparing, counting
 from spool.ledger.checked_sums import Place
-from spool.ledger.comparing import LedgerComparison, at_once, compare
-from spool.ledger.costs import costs
-from spool.ledger.counting import MissedNumbers, Placement, state_of
+from spool.ledger.comparing import LedgerComparison, compare_log_with_totals, records_at_once
+from spool.ledger.costs import query_costs
+from spool.ledger.counting import MissedNumbers, Placement, read_state
 from spool.ledger.days import spans
-from spool.ledger.days.usage import DaySum, UsageSum, sums_of_day, sums_of_days, usage_of_day
+from spool.ledger.days.usage import DaySum, UsageSum, day_sums_by_dimensions, day_usage, priceable_day_sums
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.queries import (
     DIMENSIONS,
@@ -34,7 +34,7 @@ from spool.ledger.queries import (
     running_limit,
 )
 from spool.ledger.recalculations import RecalculationBooks, Recalculations
-from spool.ledger.repricing import Pricer, Repriced, reprice
+from spool.ledger.repricing import Pricer, Repriced, reprice_sums
 from spool.ledger.sums import DAY_S, END_OF_TIME, HOUR_S, OTHER, Dimensions, HourlySums, tags_text
 from spool.ledger.tag_lists import TAGGED, TagLists, read_lists
 from spool.ledger.work import (
@@ -46,7 +46,7 @@ from spool.ledger.work import (
     Digests,
     Lineage,
     WorkLimits,
-    number_of,
+    unit_number,
 )
 from spool.ledger.work_links import LINKS_MARK, UnitLinks
 from spool.log.protocols import ReadableLog
@@ -302,11 +302,11 @@ class Ledger:
             extra={"action": "log_begun_anew", "reach": self._reach, "number": below},
         )
         seen = self._reach
-        self._reach = await self._change(lambda rows: counting.begin_anew(rows, seen=seen, reach=below))
+        self._reach = await self._change_rows(lambda rows: counting.begin_anew(rows, seen=seen, reach=below))
 
     async def _count_records(self, log: ReadableLog, below: int) -> None:
         first = self._reach
-        seen = state, frozen = await self._read(lambda rows: (state_of(rows), rows.frozen_periods()))
+        seen = state, frozen = await self._read_rows(lambda rows: (read_state(rows), rows.frozen_periods()))
         if state["reach"] != first:  # another process counted these records, or counting was restarted
             self._reach = state["reach"]
             return
@@ -316,7 +316,7 @@ class Ledger:
         def is_counted(number: int, hour: int) -> bool:
             return number < rebuilding and counting.smallest_period(hour, state["hourly"]) in frozen
 
-        recalculated = await self._recalculations(state)
+        recalculated = await self._read_recalculations(state)
         lists = await self._stored_lists(state)
         new_list = lists.list_to_add(self.stored_tags, first=first)
         if new_list is not None:
@@ -350,27 +350,27 @@ class Ledger:
 
         def add_sums(rows: LedgerRows) -> int:
             if (
-                state_of(rows),
+                read_state(rows),
                 rows.frozen_periods(),
             ) != seen:  # the count was restarted, so the read records may be outdated
-                return state_of(rows)["reach"]
-            return counting.add(
+                return read_state(rows)["reach"]
+            return counting.add_counted_sums(
                 rows, sums, self._placement, first=first, reach=last + 1, missed=missed, tags=new_list
             )
 
-        self._reach = await self._change(add_sums)
+        self._reach = await self._change_rows(add_sums)
         if self._reach != last + 1:
             self._placement.forget()
         self._unchecked_work += sum(len(units) for hours in sums.work.values() for units in hours.values())
 
-    async def _recalculations(self, state: Mapping[str, int]) -> Recalculations:
+    async def _read_recalculations(self, state: Mapping[str, int]) -> Recalculations:
         if state[counting.RECALCULATED] != self._recalculated.mark:
-            self._recalculated = await self._read(self.books.recalculations)
+            self._recalculated = await self._read_rows(self.books.recalculations)
         return self._recalculated
 
     async def _stored_lists(self, state: Mapping[str, int]) -> TagLists:
         if state[TAGGED] != self._tag_lists.mark:
-            self._tag_lists = await self._read(read_lists)
+            self._tag_lists = await self._read_rows(read_lists)
         return self._tag_lists
 
     async def _add_up(
@@ -395,7 +395,7 @@ class Ledger:
                 if adding is not None:
                     await adding.add(entry)
                     continue
-                for part in entry.split(at_once()):
+                for part in entry.split(records_at_once()):
                     sums.add([part])
                     await pause()
         gaps += [(following, last + 1)] if following <= last else []
@@ -427,18 +427,18 @@ class Ledger:
         from spool.ledger.days import rollups
 
         async with self._turn:
-            state = await self._read(state_of)
+            state = await self._read_rows(read_state)
             if state["rebuilding"]:
                 return False
             now = int(settled_now(self._clock))
             # after one rollup another is usually missing, so only the write searches for it
-            if not self._has_made_rollup and not await self._read(
+            if not self._has_made_rollup and not await self._read_rows(
                 lambda rows: rollups.next_missing_rollup(rows, state["daily"], now)
             ):
                 return False
             # no daily sum changes, so the numbers that other processes have in memory stay valid
-            self._has_made_rollup = await self._write(
-                lambda rows: rollups.make_next(rows, state_of(rows)["daily"], now)
+            self._has_made_rollup = await self._write_rows(
+                lambda rows: rollups.make_next(rows, read_state(rows)["daily"], now)
             )
             return self._has_made_rollup
 
@@ -446,20 +446,20 @@ class Ledger:
         """
         Unmark the rollups that differ from their days, so that they are made again. Return their number.
         """
-        if not (places := await self._read(lambda rows: rows.marked_rollups(0, END_OF_TIME))):
+        if not (places := await self._read_rows(lambda rows: rows.marked_rollups(0, END_OF_TIME))):
             return 0
         from spool.ledger.days import rollups
 
         wrong = []
         for rollup_place in sorted(places):
             begun = time.monotonic()
-            if await self._read(partial(rollups.is_wrong_rollup, place=rollup_place)):
+            if await self._read_rows(partial(rollups.is_wrong_rollup, place=rollup_place)):
                 wrong.append(rollup_place)
             await asyncio.sleep(ROLL_REST * (time.monotonic() - begun) if at_ease else 0)
         if not wrong:
             return 0
         async with self._turn:
-            return await self._change(lambda rows: rollups.unmark_differing(rows, wrong))
+            return await self._change_rows(lambda rows: rollups.unmark_differing(rows, wrong))
 
     async def tidy(self) -> int:
         """Sum up finished days. Return the number of deleted hourly sums."""
@@ -467,20 +467,22 @@ class Ledger:
             if (await self._read_state())["rebuilding"]:
                 return 0
             now = int(settled_now(self._clock))
-            while await self._change(lambda rows: counting.sum_up(rows, now - LATE_S)):
+            while await self._change_rows(lambda rows: counting.sum_up(rows, now - LATE_S)):
                 pass
             old = (now - HOURS_KEPT_S) // DAY_S * DAY_S
             removed = 0
-            while (dropped := await self._change(lambda rows: counting.drop_hours(rows, old))) is not None:
+            while (
+                dropped := await self._change_rows(lambda rows: counting.drop_hours(rows, old))
+            ) is not None:
                 removed += dropped
             # only if hours were deleted, which happens about once a day
             if removed:
                 from spool.ledger.days.rollups import drop_old
 
                 self._placement.forget()
-                await self._change(lambda rows: counting.expire_units(rows, self._work, now))
-                await self._change(lambda rows: rows.drop_unused_numbers())  # without sums
-                await self._change(lambda rows: drop_old(rows, state_of(rows)["daily"]))
+                await self._change_rows(lambda rows: counting.expire_units(rows, self._work, now))
+                await self._change_rows(lambda rows: rows.drop_unused_numbers())  # without sums
+                await self._change_rows(lambda rows: drop_old(rows, read_state(rows)["daily"]))
         await self._unlist_beyond(now)
         return removed
 
@@ -493,11 +495,11 @@ class Ledger:
             return
         for month in counting.months_to_check(now):
             choose = partial(counting.units_beyond, most=self._work.ids_per_month, now=now, month=month)
-            for unit, ids in await self._read(choose):
+            for unit, ids in await self._read_rows(choose):
                 for first in range(0, len(ids), MOST_UNLISTED):
-                    unlist = partial(_unlist, unit=unit, ids=ids[first : first + MOST_UNLISTED])
+                    unlist = partial(_unlist_units, unit=unit, ids=ids[first : first + MOST_UNLISTED])
                     async with self._turn:
-                        await self._change(unlist)
+                        await self._change_rows(unlist)
         self._unchecked_work -= unchecked
 
     async def rename(
@@ -510,7 +512,7 @@ class Ledger:
         async with self._turn:
             result = await records()
             self._placement.forget()
-            return await self._change(
+            return await self._change_rows(
                 lambda rows: rows.rename_dimensions(partial(_rename_erased, renamed=renamed))
             ), result
 
@@ -523,7 +525,7 @@ class Ledger:
                 devices.add(dimensions.device)
             return dimensions
 
-        await self._read(lambda rows: rows.rename_dimensions(look))
+        await self._read_rows(lambda rows: rows.rename_dimensions(look))
         return devices
 
     async def overwrite(self) -> str:
@@ -541,18 +543,18 @@ class Ledger:
             if (await self._read_state())["rebuilding"]:
                 raise NotAllowed("a rebuild of the totals is still running")
             first = await _lowest_number(log)
-            periods, spans, border = await self._change(
+            periods, spans, border = await self._change_rows(
                 lambda rows: counting.begin_rebuild(rows, first, self.stored_tags)
             )
             self._placement.forget()
             self._reach = min(first, self._reach)
-        return Rebuilt(periods=periods, kept=spans, border=_moment(border), first=first)
+        return Rebuilt(periods=periods, kept=spans, border=_datetime_or_none(border), first=first)
 
     async def use_links(self, links: UnitLinks) -> None:
         """Count all calls under these links between units of work, unless they are in use."""
-        if (await self._read(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.mark:
+        if (await self._read_rows(lambda rows: rows.state_values())).get(LINKS_MARK, 0) != links.mark:
             async with self._turn:
-                await self._change(lambda rows: rows.replace_links(links))
+                await self._change_rows(lambda rows: rows.replace_links(links))
 
     async def linked_targets(self) -> tuple[int, Collection[tuple[str, int]]] | None:
         """
@@ -563,14 +565,14 @@ class Ledger:
         span = await self.known_span()
         if span is None or span[0].timestamp() > since or not await self.is_complete():
             return None
-        return since, await self._read(lambda rows: rows.linked_targets(since))
+        return since, await self._read_rows(lambda rows: rows.linked_targets(since))
 
     async def has_unlisted(self) -> bool:
         return bool(await self.unlistings())
 
     async def unlistings(self) -> int:
         """Return a number that rises whenever units of work are unlisted."""
-        return (await self._read(lambda rows: rows.state_values())).get(UNLISTS, 0)
+        return (await self._read_rows(lambda rows: rows.state_values())).get(UNLISTS, 0)
 
     async def count_work(self, since: datetime) -> dict[str, tuple[int, int]]:
         """Return by kind the units of work listed since a time, and all unlisted ones."""
@@ -582,19 +584,19 @@ class Ledger:
                 unit: (listed, unlisted[unit]) for unit, listed in rows.count_work(start, END_OF_TIME).items()
             }
 
-        return await self._read(count_units)
+        return await self._read_rows(count_units)
 
     async def is_unlisted(self, unit: str, id: int) -> bool:
         """Return whether a unit is unlisted, so that its calls cannot be found."""
-        return bool(await self._read(lambda rows: rows.unlisted_ids(unit, [id])))
+        return bool(await self._read_rows(lambda rows: rows.unlisted_ids(unit, [id])))
 
     async def compare(self, log: ReadableLog, *, at_ease: bool = False) -> LedgerComparison:
         """Compare the sums with the log, for all periods that both have. Reads the whole log."""
-        comparison = await compare(
+        comparison = await compare_log_with_totals(
             log,
-            self._read,
+            self._read_rows,
             oldest=lambda: _lowest_number(log),
-            recalculations=self._recalculations,
+            recalculations=self._read_recalculations,
             tag_lists=self._stored_lists,
             digests=self.digests,
             at_ease=at_ease,
@@ -602,7 +604,7 @@ class Ledger:
         differing = len(comparison.unexplained_differences())
         if comparison.is_done and differing != (await self._read_state())["differing"]:
             async with self._turn:
-                await self._change(lambda rows: rows.set_state(differing=differing))
+                await self._change_rows(lambda rows: rows.set_state(differing=differing))
         return replace(comparison, rollups=await self.differing_rollups(at_ease=at_ease))
 
     async def comparison_is_due(self, now: float) -> bool:
@@ -618,7 +620,7 @@ class Ledger:
         Replace the sums of a period by a recount. Return False if the log has changed since the comparison.
         """
         state = await self._read_state()
-        recalculated, lists = await self._recalculations(state), await self._stored_lists(state)
+        recalculated, lists = await self._read_recalculations(state), await self._stored_lists(state)
         recount = comparing.PeriodRecount(compared, place, lists, self.digests, recalculated)
         if not await recount.read(log) or not await recount.read_until(log, self._reach):
             return False
@@ -628,21 +630,23 @@ class Ledger:
                 reach = (await self._read_state())["reach"]
                 if reach < recount.reach or not await recount.read_until(log, reach):
                     return False
-                if await self._change(lambda rows: comparing.replace(rows, self._placement, recount)):
+                if await self._change_rows(
+                    lambda rows: comparing.replace_period(rows, self._placement, recount)
+                ):
                     return True
         return False
 
     async def sum_day_again(self, day: int) -> bool:
         """Make the sum of a day from its hours again. Return False if the hours are deleted."""
         async with self._turn:
-            return await self._change(lambda rows: comparing.sum_day_again(rows, day))
+            return await self._change_rows(lambda rows: comparing.sum_day_again(rows, day))
 
     async def settle(
         self, compared: LedgerComparison, *, gained: int, is_mended: bool, left: int, now: int
     ) -> int:
         async with self._turn:
-            return await self._change(
-                lambda rows: comparing.settle(
+            return await self._change_rows(
+                lambda rows: comparing.store_result(
                     rows, compared, gained=gained, is_mended=is_mended, left=left, now=now
                 )
             )
@@ -657,7 +661,7 @@ class Ledger:
             missed=state["missed"],
             looked_for=min(state["missed"], state["settled"]),
             differing=state["differing"],
-            compared_at=_moment(state["compared"]),
+            compared_at=_datetime_or_none(state["compared"]),
         )
 
     async def reprice(self, pricer: Pricer, *, since: datetime) -> Repriced:
@@ -665,13 +669,13 @@ class Ledger:
         start = since.timestamp()
 
         def reprice_and_store(rows: LedgerRows) -> Repriced:
-            spans.check_not_split(rows, state_of(rows)["hourly"], [start])
-            done = reprice(rows, self._placement, pricer, int(start))
+            spans.check_not_split(rows, read_state(rows)["hourly"], [start])
+            done = reprice_sums(rows, self._placement, pricer, int(start))
             self.books.store(rows, pricer, since=int(start))
             return done
 
         async with self._turn:
-            return await self._change(reprice_and_store)
+            return await self._change_rows(reprice_and_store)
 
     async def costs(self, query: CostQuery) -> Sequence[CostRow]:
         """
@@ -690,26 +694,30 @@ class Ledger:
 
         def answer_query(rows: LedgerRows, query: CostQuery) -> Sequence[CostRow]:
             if self._has_own_dimensions(query):
-                return self._remembered.costs(rows, query, limit, self.rates, now)
-            return costs(rows, query, limit, self.rates)
+                return self._remembered_costs.costs(rows, query, limit, self.rates, now)
+            return query_costs(rows, query, limit, self.rates)
 
-        return await self._read(lambda rows: [answer_query(rows, query) for query in prepared])
+        return await self._read_rows(lambda rows: [answer_query(rows, query) for query in prepared])
 
     async def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
         asked = [self.digests.queried_digest(unit, name) for name in names] if unit in TREES else names
-        return await self._read(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
+        return await self._read_rows(lambda rows: rows.lineage(unit, asked, most, has_below=has_below, of=of))
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
         """Return the groups of queries that differ only in their times (see spool.ledger.usages)."""
-        from spool.ledger.usages import usages
+        from spool.ledger.usages import usages_by_group
 
         limit, now = running_limit(), self._clock.now()
         prepared = self._prepare_queries(queries, now)
         if not all(map(self._has_own_dimensions, prepared)):
-            return await self._read(lambda rows: list(usages(rows, prepared, limit, self.rates)))
-        return await self._read(lambda rows: self._remembered.usages(rows, prepared, limit, self.rates, now))
+            return await self._read_rows(
+                lambda rows: list(usages_by_group(rows, prepared, limit, self.rates))
+            )
+        return await self._read_rows(
+            lambda rows: self._remembered_costs.usages(rows, prepared, limit, self.rates, now)
+        )
 
     def _has_own_dimensions(self, query: CostQuery) -> bool:
         """Return False if the query defines a dimension. Its results are not cached."""
@@ -728,9 +736,9 @@ class Ledger:
                 digested = self.digests.filters_with_digests
                 query = replace(query, include=digested(query.include), exclude=digested(query.exclude))
             if query.arranged:
-                from spool.ledger.billed import with_running_day
+                from spool.ledger.billed import extend_to_midnight
 
-                query = with_running_day(query, now)
+                query = extend_to_midnight(query, now)
             self.check_people(query.used_dimensions)
             query = self._group_by_person(query)
             derived = {**self._derived, **query.derived}
@@ -770,36 +778,36 @@ class Ledger:
             )
 
     @cached_property
-    def _remembered(self) -> RememberedCosts:
+    def _remembered_costs(self) -> RememberedCosts:
         from spool.ledger.days.remembered import RememberedCosts
 
         return RememberedCosts()
 
     async def marks(self, since: datetime, until: datetime) -> Marks:
         """Return marks that differ after any process has changed a sum of the period."""
-        from spool.ledger.days.remembered import marks_of
+        from spool.ledger.days.remembered import change_marks
 
-        return await self._read(lambda rows: marks_of(rows.state_values(), since, until))
+        return await self._read_rows(lambda rows: change_marks(rows.state_values(), since, until))
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[DaySum]:
         """Return the priceable sums of a day (epoch seconds), most expensive first."""
-        return await self._read(lambda rows: sums_of_day(rows, day, most, chosen))
+        return await self._read_rows(lambda rows: priceable_day_sums(rows, day, most, chosen))
 
     async def sums_of_days(
         self, days: Sequence[int], *, most: int, chosen: Callable[[Dimensions], bool] | None = None
     ) -> Sequence[Sequence[DaySum]]:
         """Return the sums of several days at one moment, by dimensions, in no order."""
-        return await self._read(lambda rows: sums_of_days(rows, days, most, chosen))
+        return await self._read_rows(lambda rows: day_sums_by_dimensions(rows, days, most, chosen))
 
     async def usage_of_day(self, day: int) -> Sequence[UsageSum]:
         """Return what a provider may have billed for a day (epoch seconds)."""
-        return await self._read(lambda rows: usage_of_day(rows, day))
+        return await self._read_rows(lambda rows: day_usage(rows, day))
 
     async def whole_sums_of_day(self, day: int) -> Sequence[UsageSum]:
         """Return `usage_of_day` with users, devices and tags."""
-        return await self._read(lambda rows: usage_of_day(rows, day, whole=True))
+        return await self._read_rows(lambda rows: day_usage(rows, day, whole=True))
 
     async def put_billed(self, made: Sequence[tuple[BilledDay, Sequence[BilledSum]]]) -> int:
         """
@@ -808,27 +816,27 @@ class Ledger:
         """
 
         def store_days(rows: LedgerRows) -> int:
-            return sum(_has_put_billed(rows, day, sums) for day, sums in made)
+            return sum(_put_billed_if_changed(rows, day, sums) for day, sums in made)
 
         async with self._turn:
-            return await self._change(store_days)
+            return await self._change_rows(store_days)
 
     async def drop_billed(self, day: int, provider: str) -> None:
         async with self._turn:
-            await self._change(lambda rows: rows.drop_billed(day, provider))
+            await self._change_rows(lambda rows: rows.drop_billed(day, provider))
 
     async def billed_days(self, since: int, until: int) -> Sequence[BilledDay]:
         """Return the days with billed costs in [since, until), in epoch seconds."""
-        return await self._read(lambda rows: rows.billed_days(since, until))
+        return await self._read_rows(lambda rows: rows.billed_days(since, until))
 
     async def billed_corrections(self) -> Sequence[BilledDay]:
         """Return corrections of closed months, by the day on which they count."""
-        days = await self._read(lambda rows: rows.billed_days(0, END_OF_TIME))
+        days = await self._read_rows(lambda rows: rows.billed_days(0, END_OF_TIME))
         return [day for day in days if day.corrects]
 
     async def billed_sums(self, day: int, provider: str) -> Sequence[BilledSum]:
         """Return the sums of a provider's billed day in a fixed order."""
-        return await self._read(lambda rows: rows.billed_sums(day, provider))
+        return await self._read_rows(lambda rows: rows.billed_sums(day, provider))
 
     async def is_complete(self) -> bool:
         """
@@ -849,7 +857,7 @@ class Ledger:
 
     async def since_hours(self, since: datetime) -> datetime:
         """Return the later of `since` and the start of hourly sums."""
-        hourly = _moment((await self._read_state())["hourly"])
+        hourly = _datetime_or_none((await self._read_state())["hourly"])
         return since if hourly is None else max(since, hourly)
 
     async def hours_since(self) -> datetime:
@@ -865,7 +873,7 @@ class Ledger:
         def read_bounds(rows: LedgerRows) -> list[int]:
             return [start for width in (DAY_S, HOUR_S) for start in rows.first_and_last_start(width)]
 
-        starts = await self._read(read_bounds)
+        starts = await self._read_rows(read_bounds)
         if not starts:
             return None
         return datetime.fromtimestamp(min(starts), UTC), datetime.fromtimestamp(max(starts), UTC)
@@ -878,7 +886,7 @@ class Ledger:
             starts = (rows.first_known(width, dimension) for width in (DAY_S, HOUR_S))
             return min((start for start in starts if start is not None), default=None)
 
-        start = await self._read(read_first_known)
+        start = await self._read_rows(read_first_known)
         return None if start is None else datetime.fromtimestamp(start, UTC)
 
     async def values(self, dimension: str | Derived, most: int = MOST_VALUES) -> Sequence[str]:
@@ -890,7 +898,7 @@ class Ledger:
             resolved = self._derived.get(dimension, dimension)
         if isinstance(resolved, str):
             check_dimension(resolved)
-        return await self._read(lambda rows: rows.values(resolved, most))
+        return await self._read_rows(lambda rows: rows.values(resolved, most))
 
     async def combinations(
         self, dimensions: Sequence[str], read: Callable[[Iterator[Sequence[tuple[str, ...]]]], T]
@@ -901,17 +909,17 @@ class Ledger:
         """
         for dimension in dimensions:
             check_dimension(dimension)
-        return await self._read(lambda rows: read(rows.combinations(dimensions)))
+        return await self._read_rows(lambda rows: read(rows.combinations(dimensions)))
 
     async def unit_names(self, text: str, most: int) -> Mapping[str, Sequence[str]]:
         """Return at most `most` names that contain a text, by kind. Sessions and runs have none."""
-        names = await self._read(lambda rows: rows.names_containing(text, most))
+        names = await self._read_rows(lambda rows: rows.names_containing(text, most))
         named = [unit for unit in UNITS if UNITS[unit].is_named]
-        return {unit: [name for id, name in names if id == number_of(unit, name)] for unit in named}
+        return {unit: [name for id, name in names if id == unit_number(unit, name)] for unit in named}
 
     async def tag_values(self) -> Sequence[TagValues]:
         values_by_tag = {name: TagValues(name=f"{TAG}{name}") for name in self.tags}
-        for name, value, of_calls, of_rows in await self._read(lambda rows: rows.tag_uses()):
+        for name, value, of_calls, of_rows in await self._read_rows(lambda rows: rows.tag_uses()):
             if of_rows and name not in values_by_tag:
                 values_by_tag[name] = TagValues(name=f"{TAG}{name}")
             if name in values_by_tag:
@@ -928,7 +936,7 @@ class Ledger:
             names = {name for name, _, _, of_rows in rows.tag_uses() if of_rows}
             return mark, sorted(f"{TAG}{name}" for name in names.difference(self.tags))
 
-        self._row_tags = await self._read(read_row_tags)
+        self._row_tags = await self._read_rows(read_row_tags)
         return self._row_tags[1]
 
     async def has_joint_sums(self) -> bool:
@@ -963,7 +971,9 @@ class Ledger:
         Return the state. Pass False if the row count is not needed, because counting millions of rows takes a
         second.
         """
-        state, rows = await self._read(lambda rows: (state_of(rows), rows.count_rows() if counts_rows else 0))
+        state, rows = await self._read_rows(
+            lambda rows: (read_state(rows), rows.count_rows() if counts_rows else 0)
+        )
         return LedgerState(
             reach=state["reach"],
             rebuilding=state["rebuilding"],
@@ -971,8 +981,8 @@ class Ledger:
             damaged=state["damaged"],
             absurd=state["absurd"],
             rows=rows,
-            hourly_since=_moment(state["hourly"]),
-            whole_since=_moment(state["whole"]),
+            hourly_since=_datetime_or_none(state["hourly"]),
+            whole_since=_datetime_or_none(state["whole"]),
         )
 
     async def close(self) -> None:
@@ -981,16 +991,16 @@ class Ledger:
             await self._store.close()
 
     async def _read_state(self) -> dict[str, int]:
-        return await self._read(state_of)
+        return await self._read_rows(read_state)
 
-    async def _change(self, change: Callable[[LedgerRows], T]) -> T:
+    async def _change_rows(self, change: Callable[[LedgerRows], T]) -> T:
         def begin_and_change(rows: LedgerRows) -> T:
             self._placement.begin_transaction(rows)
             return change(rows)
 
-        return await self._write(begin_and_change)
+        return await self._write_rows(begin_and_change)
 
-    async def _write(self, change: Callable[[LedgerRows], T]) -> T:
+    async def _write_rows(self, change: Callable[[LedgerRows], T]) -> T:
         try:
             return await self._store.change(change)
         except LedgerLost:
@@ -1000,7 +1010,7 @@ class Ledger:
             self._placement.forget()
             raise
 
-    async def _read(self, read: Callable[[LedgerRows], T]) -> T:
+    async def _read_rows(self, read: Callable[[LedgerRows], T]) -> T:
         try:
             return await self._store.read(read)
         except LedgerLost:
@@ -1056,11 +1066,11 @@ def _rename_erased(dimensions: Dimensions, renamed: Callable[[str], str]) -> Dim
     )
 
 
-def _unlist(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
+def _unlist_units(rows: LedgerRows, unit: str, ids: Sequence[int]) -> None:
     rows.unlist_work(unit, ids)
 
 
-def _has_put_billed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
+def _put_billed_if_changed(rows: LedgerRows, day: BilledDay, sums: Sequence[BilledSum]) -> bool:
     before = next((e for e in rows.billed_days(day.day, day.day + 1) if e.provider == day.provider), None)
     if before is not None and before.mark == day.mark:
         return False
@@ -1080,5 +1090,5 @@ async def _lowest_number(log: ReadableLog) -> int:
     return low
 
 
-def _moment(seconds: int) -> datetime | None:
+def _datetime_or_none(seconds: int) -> datetime | None:
     return datetime.fromtimestamp(seconds, UTC) if seconds else None

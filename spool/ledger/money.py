@@ -21,7 +21,7 @@ def units(text: str) -> int:
     return int(whole + fraction[:DECIMALS].ljust(DECIMALS, "0"))
 
 
-def scaled(amount: int, digits: int) -> int:
+def digits_to_units(amount: int, digits: int) -> int:
     """Convert 10 ** -digits dollars to units, rounded down after 27 decimals."""
     whole: int = amount * UNIT // 10**digits
     return whole
@@ -35,7 +35,7 @@ def text(units: int) -> str:
     return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
 
 
-def added(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
+def add_by_currency(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
     """Add up amounts by currency. A currency with a sum of zero is left out."""
     sums: Counter[str] = Counter()
     for row in rows:
@@ -49,13 +49,13 @@ def unconverted_words(amounts: Mapping[str, str], currency: str) -> str:
     return f"{amounts_text} are not in these sums: no rate to {currency} is known (docs/currencies.md)"
 
 
-def limbs(units: int) -> tuple[int, int, int]:
+def split_into_limbs(units: int) -> tuple[int, int, int]:
     """Return billionths of a dollar, which may be negative, and two further limbs of nine decimals."""
     upper, low = divmod(units, _LIMB)
     high, middle = divmod(upper, _LIMB)
     return high, middle, low
 
 
-def joined(high: int, middle: int, low: int) -> int:
+def join_limbs(high: int, middle: int, low: int) -> int:
     """Join three limbs, which may be sums of limbs."""
     return (high * _LIMB + middle) * _LIMB + low

@@ -65,10 +65,10 @@ class OwnRecords:
         if len(self._slices) > MOST_SLICES:
             self._slices.popitem(last=False)
         async with remembered.turn:
-            await self._follow(remembered, is_own, most)
+            await self._read_further(remembered, is_own, most)
             return list(remembered.rows)
 
-    async def _follow(self, remembered: _Remembered, is_own: IsOwn, max_rows: int) -> None:
+    async def _read_further(self, remembered: _Remembered, is_own: IsOwn, max_rows: int) -> None:
         below, since = self._log.closed_below(AI_TELEMETRY), self._clock.now() - LOOK_BACK_S
         if below < remembered.below:  # the watermark has fallen: the log was replaced
             remembered.below, remembered.rows = 1, []
@@ -77,7 +77,7 @@ class OwnRecords:
         end = below
         while end > floor and len(own_records) < max_rows:
             begin = max(floor, end - STEP)
-            own_records += await own_of(self._log, begin, end, is_own)
+            own_records += await own_records_in(self._log, begin, end, is_own)
             end = begin
             await asyncio.sleep(0)
         rows = [*own_records, *remembered.rows][:max_rows]
@@ -85,7 +85,7 @@ class OwnRecords:
         remembered.below = below
 
 
-async def own_of(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
+async def own_records_in(log: Log, begin: int, end: int, is_own: IsOwn) -> list[OwnRecord]:
     own_records = [
         OwnRecord(number, entry.committed_at, pack([record]))
         for entry in await log.read(AI_TELEMETRY, begin, end - 1)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from spool.ledger.queries import CostQuery, end_of_hour
+from spool.ledger.queries import CostQuery, next_full_hour
 
 _MONTHS = {"monthly": 1, "quarterly": 3, "yearly": 12}
 
 
-def beginning(when: datetime, granularity: str) -> datetime:
+def period_beginning(when: datetime, granularity: str) -> datetime:
     if granularity == "hourly":
         return when.replace(minute=0, second=0, microsecond=0)
     # if midnight occurs twice, the first midnight counts
@@ -26,10 +26,10 @@ def beginning(when: datetime, granularity: str) -> datetime:
 def next_beginning(start: datetime, granularity: str) -> datetime:
     if granularity == "hourly":
         after = (start.astimezone(UTC) + timedelta(hours=1)).astimezone(start.tzinfo)
-        full = beginning(after, granularity)
+        full = period_beginning(after, granularity)
         # if a clock goes back by half an hour, the next full hour may not be later
         return full if full.timestamp() > start.timestamp() else after
-    first = beginning(start, granularity)
+    first = period_beginning(start, granularity)
     if granularity == "daily":
         return first + timedelta(days=1)
     if granularity == "weekly":
@@ -45,10 +45,10 @@ def next_beginning(start: datetime, granularity: str) -> datetime:
 Span = tuple[datetime, datetime]
 
 
-def span(name: str, now: float, zone: tzinfo = UTC) -> Span:
+def named_span(name: str, now: float, zone: tzinfo = UTC) -> Span:
     """Return a range of RANGES by the zone's calendar. An unfinished one ends with the running hour."""
-    since, until = _SPANS[name](beginning(datetime.fromtimestamp(now, zone), "daily"))
-    return since, until or end_of_hour(now)
+    since, until = _SPANS[name](period_beginning(datetime.fromtimestamp(now, zone), "daily"))
+    return since, until or next_full_hour(now)
 
 
 def _days_until_now(count: int) -> Callable[[datetime], tuple[datetime, None]]:
@@ -56,13 +56,13 @@ def _days_until_now(count: int) -> Callable[[datetime], tuple[datetime, None]]:
 
 
 def _period_until_now(granularity: str) -> Callable[[datetime], tuple[datetime, None]]:
-    return lambda midnight: (beginning(midnight, granularity), None)
+    return lambda midnight: (period_beginning(midnight, granularity), None)
 
 
 def _previous_period(granularity: str) -> Callable[[datetime], Span]:
     def previous_period(midnight: datetime) -> Span:
-        end = beginning(midnight, granularity)
-        return beginning(end - timedelta(days=1), granularity), end
+        end = period_beginning(midnight, granularity)
+        return period_beginning(end - timedelta(days=1), granularity), end
 
     return previous_period
 
@@ -86,7 +86,7 @@ RANGES = tuple(_SPANS)
 _DAYS_BACK = {"today": 1, "yesterday": 1, "this_week": 7, "last_week": 7}
 
 
-def preceding(query: CostQuery, named: str | None = None) -> CostQuery:
+def preceding_query(query: CostQuery, named: str | None = None) -> CostQuery:
     """
     Return the query for the preceding period. `named` is its range, if it has one.
 
@@ -109,7 +109,7 @@ def preceding(query: CostQuery, named: str | None = None) -> CostQuery:
     return replace(query, since=since - shift, until=until - shift)
 
 
-def on_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
+def move_to_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
     """
     Move ends before `hours_since` to the nearest midnight UTC, because only whole days are stored there.
     Ranges of less than a day stay.
@@ -117,7 +117,7 @@ def on_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
     if query.until - query.since < timedelta(days=1):
         return query
     since, until = (
-        end if end >= hours_since else beginning(end.astimezone(UTC) + timedelta(hours=12), "daily")
+        end if end >= hours_since else period_beginning(end.astimezone(UTC) + timedelta(hours=12), "daily")
         for end in (query.since, query.until)
     )
     return replace(query, since=since, until=until)
@@ -127,7 +127,7 @@ def same_weekdays(query: CostQuery, named: str | None = None) -> CostQuery:
     """
     Return the query for the same weekdays before. Months, quarters and parts of them are as in `preceding`.
     """
-    before = preceding(query)
+    before = preceding_query(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)
     if (
         named not in _DAYS_BACK

@@ -260,7 +260,7 @@ class CostQuery:
         """Return whether only calls that a person may see count."""
         return SLICE in self.include
 
-    def without_unit(self) -> CostQuery:
+    def drop_units(self) -> CostQuery:
         return replace(
             self,
             aggregated=False,
@@ -340,7 +340,7 @@ def narrow_query(query: CostQuery, *, include: Wanted, exclude: Wanted) -> CostQ
     return replace(query, include=combined, exclude=none)
 
 
-def end_of_hour(now: float) -> datetime:
+def next_full_hour(now: float) -> datetime:
     """
     Return the end of the running hour. A query until now includes the whole hour, because hours are never
     split.

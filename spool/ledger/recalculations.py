@@ -14,10 +14,10 @@ from hashlib import blake2b
 from zlib import compress, decompress
 
 from spool.ledger.cost_kinds import ESTIMATED, REPORTED
-from spool.ledger.counting import RECALCULATED, smallest_period, state_of
+from spool.ledger.counting import RECALCULATED, read_state, smallest_period
 from spool.ledger.ledger_rows import LedgerRows, Recalculation, new_mark
-from spool.ledger.repricing import Pricer, estimate_of
-from spool.ledger.sums import Dimensions, row_of
+from spool.ledger.repricing import Pricer, new_estimate
+from spool.ledger.sums import Dimensions, call_sum
 from spool.log.amendments import replace_fields
 from spool.record import Inference
 
@@ -47,13 +47,13 @@ class Recalculations:
         Return a call with the estimate of its sums, or its own if the record's number is unknown. `note` gets
         each recalculation that covers the call, until one has a price.
         """
-        if number is None or number >= self.reach or (row := row_of(call)) is None:
+        if number is None or number >= self.reach or (row := call_sum(call)) is None:
             return call
         for index, (made, book) in enumerate(self._newest_first):
             width, start = smallest_period(hour, made.hourly)
             if number >= made.reach or start < made.since:
                 continue
-            estimate = estimate_of(book(), width, start, *row)
+            estimate = new_estimate(book(), width, start, *row)
             if note is not None:
                 note(index, start, row[0], estimate is not None)
             if estimate is not None:
@@ -71,11 +71,11 @@ class RecalculationBooks:
 
     def recalculations(self, rows: LedgerRows) -> Recalculations:
         lists = rows.price_lists()
-        made = [(each, partial(self._book, each, lists[each.list])) for each in rows.recalculations()]
+        made = [(each, partial(self._open_book, each, lists[each.list])) for each in rows.recalculations()]
         return Recalculations(rows.state_values().get(RECALCULATED, 0), made)
 
     def store(self, rows: LedgerRows, book: Pricer, *, since: int) -> None:
-        state = state_of(rows)
+        state = read_state(rows)
         text, own = book.texts()
         digest = blake2b(text, digest_size=16).hexdigest()
         # a running rebuild's records were counted before
@@ -84,16 +84,16 @@ class RecalculationBooks:
         rows.add_price_list(digest, compress(text))
         rows.add_recalculation(made)
         rows.set_state(**{RECALCULATED: new_mark()})
-        self._add(made, book)
+        self._remember_book(made, book)
 
-    def _book(self, made: Recalculation, packed: bytes) -> Pricer:
+    def _open_book(self, made: Recalculation, packed: bytes) -> Pricer:
         book = self._opened.get((made.list, made.own))
         if book is None:
             assert self.open is not None, "the ledger has no function that opens price books"
-            self._add(made, book := self.open(decompress(packed), made.own))
+            self._remember_book(made, book := self.open(decompress(packed), made.own))
         return book
 
-    def _add(self, made: Recalculation, book: Pricer) -> None:
+    def _remember_book(self, made: Recalculation, book: Pricer) -> None:
         if len(self._opened) >= _OPEN_BOOKS:
             self._opened.clear()
         self._opened[made.list, made.own] = book

@@ -17,7 +17,7 @@ from spool.ledger import money
 from spool.ledger.cost_kinds import cost_source_after_pricing
 from spool.ledger.counting import WIDTHS, Placement, drop_days_with_hours
 from spool.ledger.ledger_rows import LedgerRows
-from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, sized
+from spool.ledger.sums import COUNTS, MONEY, Dimensions, Measures, decode_size
 from spool.record import NS
 
 _NO_METERS: Mapping[str, int] = {}
@@ -82,7 +82,7 @@ class Repriced:
     after: str
 
 
-def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
+def reprice_sums(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) -> Repriced:
     """
     Estimate again every sum from `since` on (epoch seconds). Sums of days are made again from hours.
     `spool.ledger.recalculations` does the same for each call.
@@ -95,7 +95,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
             meters = rows.read_meters(width, start)
             for number, dimensions, measures in rows.call_sums(width, start):
                 row = dimensions, measures, meters.get(number, _NO_METERS)
-                if (estimate := estimate_of(pricer, width, start, *row)) is None:
+                if (estimate := new_estimate(pricer, width, start, *row)) is None:
                     unpriced += _is_priceable(token_sum(start, *row))
                     continue
                 old, measures[_ESTIMATED] = measures[_ESTIMATED], money.units(estimate)
@@ -133,7 +133,7 @@ def reprice(rows: LedgerRows, placement: Placement, pricer: Pricer, since: int) 
     return Repriced(rows=changed, unpriced=unpriced, before=money.text(before), after=money.text(after))
 
 
-def estimate_of(
+def new_estimate(
     pricer: Pricer,
     width: int,
     start: int,
@@ -173,7 +173,7 @@ def _reprice_units(
         move = moves[number]
         if move.has_meters and move.before:
             measures[_ESTIMATED] = measures[_ESTIMATED] * move.after // move.before
-        elif (estimate := estimate_of(pricer, width, start, dimensions, measures, _NO_METERS)) is not None:
+        elif (estimate := new_estimate(pricer, width, start, dimensions, measures, _NO_METERS)) is not None:
             measures[_ESTIMATED] = money.units(estimate)
         repriced.append((units, move.number, measures))
     rows.replace_work(start, [(units, number) for units, number, _, _ in parts], repriced)
@@ -189,7 +189,7 @@ def token_sum(
     """
     Convert a sum for a pricer. With `width`, it has an estimate only if one price holds for these seconds.
     """
-    beyond, output_known = sized(dimensions.size)
+    beyond, output_known = decode_size(dimensions.size)
     calls, input_tokens, output, read, written, thought, written_1h = measures[: len(COUNTS)]
     return TokenSum(
         provider=dimensions.provider or None,
@@ -205,12 +205,12 @@ def token_sum(
         cache_write_tokens=written,
         reasoning_tokens=thought,
         cache_write_1h_tokens=written_1h,
-        meters=_priced(meters) if meters else meters,
+        meters=_priced_meters(meters) if meters else meters,
         until=(start + width) * NS if width else 0,
     )
 
 
-def lines_of_row(
+def row_price_lines(
     price_lines: LinesOf, start: int, key: Dimensions, row: Measures, meters: Mapping[str, int]
 ) -> tuple[SumLine, ...]:
     """Return the price lines of a row, none if they do not add up to the stored estimate."""
@@ -221,7 +221,7 @@ def lines_of_row(
     return tuple(lines) if total == row[_ESTIMATED] else ()
 
 
-def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
+def join_lines(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, ...]:
     """Return the lines of both, with the lines of the same meter added up."""
     sums: dict[str, SumLine] = {}
     for line in (*one, *other):
@@ -232,7 +232,7 @@ def joined(one: Sequence[SumLine], other: Sequence[SumLine]) -> tuple[SumLine, .
     return tuple(sums.values())
 
 
-def _priced(meters: Mapping[str, int]) -> Mapping[str, int]:
+def _priced_meters(meters: Mapping[str, int]) -> Mapping[str, int]:
     from spool.currencies import drop_charges  # only if there are meters
 
     return drop_charges(meters)

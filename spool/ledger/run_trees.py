@@ -17,7 +17,7 @@ from typing import NamedTuple
 from spool.ledger.ledger_rows import GroupSum
 from spool.ledger.queries import CostQuery
 from spool.ledger.sums import DAY_S, Measures
-from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, digest_text, numbers_of
+from spool.ledger.work import NONE, OTHER, REST, RUN, RunTree, digest_text, unit_numbers
 
 Key = tuple[object, ...]  # start, outcome and further groups
 Sums = dict[Key, Measures]
@@ -57,7 +57,9 @@ def aggregate_sums(
     sums start at their day (UTC).
     """
     unit, place = query.unit or RUN, query.unit_place or 0
-    own = ((_place_of(each, place), _sums_key(each, place, by_day=by_day), each.measures) for each in places)
+    own = (
+        (_parse_place(each, place), _sums_key(each, place, by_day=by_day), each.measures) for each in places
+    )
     passes = _unit_filter(query, unit)
     for number, key, measures in (_sums_by_run if unit == RUN else _sums_by_session)(tree, own):
         if not passes(number):
@@ -70,7 +72,7 @@ def aggregate_sums(
             yield GroupSum(group, status, cost_source, measures, start)  # type: ignore[arg-type]
 
 
-def _place_of(sums: GroupSum, place: int) -> _Place:
+def _parse_place(sums: GroupSum, place: int) -> _Place:
     return _Place(*map(int, (sums.group[place] or "").split()))
 
 
@@ -80,10 +82,10 @@ def _sums_key(sums: GroupSum, place: int, *, by_day: bool) -> Key:
 
 
 def _unit_filter(query: CostQuery, unit: str) -> Callable[[int], bool]:
-    excluded = {*numbers_of(unit, query.exclude.get(unit, ()))}
-    included = [{*numbers_of(unit, query.include[unit])}] if unit in query.include else []
+    excluded = {*unit_numbers(unit, query.exclude.get(unit, ()))}
+    included = [{*unit_numbers(unit, query.include[unit])}] if unit in query.include else []
     if query.only is not None and (place := query.unit_place) is not None:
-        included.append({*numbers_of(unit, [group[place] for group in query.only])})
+        included.append({*unit_numbers(unit, [group[place] for group in query.only])})
     return lambda number: number not in excluded and all(number in wanted for wanted in included)
 
 
@@ -124,7 +126,7 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
     parents = {**tree.parents, **{node: -node for node in places if node < 0}}
     above, below = _SessionsAbove(tree.forks), dict[int, Sums]()
     entered = dict[int, Sequence[_Entered]]()
-    for node, is_first in _walk(places, parents):
+    for node, is_first in _walk_tree(places, parents):
         if is_first:
             entered[node] = above.enter({*tree.sessions.get(node, ()), *places.get(node, ())})
             continue
@@ -168,7 +170,7 @@ class _SessionsAbove:
         self._spans = dict[int, list[int]]()  # position of a session and of the last session below it
         self._jumps = dict[int, int]()
         depths = dict[int, int]()
-        for session, is_first in _walk((), forks):
+        for session, is_first in _walk_tree((), forks):
             if not is_first:
                 self._spans[session].append(len(self._spans))
                 continue
@@ -219,7 +221,7 @@ class _SessionsAbove:
         return place < len(self._linked) and self._linked[place] < last
 
 
-def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
+def _walk_tree(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[int, bool]]:
     children = defaultdict[int, list[int]](list)
     for child, parent in parents.items():
         children[parent].append(child)
@@ -234,7 +236,7 @@ def _walk(nodes: Iterable[int], parents: Mapping[int, int]) -> Iterator[tuple[in
 
 def _add_up_from_leaves(own: dict[int, Sums], parents: Mapping[int, int]) -> Iterator[tuple[int, Sums]]:
     """Yield each node with the sums of all nodes below it. This empties `own`."""
-    for node, is_first in _walk([*own], parents):
+    for node, is_first in _walk_tree([*own], parents):
         if not is_first:
             sums = own.pop(node, {})
             yield node, sums

@@ -50,7 +50,7 @@ class SlicedLedger:
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice, *, person: str = "") -> None:
         self._ledger = ledger
-        self._slice = slice.without_unknown(ledger.dimensions())
+        self._slice = slice.drop_unknown(ledger.dimensions())
         self._derived = {dimension.name: dimension for dimension in ledger.derived()}
         self._parts = [_Part(part, frozenset(self._stored_dimensions(part))) for part in self._slice.parts]
         self._person = person
@@ -188,7 +188,7 @@ class SlicedLedger:
             derived = self._derived.get(name)
             return value_of(name) if derived is None else derived.value(tuple(map(value_of, derived.sources)))
 
-        return any(part.has_needed_values(value_of) and part.is_passed_by(value) for part in self._parts)
+        return any(part.has_needed_values(value_of) and part.is_met_by(value) for part in self._parts)
 
     async def containment_test(self) -> Callable[[Wanted, Wanted], bool]:
         """
@@ -275,7 +275,7 @@ class _Part:
             return value_of("user") != OTHER
         return value_of("source") != OTHER or not self._asks_work
 
-    def is_passed_by(self, value_of: Callable[[str], str]) -> bool:
+    def is_met_by(self, value_of: Callable[[str], str]) -> bool:
         return all(
             condition.is_met_by(*values_for_filter(condition.dimension, value_of))
             for condition in self._filters

@@ -157,7 +157,7 @@ DimensionValues = tuple[
 ]
 
 
-def hour_of(start_time: int | None, committed_at: float) -> int:
+def counted_hour(start_time: int | None, committed_at: float) -> int:
     """
     Return the hour of the start time, unless it is missing or more than AHEAD_S ahead; else of the arrival.
     """
@@ -199,7 +199,7 @@ class HourlySums:
         self._digests = digests
         self._tags_of = tags_of
         self._texts_of = defaultdict[tuple[str, ...], dict[tuple[str | None, ...], str]](dict)
-        self._choose(self.tags)
+        self._choose_tags(self.tags)
         self._units: dict[tuple[str | None, ...], Units] = {}
         self._chains: set[tuple[str | None, str | None, str]] = set()  # those in `work_edges`
 
@@ -207,7 +207,7 @@ class HourlySums:
         """Count every record, except those to `skip`."""
         first, skip = self.first, self._skip
         for entry in entries:
-            arrival = hour_of(None, entry.committed_at)
+            arrival = counted_hour(None, entry.committed_at)
             believed_ns = (arrival + AHEAD_S) * NS
             for number, record in enumerate(entry.records, entry.first):
                 if record is None:
@@ -219,7 +219,7 @@ class HourlySums:
                 hour = arrival if start is None or not 0 < start < believed_ns else start // _HOUR_NS * HOUR_S
                 if skip is not None and skip(number, hour):
                     continue
-                if not self._counted(hour, record, number):
+                if not self._count_record(hour, record, number):
                     self.absurd += 1
                 elif hour not in first or number < first[hour]:  # `note_first`, inlined
                     first[hour] = number
@@ -242,8 +242,10 @@ class HourlySums:
         (`spool.ledger.cost_kinds`). The row may become the same object as `measures`.
         """
         is_empty = not any(measures[1:_LATENCY_MS])
-        self._choose(self.tags)
-        key = self._key(call, counted_cost_source(call.status, call.cost_source, is_empty=is_empty))
+        self._choose_tags(self.tags)
+        key = self._dimension_values(
+            call, counted_cost_source(call.status, call.cost_source, is_empty=is_empty)
+        )
         rows = self.hours.setdefault(hour, {})
         row = rows.get(key)
         rows[key] = measures if row is None else list(map(add, row, measures))
@@ -294,32 +296,32 @@ class HourlySums:
     def note_first(self, hour: int, number: int) -> None:
         self.first[hour] = min(number, self.first.get(hour, number))
 
-    def _counted(self, hour: int, record: Record, number: int) -> bool:
+    def _count_record(self, hour: int, record: Record, number: int) -> bool:
         if self._tags_of is not None:
-            self._choose(self._tags_of(counts_as(record, number), hour))
+            self._choose_tags(self._tags_of(counts_as(record, number), hour))
         if isinstance(record, Inference):
             restated = self._restated
-            return self._call(hour, record if restated is None else restated(record, number, hour))
+            return self._count_call(hour, record if restated is None else restated(record, number, hour))
         if isinstance(record, Correction):
-            return self._correction(hour, record)
-        return isinstance(record, UsageMetric) and self._metric(hour, record)
+            return self._count_correction(hour, record)
+        return isinstance(record, UsageMetric) and self._count_metric(hour, record)
 
-    def _correction(self, hour: int, record: Correction) -> bool:
+    def _count_correction(self, hour: int, record: Correction) -> bool:
         """Count a correction. The sums are then the same as if all reports had arrived in time."""
         before, after = record.before, record.after
         if self._restated is not None:
             before = self._restated(before, record.corrects_number, hour)
             after = self._restated(after, record.corrects_number, hour)
-        if not after.shadow and not self._call(hour, after):
+        if not after.shadow and not self._count_call(hour, after):
             return False
         self._take_back(hour, before)
         return True
 
     def _take_back(self, hour: int, call: Inference) -> None:
         alone = HourlySums(self._chosen_tags)
-        alone._call(hour, call)  # if the call is too large to count, it has no row
+        alone._count_call(hour, call)  # if the call is too large to count, it has no row
         for _, key, measures in alone.rows():
-            row = self._row(hour, key)
+            row = self._find_or_add_row(hour, key)
             for index, amount in enumerate(measures):
                 row[index] -= amount
             if (unit_row := self._unit_row(hour, key, call)) is not None:
@@ -329,7 +331,7 @@ class HourlySums:
             for name, units in meters.items():
                 meter_sums[name] = meter_sums.get(name, 0) - units
 
-    def _call(self, hour: int, call: Inference) -> bool:
+    def _count_call(self, hour: int, call: Inference) -> bool:
         input_tokens, output_tokens = call.input_tokens, call.output_tokens
         reported = 0 if call.cost is None else money.units(call.cost)
         estimated = 0 if call.estimated_cost is None else money.units(call.estimated_cost)
@@ -339,7 +341,7 @@ class HourlySums:
             or abs(reported) + estimated > MAX_MONEY
         ):
             return False
-        key = self.dimensions_of(call)
+        key = self.call_dimensions(call)
         if call.charges and not self._add_charges(hour, key, call.charges):
             return False
         rows = self.hours.get(hour)
@@ -355,10 +357,10 @@ class HourlySums:
             _add_call(unit_row, call, reported, estimated)
         return True
 
-    def dimensions_of(self, call: Inference) -> DimensionValues:
-        return self._key(call, counted_source(call))
+    def call_dimensions(self, call: Inference) -> DimensionValues:
+        return self._dimension_values(call, counted_source(call))
 
-    def _key(self, call: Inference | CountedFields, cost_source: str) -> DimensionValues:
+    def _dimension_values(self, call: Inference | CountedFields, cost_source: str) -> DimensionValues:
         key = (
             "call",
             call.source,
@@ -369,19 +371,19 @@ class HourlySums:
             call.user or "",
             call.device or "",
             call.api_key or "",
-            self._chosen(call.tags) if call.tags else "",
+            self._chosen_tags_text(call.tags) if call.tags else "",
             call.status,
             cost_source,
             processing_mode(call.tags) if call.tags else "",
-            size(call.input_tokens, call.output_tokens),
+            encode_size(call.input_tokens, call.output_tokens),
             call.region or "",
             call.sender_key or "",
         )
-        return key if OTHER not in key else _without_other(key)
+        return key if OTHER not in key else _replace_other(key)
 
-    def _metric(self, hour: int, metric: UsageMetric) -> bool:
+    def _count_metric(self, hour: int, metric: UsageMetric) -> bool:
         amount = metric.value
-        status, cost_source = outcome_of(metric)
+        status, cost_source = metric_outcome(metric)
         paid = metric.unit == CURRENCY
         is_foreign = metric.unit not in (CURRENCY, TOKEN_UNIT, CALL_UNIT)
         units = money.units(str(amount)) if paid else 0 if is_foreign else int(amount)
@@ -397,7 +399,7 @@ class HourlySums:
             metric.user or "",
             metric.device or "",
             metric.api_key or "",
-            self._chosen(metric.tags) if metric.tags else "",
+            self._chosen_tags_text(metric.tags) if metric.tags else "",
             status,
             cost_source,
             "",
@@ -406,7 +408,7 @@ class HourlySums:
             metric.sender_key or "",
         )
         if OTHER in key:
-            key = _without_other(key)
+            key = _replace_other(key)
         if is_foreign and not self._add_charges(hour, key, {metric.unit: str(amount)}):
             return False
         changed = (
@@ -418,7 +420,7 @@ class HourlySums:
             if metric.unit == CALL_UNIT
             else token_places(metric.name, metric.token_type)
         )
-        row, unit_row = self._row(hour, key), self._unit_row(hour, key, metric)
+        row, unit_row = self._find_or_add_row(hour, key), self._unit_row(hour, key, metric)
         for index in changed:
             row[index] += units
             if unit_row is not None:
@@ -453,7 +455,7 @@ class HourlySums:
             meter_sums[name] = meter_sums.get(name, 0) + units
         return True
 
-    def _row(self, hour: int, key: DimensionValues) -> Measures:
+    def _find_or_add_row(self, hour: int, key: DimensionValues) -> Measures:
         rows = self.hours.get(hour)
         if rows is None:
             rows = self.hours[hour] = {}
@@ -462,10 +464,10 @@ class HourlySums:
             row = rows[key] = [0] * WIDTH
         return row
 
-    def _choose(self, tags: tuple[str, ...]) -> None:
+    def _choose_tags(self, tags: tuple[str, ...]) -> None:
         self._chosen_tags, self._tag_texts = tags, self._texts_of[tags]
 
-    def _chosen(self, tags: Mapping[str, str]) -> str:
+    def _chosen_tags_text(self, tags: Mapping[str, str]) -> str:
         values = tuple(map(tags.get, self._chosen_tags))
         text = self._tag_texts.get(values)
         if text is None:
@@ -495,14 +497,14 @@ def counts_as(record: Record, number: int) -> int:
     return number if corrected is None else corrected
 
 
-def _without_other(key: DimensionValues) -> DimensionValues:
+def _replace_other(key: DimensionValues) -> DimensionValues:
     return cast("DimensionValues", tuple(["" if value == OTHER else value for value in key]))
 
 
-def row_of(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
+def call_sum(call: Inference) -> tuple[Dimensions, Measures, MeterSums] | None:
     """Return one call's sum without tags, or None if it is too large to count."""
     sums = HourlySums()
-    sums._call(0, call)
+    sums._count_call(0, call)
     meters = {key: amounts for _, key, amounts in sums.meter_rows()}
     return next(((key, row, meters.get(key, {})) for _, key, row in sums.rows()), None)
 
@@ -524,7 +526,7 @@ def _add_call(row: Measures, call: Inference, reported: int, estimated: int) -> 
         row[_LATENCY_MS + 1 + bisect_left(LATENCY_EDGES_MS, took)] += 1
 
 
-def outcome_of(metric: UsageMetric) -> tuple[str, str]:
+def metric_outcome(metric: UsageMetric) -> tuple[str, str]:
     """
     Return status and cost source of a counter's sums. Only corrections of another Tollhouse name them, as
     tags.
@@ -537,7 +539,7 @@ def outcome_of(metric: UsageMetric) -> tuple[str, str]:
     return "ok", "none" if metric.unit == TOKEN_UNIT else "reported"
 
 
-def size(given: int | None, made: int | None) -> int:
+def encode_size(given: int | None, made: int | None) -> int:
     """Encode the highest of SIZES that the input exceeds, and whether the output is known."""
     if given is None:
         return INPUT_UNKNOWN
@@ -545,7 +547,7 @@ def size(given: int | None, made: int | None) -> int:
     return beyond if made is not None else _OUTPUT_UNKNOWN - beyond
 
 
-def sized(size: int) -> tuple[int, bool]:
+def decode_size(size: int) -> tuple[int, bool]:
     """Decode a `size` other than INPUT_UNKNOWN."""
     return (size, True) if size >= 0 else (_OUTPUT_UNKNOWN - size, False)
 
@@ -566,7 +568,7 @@ def token_places(name: str, token_type: str | None) -> tuple[int, ...]:
     return ()
 
 
-def begin(width: int, moment: int) -> int:
+def period_start(width: int, moment: int) -> int:
     """Return the start of the hour, day or weeks."""
     first = MONDAY_S if width > DAY_S else 0
     return (moment - first) // width * width + first

@@ -13,8 +13,8 @@ import msgspec
 
 from spool.ledger import money
 from spool.ledger.cost_kinds import NONE
-from spool.ledger.costs import MOST_SPANS, costs, is_plain, periods, validated_query
-from spool.ledger.counting import state_of
+from spool.ledger.costs import MOST_SPANS, is_plain, periods_of_query, query_costs, validated_query
+from spool.ledger.counting import read_state
 from spool.ledger.days.spans import divide_periods, group_reads
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import CHECK_EVERY, TOTAL, CostQuery, CostRow, Group, QuestionLimit
@@ -46,39 +46,41 @@ Usages = dict[Group, GroupUsage]
 _Known = tuple[Group, str, str]  # group, status and cost source
 
 
-def usage_of(row: CostRow) -> GroupUsage:
+def row_usage(row: CostRow) -> GroupUsage:
     values = {name: getattr(row, name) for name in _FIELDS}
     values |= {name: money.units(values[name]) for name in ("cost", "reported")}
     return GroupUsage(**values)
 
 
-def usages(
+def usages_by_group(
     rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
 ) -> Iterator[Usages]:
     """Yield the groups of queries that differ only in their times. The errors are those of `costs`."""
     known: dict[int, _Known] = {}
     texts: dict[str | None, str | None] = {}  # each text only once
-    state = state_of(rows)
+    state = read_state(rows)
     for query in queries:
         query = validated_query(rows, replace(query, granularity=TOTAL, measures=MEASURES))
         if query.currency != CURRENCY or state["charged"] or query.unit or not is_plain(query):
-            yield {row.group: usage_of(row) for row in costs(rows, query, limit, rates)}
+            yield {row.group: row_usage(row) for row in query_costs(rows, query, limit, rates)}
             continue
         by_group: Usages = {}
-        for questions in group_reads(divide_periods(rows, query, list(periods(query)), state), MOST_SPANS):
+        for questions in group_reads(
+            divide_periods(rows, query, list(periods_of_query(query)), state), MOST_SPANS
+        ):
             sums = list(rows.sums_by_number([question.span for question in questions], query))
             unknown = [values[0] for values in sums if values[0] not in known]
             for number, status, cost_source, group in rows.groups_of(unknown, query):
                 known[number] = tuple(map(texts.setdefault, group, group)), status, cost_source
             for index, values in enumerate(sums):
-                _add(by_group, known[values[0]], values)
+                _add_usage(by_group, known[values[0]], values)
                 if limit is not None and index % CHECK_EVERY == 0:
                     limit.check_rows(len(by_group))
                     limit.check_time()
         yield {group: usage for group, usage in by_group.items() if any(msgspec.structs.astuple(usage))}
 
 
-def _add(by_group: Usages, of: _Known, values: Sequence[int]) -> None:
+def _add_usage(by_group: Usages, of: _Known, values: Sequence[int]) -> None:
     group, status, cost_source = of
     _, calls, given, made, read, written, reported, estimated = values
     usage = by_group.get(group)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from spool.ledger import money
-from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, hour_of, token_places
+from spool.ledger.sums import HOUR_S, MAX_MONEY, MAX_TOKENS, counted_hour, token_places
 from spool.record import CALL_UNIT, CURRENCY, NS, TOKEN_UNIT, Correction, Inference, Record, UsageMetric
 
 _MICROSECOND_NS: Final = 1000
@@ -41,12 +41,12 @@ def counted_time_us(record: Record, committed_at: float) -> int:
     time.
     """
     start = record.start_time
-    if start is not None and start // _HOUR_NS * HOUR_S == hour_of(start, committed_at) and start > 0:
+    if start is not None and start // _HOUR_NS * HOUR_S == counted_hour(start, committed_at) and start > 0:
         return start // _MICROSECOND_NS
     return int(committed_at * 1_000_000)
 
 
-def verdict_of(record: Record) -> Verdict:
+def counting_verdict(record: Record) -> Verdict:
     """Return what a record adds. A duplicate that is kept for reference adds nothing."""
     if isinstance(record, Inference):
         verdict = _call_verdict(record)

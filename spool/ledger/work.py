@@ -168,7 +168,7 @@ def _hash_name(hash: blake2b, name: str) -> int:
     return _hash_bytes(hash, name.encode("utf-8", "replace")) or 1
 
 
-def number_of(unit: str, name: str) -> int:
+def unit_number(unit: str, name: str) -> int:
     """
     Return the number of a named unit, or of a digest, never REST or NONE. Raises ValueError for the id of a
     session or run.
@@ -180,7 +180,7 @@ def number_of(unit: str, name: str) -> int:
     return int(name.removeprefix(f"{unit}:"), 16)
 
 
-def number_of_set(units: Units) -> int:
+def set_number(units: Units) -> int:
     return _hash_bytes(_new_hash(0), pack(f">{len(units)}q", *units))
 
 
@@ -216,11 +216,11 @@ def queried_unit(group_by: Sequence[str], named: Iterable[str]) -> str | None:
     return next((name for name in (*units, *named) if name in UNITS), None)
 
 
-def numbers_of(unit: str, values: Iterable[str | None]) -> list[int]:
+def unit_numbers(unit: str, values: Iterable[str | None]) -> list[int]:
     """
     Return numbers of units in a query, where sessions and runs are digests, and "" and None are no unit.
     """
-    return [NONE if not value else REST if value == OTHER else number_of(unit, value) for value in values]
+    return [NONE if not value else REST if value == OTHER else unit_number(unit, value) for value in values]
 
 
 def can_match_unknown(include: Mapping[str, Sequence[str]], exclude: Mapping[str, Sequence[str]]) -> bool:

@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from spool.ledger.work import NONE, SESSION, TREES, number_of
+from spool.ledger.work import NONE, SESSION, TREES, unit_number
 
 BRANCH: Final = "branch"
 REPOSITORY: Final = "repository"
@@ -43,7 +43,7 @@ class UnitLink(NamedTuple):
 
     @property
     def number(self) -> int:
-        return number_of(self.target, self.name)
+        return unit_number(self.target, self.name)
 
     @property
     def place(self) -> tuple[str, str, int, int]:
@@ -88,11 +88,11 @@ class UnitLinks:
     def parent_of(self, unit: str, id: int) -> int | None:
         return self._parents.get((unit, id))
 
-    def children_of(self, unit: str, id: int) -> Sequence[int]:
-        return self._children.get((unit, id), ())
+    def find_children(self, unit: str, id: int) -> Sequence[int]:
+        return self._children_by_parent.get((unit, id), ())
 
     @cached_property
-    def _children(self) -> Mapping[tuple[str, int], Sequence[int]]:
+    def _children_by_parent(self) -> Mapping[tuple[str, int], Sequence[int]]:
         children = defaultdict[tuple[str, int], list[int]](list)
         for (unit, child), parent in self._parents.items():
             children[unit, parent].append(child)
@@ -110,7 +110,7 @@ class UnitLinks:
         digest = blake2b(text.encode(), digest_size=8).digest()
         return int.from_bytes(digest) >> 2 or 1
 
-    def target_of(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:
+    def find_target(self, target: str, name_of: Callable[[str], str | None], hour: int) -> str | None:
         """
         Return the linked pull request or ticket of a call. `name_of` returns the names of its units, and the
         digest of its session.
@@ -119,8 +119,8 @@ class UnitLinks:
             name = name_of(unit)
             if not name:
                 continue
-            repository = number_of(REPOSITORY, name_of(REPOSITORY) or "") if unit == BRANCH else NONE
-            for link in self._by_place.get((target, unit, number_of(unit, name), repository), ()):
+            repository = unit_number(REPOSITORY, name_of(REPOSITORY) or "") if unit == BRANCH else NONE
+            for link in self._by_place.get((target, unit, unit_number(unit, name), repository), ()):
                 if link.since <= hour < link.until:
                     return link.name
         return None

@@ -183,7 +183,7 @@ def check_equations(
     for topic, terms in topics.items():
         imbalances += _topic_imbalances(topic, terms)
     for route, terms in routes.items():
-        imbalances += _route_imbalances(route, terms, topics.get(topic_of(route), {}))
+        imbalances += _route_imbalances(route, terms, topics.get(route_topic(route), {}))
     return Books(topics=topics, routes=routes, imbalances=imbalances)
 
 
@@ -257,6 +257,6 @@ def _route_imbalances(route: str, terms: Mapping[str, int], topic: Mapping[str, 
         yield f"{route}: accepted = {topic.get(ACCEPTED, 0)}, {' + '.join(ROUTE_TERMS)} = {went}"
 
 
-def topic_of(route: str) -> str:
+def route_topic(route: str) -> str:
     """Return the topic in a route's name, which is DESTINATION/TOPIC."""
     return route.rpartition("/")[2]

@@ -349,7 +349,7 @@ class OldestIds:
             removed=plan.removed,
             covered_since=plan.covered_since,
             places_before=self.recent,
-            places=self.recent.with_ids(
+            places=self.recent.add_ids(
                 *self._call_places(ordered),
                 self.arrived_at,
                 full=BATCH,
@@ -479,7 +479,7 @@ class NearHours:
         return hours
 
 
-def known_under(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
+def filed_names(record: Record, now_ns: int) -> Iterator[tuple[bytes, int]]:
     """Yield names of a record and its request, with their hour of filing."""
     hour, _ = filing_hours(record, now_ns)
     yield record.id, hour

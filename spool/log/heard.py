@@ -54,7 +54,7 @@ def fact_digest(*names: str | None) -> bytes:
     ).digest()
 
 
-def facts_in(sender: bytes) -> frozenset[bytes]:
+def split_sender_facts(sender: bytes) -> frozenset[bytes]:
     places = range(CALLER_BYTES, len(sender), FACT_BYTES)
     return frozenset(sender[start : start + FACT_BYTES] for start in places)
 

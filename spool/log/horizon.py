@@ -129,7 +129,7 @@ class Horizon:
         self._frozen = False
         if next_numbers:
             self._open.append((self._clock.monotonic() + self._hold_s, next_numbers))
-        self._advance()
+        self._close_due_records()
         self._readers.wake_resting()
 
     def closed_watermarks(self) -> dict[str, int]:
@@ -138,12 +138,12 @@ class Horizon:
         the next.
         """
         if self._open:
-            self._advance()
+            self._close_due_records()
         return dict(self._closed_below)
 
     def closed_below(self, topic: str) -> int:
         if self._open:
-            self._advance()
+            self._close_due_records()
         return self._closed_below.get(topic, 1)
 
     def changes(self, topic: str) -> AsyncIterator[int]:
@@ -152,7 +152,7 @@ class Horizon:
     def _closes_in_s(self) -> float | None:
         return self._open[0][0] - self._clock.monotonic() if self._open else None
 
-    def _advance(self) -> None:
+    def _close_due_records(self) -> None:
         if self._frozen:
             return
         now = self._clock.monotonic()

@@ -77,12 +77,12 @@ class PartialReports(Protocol):
     async def count(self, kind: bytes) -> tuple[int, int]: ...
 
 
-def kind_of_key(key: bytes) -> bytes:
+def report_kind(key: bytes) -> bytes:
     return next((kind for kind in _KINDS if key.startswith(kind)), PARTS)
 
 
-def reports_of_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialReport]:
-    return (report for report in reports if kind_of_key(report.key) == kind)
+def filter_by_kind(reports: Iterable[PartialReport], kind: bytes) -> Iterator[PartialReport]:
+    return (report for report in reports if report_kind(report.key) == kind)
 
 
 _KINDS = (COUNTERS, COUNTED, RECOVERED, TOLD, TOLD_OF, SPANS)
@@ -107,10 +107,10 @@ class Expecting(Protocol):
 
 def read_expectations(keys: Iterable[bytes], found: Mapping[bytes, PartialReport]) -> list[Expectation]:
     """Return the versions of reports as they were read. A key without a report must still have none."""
-    return [Expectation(key, version_of(found.get(key))) for key in sorted(set(keys))]
+    return [Expectation(key, report_version(found.get(key))) for key in sorted(set(keys))]
 
 
-def version_of(report: PartialReport | None) -> int:
+def report_version(report: PartialReport | None) -> int:
     """Return a signed 64-bit number that changes with the report."""
     if report is None:
         return NOTHING
@@ -142,5 +142,5 @@ def stale_submissions(group: Sequence[Expecting], version: Callable[[bytes], int
                 break
         else:
             changed.update(dict.fromkeys(submission.forget, NOTHING))
-            changed.update({report.key: version_of(report) for report in submission.keep})
+            changed.update({report.key: report_version(report) for report in submission.keep})
     return failed

@@ -54,7 +54,7 @@ class GivenValues(NamedTuple):
     api_key: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
-    def with_missing_from(self, further: GivenValues) -> GivenValues:
+    def fill_missing(self, further: GivenValues) -> GivenValues:
         """Return these values, with missing ones filled from a span above."""
         return GivenValues(
             further.user if self.user is None else self.user,
@@ -132,7 +132,7 @@ class _Index:
             if place < 0 and _is_run(place):
                 runs.append(span.hex())
             if place < 0 and (number := _given_number(place)):
-                values = given[number] if values is NOTHING_GIVEN else values.with_missing_from(given[number])
+                values = given[number] if values is NOTHING_GIVEN else values.fill_missing(given[number])
             span = above
         return Around(runs, values)
 
@@ -461,7 +461,7 @@ class PendingSpans:
         for row in rows:
             name, items, _ = _decode(row.body)
             self._senders[name].rows[row.key] = row.at, items
-        self._forget(gone)
+        self._forget_keys(gone)
 
     def load(self, rows: Iterable[PartialReport]) -> int:
         """Load rows at a start or from another process. Return the number of unreadable rows."""
@@ -476,17 +476,17 @@ class PendingSpans:
             sender = self._senders.setdefault(name, _Sender())
             if row.key in sender.rows:
                 continue
-            new = [each for each in _rows_in(items) if sender.add_stored(each, given) is not None]
+            new = [each for each in _split_rows(items) if sender.add_stored(each, given) is not None]
             sender.rows[row.key] = row.at, b"".join(new)
-        self._forget(list(self._keys_over_limit()))
+        self._forget_keys(list(self._keys_over_limit()))
         return damaged
 
-    def _forget(self, gone: Iterable[bytes]) -> None:
+    def _forget_keys(self, gone: Iterable[bytes]) -> None:
         keys = set(gone)
         for name, sender in list(self._senders.items()) if keys else ():
             for key in keys & sender.rows.keys():
                 _, items = sender.rows.pop(key)
-                for row in _rows_in(items):
+                for row in _split_rows(items):
                     sender.remove(row)
             if not sender.count:
                 del self._senders[name]
@@ -540,7 +540,7 @@ def _encode_span(trace: str | None, span: str | None, above: str, place: int) ->
     return ids + place.to_bytes(8, signed=True) if len(ids) == 32 else None
 
 
-def _rows_in(items: bytes) -> Iterator[bytes]:
+def _split_rows(items: bytes) -> Iterator[bytes]:
     return (items[at : at + ROW.size] for at in range(0, len(items), ROW.size))
 
 

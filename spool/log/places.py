@@ -68,7 +68,7 @@ def fact_key(key: int) -> str:
     return f"{FIRST}{key:020}"
 
 
-def unpack(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
+def unpack_block(name: str, data: bytes, native: Native | None = None) -> PlaceBlock:
     """Decode a block. Raises ValueError if the bytes are damaged."""
     try:
         packed = _packed.decode(data)
@@ -98,7 +98,7 @@ class RecentPlaces:
                 return place
         return None
 
-    def with_ids(
+    def add_ids(
         self,
         ids: array[int],
         places: array[int],
@@ -145,7 +145,7 @@ def load_blocks(facts: Iterable[tuple[str, bytes]], native: Native | None = None
     blocks = []
     for name, value in facts:
         try:
-            blocks.append(unpack(name, value, native))
+            blocks.append(unpack_block(name, value, native))
         except ValueError as error:
             _log.error("%s and are left out", error, extra={"action": "places_damaged", "fact": name})
     return RecentPlaces(blocks)

@@ -142,7 +142,7 @@ class Log(ReadableLog, Protocol):
 _log = logging.getLogger(__name__)
 
 
-def notify(observer: Observer, commit: Commit) -> None:
+def notify_observer(observer: Observer, commit: Commit) -> None:
     """
     Notify an observer. Errors are logged, because a sender that got an error would send the records again.
     """

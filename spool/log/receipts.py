@@ -46,8 +46,8 @@ class Sealer:
 
     def seal(self, commit: int, index: int) -> str:
         position = _PLACE.pack(commit, index)
-        tag = self._tag(position)
-        sealed = int.from_bytes(tag + _xor(position, self._mask(tag)))
+        tag = self._position_tag(position)
+        sealed = int.from_bytes(tag + _xor_bytes(position, self._tag_mask(tag)))
         return "".join([_PAIRS[sealed >> shift & 0x3FF] for shift in _SHIFTS])
 
     def open(self, receipt_id: str) -> tuple[int, int]:
@@ -60,20 +60,20 @@ class Sealer:
         hidden = sealed[TAG_SIZE:]
         if len(hidden) != _PLACE.size:
             raise NotThere("there is no such receipt")
-        position = _xor(hidden, self._mask(tag))
-        if not hmac.compare_digest(tag, self._tag(position)):
+        position = _xor_bytes(hidden, self._tag_mask(tag))
+        if not hmac.compare_digest(tag, self._position_tag(position)):
             raise NotThere("there is no such receipt")
         commit, index = _PLACE.unpack(position)
         return commit, index
 
-    def _tag(self, position: bytes) -> bytes:
-        return _hash(self._tags, position)
+    def _position_tag(self, position: bytes) -> bytes:
+        return _finish_hash(self._tags, position)
 
-    def _mask(self, tag: bytes) -> bytes:
-        return _hash(self._streams, tag)
+    def _tag_mask(self, tag: bytes) -> bytes:
+        return _finish_hash(self._streams, tag)
 
 
-def _hash(begun: blake2b, text: bytes) -> bytes:
+def _finish_hash(begun: blake2b, text: bytes) -> bytes:
     hash = begun.copy()
     hash.update(text)
     return hash.digest()
@@ -158,5 +158,5 @@ def _receipt_state(terms: Terms, *, closed_below: int, oldest: int) -> str:
     return "kept" if terms.last_number < closed_below else "open"
 
 
-def _xor(data: bytes, mask: bytes) -> bytes:
+def _xor_bytes(data: bytes, mask: bytes) -> bytes:
     return (int.from_bytes(data) ^ int.from_bytes(mask)).to_bytes(len(data))

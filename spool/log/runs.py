@@ -64,7 +64,7 @@ def merge_runs(one: array[int], other: array[int], native: Native | None = None)
         merged.frombytes(merged_bytes)
         return merged
     for low in range(SLICES):
-        merged += array("Q", sorted(_slice(one, low) + _slice(other, low)))
+        merged += array("Q", sorted(_slice_ids(one, low) + _slice_ids(other, low)))
     return merged
 
 
@@ -77,11 +77,11 @@ def repeated_ids(runs: Sequence[array[int]]) -> Iterator[int]:
     """Yield an id that occurs n times n - 1 times."""
     slices = max(1, sum(map(len, runs)) // SLICE)
     for low in range(slices):
-        ids = sorted([id for run in runs for id in _slice(run, low, slices)])
+        ids = sorted([id for run in runs for id in _slice_ids(run, low, slices)])
         yield from (id for id, next_id in pairwise(ids) if id == next_id)
 
 
-def _slice(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
+def _slice_ids(ids: array[int], low: int, slices: int = SLICES) -> array[int]:
     width = SPACE // slices
     begin = bisect_left(ids, low * width)
     end = bisect_left(ids, (low + 1) * width) if low + 1 < slices else len(ids)

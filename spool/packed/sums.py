@@ -8,7 +8,7 @@ import msgspec
 
 from spool.ledger import money, work
 from spool.ledger import sums as rule
-from spool.ledger.comparing import at_once
+from spool.ledger.comparing import records_at_once
 from spool.ledger.sums import HourlySums
 from spool.log.values import Entry
 from spool.packed.native import Native, NativeFault, RowAdder, field_position
@@ -37,11 +37,11 @@ class PackedSums:
         """Add the records of an entry. While Python adds, other tasks can run."""
         records = entry.records
         if not isinstance(records, PackedRecords):
-            for part in entry.split(at_once()):
+            for part in entry.split(records_at_once()):
                 self._sums.add([part])
                 await pause()
             return
-        arrival = rule.hour_of(None, entry.committed_at)
+        arrival = rule.counted_hour(None, entry.committed_at)
         came = arrival // rule.HOUR_S, (arrival + rule.AHEAD_S) * NS
         done = 0
         at, end = records.begin, records.end
@@ -55,9 +55,9 @@ class PackedSums:
                 self._native.fail(error)
                 raise NativeFault from error
             if at < end:  # Python must add this record
-                self._sums.add([_entry_of_one(entry, at - records.begin)])
+                self._sums.add([_single_record_entry(entry, at - records.begin)])
                 at, done = at + 1, done + 1
-                if done % at_once() == 0:
+                if done % records_at_once() == 0:
                     await pause()
         await pause()
 
@@ -65,14 +65,14 @@ class PackedSums:
         """Add the module's rows to the sums. There may be as many rows as calls."""
         rows, first = self._rows.take()
         for number, (hour, values, measures) in enumerate(rows, start=1):
-            if number % at_once() == 0:
+            if number % records_at_once() == 0:
                 await pause()
             self._sums.merge(hour * rule.HOUR_S, _decoder.decode(values), measures)
         for hour, number in first.items():
             self._sums.note_first(hour * rule.HOUR_S, number)
 
 
-def _entry_of_one(entry: Entry, at: int) -> Entry:
+def _single_record_entry(entry: Entry, at: int) -> Entry:
     return Entry(
         topic=entry.topic,
         first=entry.first + at,

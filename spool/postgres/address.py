@@ -83,7 +83,7 @@ def make_secret_file(settings: StorageSettings) -> bool:
     return True
 
 
-def problems(settings: StorageSettings) -> Iterator[str]:
+def address_problems(settings: StorageSettings) -> Iterator[str]:
     if not settings.schema or len(settings.schema.encode()) > LONGEST_NAME or "\0" in settings.schema:
         yield f"storage.schema must be a name of at most {LONGEST_NAME} bytes"
     if settings.secret_file is None:
@@ -178,7 +178,7 @@ async def read_or_store_facts(
         stored = _read_facts(database, connection)
         if len(stored) < len(own):
             for name, value in sorted(own.items()):
-                facts.add(PostgresConnection(connection, database.fill_in_names), name, value)
+                facts.add_fact(PostgresConnection(connection, database.fill_in_names), name, value)
             stored = _read_facts(database, connection)
         return stored
 

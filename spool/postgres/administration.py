@@ -9,11 +9,11 @@ from pathlib import Path
 
 from spool.errors import NOT_FINISHED, NotAllowed, OtherSchema
 from spool.postgres.address import (
+    address_problems,
     certificate_files,
     change_settings,
     make_secret_file,
     open_database,
-    problems,
     read_incarnation,
     read_or_store_facts,
     read_secret,
@@ -26,7 +26,7 @@ from spool.postgres.migrations import (
     FoundSchema,
     found_schema,
     found_version,
-    migrate,
+    migrate_schema,
     usable_schema,
 )
 from spool.postgres.transfer.unfinished import is_marked
@@ -50,7 +50,7 @@ async def create_storage(storage: StorageSettings, settings: SpoolSettings) -> M
     secret = read_secret(storage)
     async with _open_database(storage) as database:
         before = await found_version(database)
-        await migrate(database)
+        await migrate_schema(database)
         facts = await read_or_store_facts(database, secret, settings)
     return {
         "secret_file": str(storage.secret_file),
@@ -68,7 +68,7 @@ async def bring_up_to_date(storage: StorageSettings) -> Mapping[str, object]:
         before = await found_version(database)
         if not before:
             raise NotAllowed(f"the schema {storage.schema} does not exist yet: run tollhouse storage init")
-        await migrate(database)
+        await migrate_schema(database)
         await database.wait_until_confirmed()
         return {"schema": storage.schema, "version_before": before, "version": max(before, VERSION)}
 
@@ -123,7 +123,9 @@ def _other_schema(found: FoundSchema) -> str:
     return ""
 
 
-async def change(storage: StorageSettings, changes: Mapping[str, float]) -> Mapping[str, float]:
+async def change_shared_settings(
+    storage: StorageSettings, changes: Mapping[str, float]
+) -> Mapping[str, float]:
     unknown = sorted(set(changes) - set(SHARED))
     if unknown:
         raise NotAllowed(
@@ -171,11 +173,11 @@ def _read_server_state(database: Database, connection: Connection) -> tuple[str,
 
 
 ADMINISTRATION = Administration(
-    problems=problems,
+    problems=address_problems,
     certificate_files=certificate_files,
     make=create_storage,
     bring_up_to_date=bring_up_to_date,
     status=describe_database,
-    change=change,
+    change=change_shared_settings,
     lost=describe_losses,
 )

@@ -143,7 +143,7 @@ class PostgresContents:
     async def remove(self, ids: Sequence[str]) -> None:
         def remove_drafts(connection: Connection) -> None:
             drafts = connection.execute(self._database.fill_in_names(_DRAFTS), (sorted(ids),)).fetchall()
-            _remove(connection, self._database, [draft for (draft,) in drafts])
+            _remove_drafts(connection, self._database, [draft for (draft,) in drafts])
 
         if ids:
             await self._database.transaction(remove_drafts)
@@ -155,7 +155,7 @@ class PostgresContents:
         def read_heads(connection: Connection) -> dict[str, bytes]:
             values = {"now": database.now_parameter(), "age_s": DRAFTS_S}
             leftover_rows = connection.execute(database.fill_in_names(_LEFT), values).fetchall()
-            _remove(connection, database, [draft for (draft,) in leftover_rows])
+            _remove_drafts(connection, database, [draft for (draft,) in leftover_rows])
             return dict(connection.execute(database.fill_in_names(_HEADS)).fetchall())
 
         return await database.transaction(read_heads)
@@ -172,11 +172,11 @@ class PostgresDraft:
     async def write(self, data: bytes) -> None:
         self._waiting += data
         while len(self._waiting) >= PIECE:
-            await self._add(PIECE)
+            await self._add_piece(PIECE)
 
     async def flush(self) -> None:
         if self._waiting:
-            await self._add(len(self._waiting))
+            await self._add_piece(len(self._waiting))
 
     async def store_draft(self) -> None:
         database = self._database
@@ -184,7 +184,7 @@ class PostgresDraft:
 
         def keep_content(connection: Connection) -> None:
             drafts = connection.execute(database.fill_in_names(_DRAFTS), ([self._id],)).fetchall()
-            _remove(connection, database, [draft for (draft,) in drafts])
+            _remove_drafts(connection, database, [draft for (draft,) in drafts])
             connection.execute(database.fill_in_names(_KEEP), values)
 
         try:
@@ -202,12 +202,12 @@ class PostgresDraft:
 
         def drop_draft(connection: Connection) -> None:
             drafts = connection.execute(database.fill_in_names(_DROPPABLE), (self._draft,)).fetchall()
-            _remove(connection, database, [draft for (draft,) in drafts])
+            _remove_drafts(connection, database, [draft for (draft,) in drafts])
 
         self._waiting.clear()
         await database.transaction(drop_draft)
 
-    async def _add(self, size: int) -> None:
+    async def _add_piece(self, size: int) -> None:
         sql = self._database.fill_in_names
         values = (self._draft, self._pieces, bytes(self._waiting[:size]))
         await self._database.run(lambda connection: connection.execute(sql(_ADD), values))
@@ -220,7 +220,7 @@ def _read_piece(database: Database, piece_key: tuple[str, int], connection: Conn
     return None if row is None else bytes(row[0])
 
 
-def _remove(connection: Connection, database: Database, drafts: Sequence[str]) -> None:
+def _remove_drafts(connection: Connection, database: Database, drafts: Sequence[str]) -> None:
     if drafts:
         for statement in _REMOVE:
             connection.execute(database.fill_in_names(statement), (sorted(drafts),))

@@ -39,7 +39,7 @@ from spool.postgres.registry.store import lock_head, note_changes
 from spool.registry import following
 from spool.registry.following import DEVICES
 from spool.sql import devices
-from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read
+from spool.sql.clusters import CLUSTER, CLUSTERS, DELETE, PUT, SqlClusters, read_cluster
 
 _NAMES = tuple(attribute.name for attribute in fields(Device))
 _COLUMNS = ", ".join(f'"{name}"' for name in _NAMES)
@@ -171,9 +171,9 @@ class PostgresDevices:
         If a condition fails, raises DevicesRefused and writes nothing.
         """
         self._lock_keys(connection, device_write, changes)
-        self._check(connection, device_write.conditions, changes)
-        written = self._write(connection, changes, device_write.deleted)
-        replaced = self._read(connection, sorted(changes.devices.keys() - written))
+        self._check_conditions(connection, device_write.conditions, changes)
+        written = self._write_rows(connection, changes, device_write.deleted)
+        replaced = self._read_rows(connection, sorted(changes.devices.keys() - written))
         before = {row[1] for row in replaced if changes.has_written(row)}
         written |= before
         self._write_names(connection, device_write.names, device_write.gone)
@@ -194,7 +194,9 @@ class PostgresDevices:
         if not changes.ends_keys:
             self._database.check_standby(connection)
 
-    def _check(self, connection: Connection, conditions: WriteConditions, changes: _RowChanges) -> None:
+    def _check_conditions(
+        self, connection: Connection, conditions: WriteConditions, changes: _RowChanges
+    ) -> None:
         database = self._database
         ended = ended_bearers(
             connection, database.fill_in_names, conditions.expects, now=database.now_parameter()
@@ -205,7 +207,7 @@ class PostgresDevices:
         if ended or over or unpaid:
             raise DevicesRefused(ended=ended, over=over, unpaid=unpaid)
 
-    def _read(self, connection: Connection, ids: Sequence[str]) -> list[Any]:
+    def _read_rows(self, connection: Connection, ids: Sequence[str]) -> list[Any]:
         statement = self._database.fill_in_names(f"{_ALL} WHERE id = ANY(%s)")
         return connection.execute(statement, (ids,)).fetchall() if ids else []
 
@@ -296,7 +298,7 @@ class PostgresDevices:
             return False
         return not device.has_key or (device.generation, device.state) != (known.generation, known.state)
 
-    def _write(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
+    def _write_rows(self, connection: Connection, changes: _RowChanges, deleted: Collection[str]) -> set[str]:
         """
         Return the ids of written rows, which have not changed since they were read.
 
@@ -416,7 +418,9 @@ class PostgresClusters(SqlClusters):
             row = connection.first_row(f"{CLUSTERS} WHERE id = :id", id=cluster.id)
             if row is None and most is not None and connection.first_row(_COUNT_CLUSTERS)[0] >= most:
                 raise TooManyClusters
-            merged = cluster if row is None or known is None else _copy_changes(known, cluster, read(row))
+            merged = (
+                cluster if row is None or known is None else _copy_changes(known, cluster, read_cluster(row))
+            )
             connection.run(PUT, **CLUSTER.stored_values(merged))
             note_changes(on, self._database, [(following.CLUSTERS, cluster.id)])
             return merged

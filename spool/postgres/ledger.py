@@ -26,7 +26,16 @@ from spool.ledger.queries import (
     Group,
     needed_sums,
 )
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, WIDTH, Dimensions, DimensionValues, Measures, begin
+from spool.ledger.sums import (
+    COUNTS,
+    LATENCY,
+    MONEY,
+    WIDTH,
+    Dimensions,
+    DimensionValues,
+    Measures,
+    period_start,
+)
 from spool.ledger.work import ROLLUP, UNITS
 from spool.meters import SCALE
 from spool.postgres.database import Connection, Database, PostgresConnection
@@ -326,7 +335,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _chosen_dimensions_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        terms = [*self._filter_conditions(query.without_unit() if query.unit else query, known, parameters)]
+        terms = [*self._filter_conditions(query.drop_units() if query.unit else query, known, parameters)]
         if not terms:
             return ""
         return f"{self._visible_dimensions(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"
@@ -382,7 +391,7 @@ class PostgresLedgerRows(SqlLedgerRows):
         The dimensions that pass the filters are selected first. If there are few, their sums are looked up
         one by one.
         """
-        first = begin(width, since)
+        first = period_start(width, since)
         starts = [*range(first if first == since else first + width, until, width)]
         numbers = self._filtered_numbers(chosen, parameters, MOST_LISTED) if chosen else None
         if numbers is not None and len(numbers) <= MOST_LOOKED_UP // max(len(starts), 1):

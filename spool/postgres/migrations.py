@@ -141,7 +141,7 @@ async def usable_schema(database: Database) -> FoundSchema:
     return found
 
 
-async def migrate(
+async def migrate_schema(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
     """
@@ -175,7 +175,7 @@ async def try_to_migrate(
     try:
         if not found.version:
             await database.transaction(partial(_make_facts, database, for_copy=for_copy))
-        await database.transaction(partial(_migrate, database, versions), takes_long=True)
+        await database.transaction(partial(_migrate_in_transaction, database, versions), takes_long=True)
     except LockWaited as error:
         raise BeingMigrated(f"another process has locked the tables of the schema {database.name}") from error
 
@@ -216,7 +216,9 @@ def _wait_for_others(connection: Connection) -> None:
     connection.execute(LIMITS.format(lock_wait_ms=LOCK_WAIT_MS).encode())
 
 
-def _migrate(database: Database, versions: Sequence[Migration], connection: Connection) -> None:
+def _migrate_in_transaction(
+    database: Database, versions: Sequence[Migration], connection: Connection
+) -> None:
     _wait_for_others(connection)
     connection.execute(database.fill_in_names("LOCK TABLE {schema}.facts IN EXCLUSIVE MODE"))
     found = _stored_schema(database, connection)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from spool.log.partial_reports import SPANS, PartialReport, kind_of_key, version_of
+from spool.log.partial_reports import SPANS, PartialReport, report_kind, report_version
 from spool.log.pending_spans import change_given
 from spool.log.planning.plan import Plan
 from spool.postgres.database import Connection, Database
@@ -116,15 +116,15 @@ class PostgresPartialReports:
         if reports:
             columns = (
                 [report.key for report in reports],
-                [kind_of_key(report.key) for report in reports],
-                [version_of(report) for report in reports],
+                [report_kind(report.key) for report in reports],
+                [report_version(report) for report in reports],
                 [report.at for report in reports],
                 [report.body for report in reports],
             )
             connection.execute(self._database.fill_in_names(_PUT), columns)
 
     async def load(self) -> Sequence[PartialReport]:
-        return await self._read(_ALL)
+        return await self._read_reports(_ALL)
 
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()
@@ -133,14 +133,14 @@ class PostgresPartialReports:
             rows = connection.execute(self._database.fill_in_names(_FIND), (list(keys),)).fetchall()
             for begin in under:
                 rows += connection.execute(
-                    self._database.fill_in_names(_UNDER), (begin, _end_of_prefix(begin))
+                    self._database.fill_in_names(_UNDER), (begin, _prefix_end(begin))
                 ).fetchall()
             return {row[0]: PartialReport(*row) for row in rows}
 
         return await self._database.snapshot(read_reports)
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        return await self._read(_OLDEST, kind, before, most)
+        return await self._read_reports(_OLDEST, kind, before, most)
 
     async def count(self, kind: bytes) -> tuple[int, int]:
         def count_reports(connection: Connection) -> tuple[int, int]:
@@ -149,7 +149,7 @@ class PostgresPartialReports:
 
         return await self._database.read(count_reports)
 
-    async def _read(self, statement: str, *values: object) -> list[PartialReport]:
+    async def _read_reports(self, statement: str, *values: object) -> list[PartialReport]:
         def read_rows(connection: Connection) -> list[PartialReport]:
             return [
                 PartialReport(*row)
@@ -189,5 +189,5 @@ class PostgresHeard:
         return await remove_aged(self._database, "heard", "at", before=before)
 
 
-def _end_of_prefix(begin: bytes) -> bytes:
+def _prefix_end(begin: bytes) -> bytes:
     return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])

@@ -124,7 +124,7 @@ async def open_spool(
 
         totals = await database.read(find_settled)
         if totals is not None:
-            await database.pool.run_joined(partial(streams.remove, database=database, totals=totals))
+            await database.pool.run_joined(partial(streams.remove_totals, database=database, totals=totals))
         return totals is not None
 
     claims = streams.add_claims(database, reports.ask_versions, max_streams=settings.max_streams)

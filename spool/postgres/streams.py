@@ -92,7 +92,9 @@ class PostgresStreams(SqlStreams):
     async def open(cls, database: Database, clock: Clock) -> PostgresStreams:
         """Open the streams. The first call stores the present time, from which on totals are complete."""
         now = repr(clock.now()).encode()
-        await database.run(lambda on: facts.add(PostgresConnection(on, database.fill_in_names), SINCE, now))
+        await database.run(
+            lambda on: facts.add_fact(PostgresConnection(on, database.fill_in_names), SINCE, now)
+        )
         return cls(PostgresTransactions(database))
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
@@ -209,7 +211,7 @@ def settled_totals(
     )
 
 
-def remove(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
+def remove_totals(transaction: JoinedTransaction, database: Database, *, totals: SettledTotals) -> None:
     """
     Delete those totals that have not changed since they were read. The head lock is held for one round trip.
 

@@ -32,7 +32,7 @@ class AssistantToolTable:
         self._decided: Mapping[str, ToolDecision] = {}
 
     async def load(self) -> None:
-        self._decided = await self._changes.read(_read)
+        self._decided = await self._changes.read(_read_decisions)
 
     def all(self) -> Mapping[str, ToolDecision]:
         return self._decided
@@ -45,7 +45,7 @@ class AssistantToolTable:
         now = self._changes.now()
 
         def store_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
-            decisions = dict(_read(rows))
+            decisions = dict(_read_decisions(rows))
             before = decisions.get(name)
             if before is not None and before.enabled == enabled:
                 return decisions
@@ -64,7 +64,7 @@ class AssistantToolTable:
         now = self._changes.now()
 
         def delete_decision(rows: RegistryRows) -> Mapping[str, ToolDecision]:
-            decisions = dict(_read(rows))
+            decisions = dict(_read_decisions(rows))
             before = decisions.pop(name)
             rows.delete_document(TOOL_KIND, name)
             rows.add_audit(now, actor, "assistant_tool.change", name, before={"enabled": before.enabled})
@@ -76,7 +76,7 @@ class AssistantToolTable:
         self._decided = decided
 
 
-def _read(rows: RegistryRows) -> Mapping[str, ToolDecision]:
+def _read_decisions(rows: RegistryRows) -> Mapping[str, ToolDecision]:
     return {
         name: ToolDecision(
             enabled=bool(body.get("enabled")),

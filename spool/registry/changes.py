@@ -65,7 +65,7 @@ class Changes:
             if apply is not None:
                 apply(result)
 
-        return await self._run_shielded(self._change(work, apply_result))
+        return await self._run_shielded(self._change_in_turn(work, apply_result))
 
     async def change_any_table(self, work: Callable[[RegistryRows], T]) -> T:
         """
@@ -78,9 +78,9 @@ class Changes:
             self._must_load = True
             await self._load_all()
 
-        return await self._run_shielded(self._change(work, reload, is_long=True))
+        return await self._run_shielded(self._change_in_turn(work, reload, is_long=True))
 
-    async def _change(
+    async def _change_in_turn(
         self,
         work: Callable[[RegistryRows], T],
         remember: Callable[[T], Awaitable[None]],

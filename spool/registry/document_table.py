@@ -22,9 +22,9 @@ from spool.registry.documents import (
     Identified,
     check_version,
     replace_fields,
+    row_version,
     stamp_edit,
     stored_body,
-    version_of,
 )
 from spool.registry.file_owners import check_unmanaged
 from spool.registry.following import DOCUMENTS, Subject
@@ -47,17 +47,17 @@ def check_share(rows: RegistryRows, limit: str, there: Collection[str], most: in
     the existing ids.
     """
     if actor.is_key:
-        _check(actor.name, list(maker_of_each(rows, limit, there)), len(there), most, limit)
+        _check_key_share(actor.name, list(makers_of_rows(rows, limit, there)), len(there), most, limit)
 
 
-def check_made(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
+def check_maker_share(rows: RegistryRows, limit: str, there: int, most: int, actor: Actor) -> None:
     """
     Check a key's share in the way of `check_share`, for a table that is not read as a whole.
 
     Each deletion must call `forget_maker`.
     """
     if actor.is_key:
-        _check(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
+        _check_key_share(actor.name, list(maker_by_id(rows, limit).values()), there, most, limit)
 
 
 def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> None:
@@ -69,7 +69,7 @@ def check_comments(authors: Sequence[str], n: int, most: int, actor: Actor) -> N
         )
 
 
-def _check(key: str, row_makers: Sequence[str], row_count: int, maximum: int, limit: str) -> None:
+def _check_key_share(key: str, row_makers: Sequence[str], row_count: int, maximum: int, limit: str) -> None:
     own = row_makers.count(key)
     if not may_add(own, row_count, 1, maximum):
         raise NotAllowed(
@@ -91,7 +91,7 @@ def maker_by_id(rows: RegistryRows, limit: str) -> Mapping[str, str]:
     return {id: str(body["key"]) for id, body in rows.documents(_maker_kind(limit)).items()}
 
 
-def maker_of_each(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
+def makers_of_rows(rows: RegistryRows, limit: str, there: Collection[str]) -> Iterator[str]:
     """Yield the key that made each row, "" for people."""
     maker_of = maker_by_id(rows, limit)
     return (maker_of.get(id, "") for id in there)
@@ -253,7 +253,7 @@ class DocumentTable(Generic[Row]):
         def edit_row(rows: RegistryRows) -> Row:
             stored = self._stored_rows(rows)
             before = self._require_row(stored, id)
-            check_version(version_of(before), version)
+            check_version(row_version(before), version)
             after: Row = stamp_edit(before, edit(before), last_updated=now, **stamp)
             if after is before:
                 return before

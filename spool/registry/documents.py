@@ -147,7 +147,7 @@ def stamp_edit(before: Edited, after: Edited, **stamp: Any) -> Edited:
     return before if after == before else replace_fields(after, **stamp)
 
 
-def version_of(row: object) -> str:
+def row_version(row: object) -> str:
     """
     Return a text that a client sends with an edit, to detect a concurrent change.
 

@@ -57,7 +57,7 @@ class ErasedRows:
     managed: list[str] = field(default_factory=list)
 
 
-async def erase(
+async def erase_in_registry(
     changes: Changes,
     erasure: Erasure,
     labels: Collection[str],
@@ -121,7 +121,7 @@ class _Erasing:
         return self._named(text)
 
     def _find_pseudonym(self, text: str) -> str:
-        return pseudonym_of_name(self._people, self._by_digest, text)
+        return find_pseudonym(self._people, self._by_digest, text)
 
     def _delete_people(self) -> None:
         gone = [
@@ -215,7 +215,7 @@ class _Erasing:
         return rename_words(text, lambda name: erased_name(name, self.replace_name))
 
 
-def pseudonym_of_name(people: People, erased: Pseudonyms, name: str) -> str:
+def find_pseudonym(people: People, erased: Pseudonyms, name: str) -> str:
     """Return a name's pseudonym, also if an erasure has only the hash of the address."""
     pseudonym = people.pseudonym(name, EVER, erased)
     if pseudonym == name and is_address(name):

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spool.errors import Invalid
-from spool.registry.documents import version_of
+from spool.registry.documents import row_version
 from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, resolve_scopes
 
 ENABLED = "Enabled"
@@ -101,7 +101,7 @@ class Key:
             "expires_at",
             "last_modified",
         )
-        return version_of({name: getattr(self, name) for name in names})
+        return row_version({name: getattr(self, name) for name in names})
 
     @property
     def overlap_ends_at(self) -> float | None:

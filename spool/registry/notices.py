@@ -349,7 +349,7 @@ class NoticeTable:
             rows.add_audit(
                 self._changes.now(), actor, "notification.test", channel, after={"notice": notice.id}
             )
-            return _find(rows, notification_id(channel, notice.id))
+            return _find_notification(rows, notification_id(channel, notice.id))
 
         return await self._changes.change(add_test_notice)
 
@@ -373,7 +373,7 @@ class NoticeTable:
         return await self._changes.read(_notification_reader(_OVER))
 
     async def find(self, id: str) -> Notification:
-        return await self._changes.read(lambda rows: _find(rows, id))
+        return await self._changes.read(lambda rows: _find_notification(rows, id))
 
     async def channel_counts(self) -> Mapping[str, ChannelCounts]:
         def read_counts(rows: RegistryRows) -> Mapping[str, ChannelCounts]:
@@ -455,7 +455,7 @@ class NoticeTable:
 
         def change_notifications(rows: RegistryRows) -> int:
             count = 0
-            notifications = _sort_notifications(_find(rows, id) for id in set(ids))
+            notifications = _sort_notifications(_find_notification(rows, id) for id in set(ids))
             for channel in sorted({notification.channel for notification in notifications}):
                 books = _ChannelBooks(rows, channel)
                 notice_ids = []
@@ -527,7 +527,7 @@ def _read_counts(body: Mapping[str, int]) -> ChannelCounts:
     )
 
 
-def _find(rows: RegistryRows, id: str) -> Notification:
+def _find_notification(rows: RegistryRows, id: str) -> Notification:
     document = rows.document(_WAITING, id) or rows.document(_OVER, id)
     if document is None:
         raise NotThere("no notification has this id")

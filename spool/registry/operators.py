@@ -160,17 +160,17 @@ def check_password(password: str) -> str:
 def hash_password(password: str) -> bytes:
     """Hash a password. This is slow on purpose, so call it off the event loop."""
     salt = secrets.token_bytes(16)
-    digest = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
+    digest = _hash_password(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
     return f"scrypt${SCRYPT_N}${SCRYPT_R}${SCRYPT_P}${salt.hex()}${digest.hex()}".encode()
 
 
 def is_matching_password(password: str, kept: bytes) -> bool:
     """Check a password in constant time. This is slow on purpose, so call it off the event loop."""
     _, n, r, p, salt, digest = kept.decode().split("$")
-    computed = _scrypt(password, bytes.fromhex(salt), int(n), int(r), int(p))
+    computed = _hash_password(password, bytes.fromhex(salt), int(n), int(r), int(p))
     return hmac.compare_digest(computed, bytes.fromhex(digest))
 
 
-def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
+def _hash_password(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
     text = unicodedata.normalize("NFKC", password).encode("utf-8", "surrogatepass")
     return scrypt(text, salt=salt, n=n, r=r, p=p, maxmem=256 * n * r + 2**20, dklen=32)

@@ -59,14 +59,14 @@ class OrgContextTable:
         self._changes = changes
 
     async def get(self) -> OrgContext | None:
-        return await self._changes.read(_read)
+        return await self._changes.read(_read_context)
 
     async def set_text(self, text: str, *, actor: Actor) -> OrgContext | None:
         """Replace the notes. An empty text deletes them."""
         text, now = check_context(text), self._changes.now()
 
         def store_text(rows: RegistryRows) -> OrgContext | None:
-            before = _read(rows)
+            before = _read_context(rows)
             old_text = "" if before is None else before.text
             if text == old_text:
                 return before
@@ -84,6 +84,6 @@ class OrgContextTable:
         return await self._changes.change(store_text)
 
 
-def _read(rows: RegistryRows) -> OrgContext | None:
+def _read_context(rows: RegistryRows) -> OrgContext | None:
     body = rows.document(KIND, ID)
     return None if body is None else restore_context(body)

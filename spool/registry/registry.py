@@ -189,8 +189,8 @@ class Registry:
     ) -> ErasedRows:
         from spool.registry import erasing
 
-        erased = await erasing.erase(self._changes, erasure, labels, actor, is_trial=is_trial)
-        self.viewings.forget_stored()
+        erased = await erasing.erase_in_registry(self._changes, erasure, labels, actor, is_trial=is_trial)
+        self.viewings.forget_stored_viewings()
         return erased
 
     async def overwrite(self) -> str:

@@ -21,7 +21,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, Wanted
 from spool.people import USER, values_for_filter
 from spool.registry.changes import Changes
 from spool.registry.document_table import Check, NamedTable, check_name, draft_fields
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import (
     ADMIN,
@@ -158,7 +158,7 @@ class LedgerSlice:
             for combination in choices
         )
 
-    def without_unknown(self, known: Collection[str]) -> LedgerSlice:
+    def drop_unknown(self, known: Collection[str]) -> LedgerSlice:
         """Return the slice without parts that name unknown dimensions, because they show nothing."""
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))
@@ -248,7 +248,7 @@ class Role(NewRole, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
     @property
     def is_builtin(self) -> bool:
@@ -290,7 +290,7 @@ class Rights:
     person: str = ""
     groups: LedgerSlice = LedgerSlice()
 
-    def slice_of(self, cost_types: Collection[str]) -> LedgerSlice:
+    def slice_for_cost_types(self, cost_types: Collection[str]) -> LedgerSlice:
         """Return the calls visible in every one of these cost types."""
         parts = dict.fromkeys(part for types, part in self.shown if types.issuperset(cost_types))
         if () not in parts:
@@ -301,10 +301,10 @@ class Rights:
         """Return the rights, limited to calls that pass `own`, or to none. `groups` has the other calls."""
         shown = () if own is None else tuple((types, (*part, own)) for types, part in self.shown)
         rights = replace(self, shown=shown, groups=self.slice)
-        return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
+        return replace(rights, slice=rights.slice_for_cost_types(COUNTED_TYPES))
 
     @property
-    def slice_of_roles(self) -> LedgerSlice:
+    def visible_slice(self) -> LedgerSlice:
         """Return the calls that the roles show, singly or in groups."""
         return self.groups if self.groups.parts else self.slice
 
@@ -315,7 +315,7 @@ class Rights:
 
     @property
     def cost_types(self) -> tuple[str, ...]:
-        return tuple(name for name in ROLE_COST_TYPES if self.slice_of((name,)).parts)
+        return tuple(name for name in ROLE_COST_TYPES if self.slice_for_cost_types((name,)).parts)
 
     @property
     def is_everything(self) -> bool:
@@ -397,7 +397,7 @@ class Roles:
             for group in role.groups:
                 self._by_group.setdefault(group, []).append(index)
 
-    def rights_of(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
+    def person_rights(self, person: str, groups: Collection[str] = (), base: str = "") -> Rights:
         """Return the rights of a person. `base` is the account role or ""."""
         own = (BASES[base],) if base in BASES else ()
         roles = (*own, *self.assigned_roles(person, groups))
@@ -410,14 +410,14 @@ class Roles:
             shown=tuple(shown),
             person=person,
         )
-        return replace(rights, slice=rights.slice_of(COUNTED_TYPES))
+        return replace(rights, slice=rights.slice_for_cost_types(COUNTED_TYPES))
 
     def holder_rights(self, holder: Holder) -> Rights:
         """
         Return the rights of a holder. If a role names the person, a default account role does not count.
         """
-        is_closed = holder.has_default_role and self._is_named(holder.person, holder.groups)
-        return self.rights_of(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
+        is_closed = holder.has_default_role and self._has_assigned_role(holder.person, holder.groups)
+        return self.person_rights(holder.person, holder.groups, NO_ROLE if is_closed else holder.base)
 
     def assigned_roles(self, person: str, groups: Collection[str] = ()) -> Iterator[Role]:
         places = set(self._by_member.get(person, ()))
@@ -431,7 +431,9 @@ class Roles:
         account role. Otherwise the default would show data that the role should restrict.
         """
         return (
-            NO_ROLE if not person.is_mapped and self._is_named(person.email, person.groups) else person.role
+            NO_ROLE
+            if not person.is_mapped and self._has_assigned_role(person.email, person.groups)
+            else person.role
         )
 
     def organizers(self, operators: Iterable[Operator]) -> frozenset[str]:
@@ -442,10 +444,10 @@ class Roles:
         return frozenset(
             operator.email
             for operator in operators
-            if not operator.disabled and self.rights_of(operator.email, base=operator.role).is_everything
+            if not operator.disabled and self.person_rights(operator.email, base=operator.role).is_everything
         )
 
-    def _is_named(self, person: str, groups: Collection[str]) -> bool:
+    def _has_assigned_role(self, person: str, groups: Collection[str]) -> bool:
         return next(self.assigned_roles(person, groups), None) is not None
 
 
@@ -464,7 +466,7 @@ def _visible_parts(role: Role) -> Iterator[tuple[RoleFilter, ...]]:
         yield role.filters
 
 
-EVERYTHING = Roles(()).rights_of("", base=ADMIN)  # of an Admin
+EVERYTHING = Roles(()).person_rights("", base=ADMIN)  # of an Admin
 
 
 def check_role_draft(draft: NewRole, limits: RoleLimits) -> NewRole:
@@ -543,17 +545,17 @@ class RoleTable(NamedTable[Role]):
 
     def rights(self, holder: Holder) -> Rights:
         """Return the rights of a holder. Every address of a person has the same rights."""
-        return self._of_groups(self._in_force.holder_rights(holder))
+        return self._apply_min_group(self._in_force.holder_rights(holder))
 
     def rights_if_saved(self, holder: Holder, draft: NewRole, replaced: str | None = None) -> Rights:
         """Return the rights with the draft in place of the role `replaced`."""
         tried_role = Role(id="", **draft_fields(draft))
         other_roles = (role for id, role in self._rows.items() if id != replaced)
-        return self._of_groups(
+        return self._apply_min_group(
             Roles(map(self._expand_names, [*other_roles, tried_role])).holder_rights(holder)
         )
 
-    def _of_groups(self, rights: Rights) -> Rights:
+    def _apply_min_group(self, rights: Rights) -> Rights:
         """
         Return the rights under `privacy.min_group`: people without VIEW_NAMES see their own calls, and others
         only in the cells of spool.ledger.groups. Whether another sum is safe would depend on all sums that

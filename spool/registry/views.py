@@ -20,7 +20,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, GRANULARITIES, PAID_C
 from spool.ledger.work import BOUNDED, TREES, UNITS
 from spool.people import values_for_filter
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, StoredForm, replace_fields, version_of
+from spool.registry.documents import DocumentKind, StoredForm, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.registry_rows import RegistryRows
@@ -179,7 +179,7 @@ class View(NewView, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
     @property
     def include(self) -> Wanted:

@@ -45,7 +45,7 @@ def group_sums(rows: Iterable[tuple[Any, ...]]) -> Iterator[GroupSum]:
     """Yield rows as cost sums, with the amount as reported cost."""
     for start, *row, high, middle, low in rows:
         measures = [0] * WIDTH
-        measures[len(COUNTS)] = money.joined(int(high), int(middle), int(low))
+        measures[len(COUNTS)] = money.join_limbs(int(high), int(middle), int(low))
         yield GroupSum(tuple([value or None for value in row]), "ok", "reported", measures, start)
 
 
@@ -127,10 +127,10 @@ class BilledTables:
             charge_key = billed_sum.charge, billed_sum.basis, billed_sum.arranged
             amounts[number, *charge_key] += billed_sum.amount
             totals[charge_key] += billed_sum.amount
-        self._write(BILLED, _ROW, _sum_rows(_ROW, day, amounts))
-        self._write(BILLED_SUMS, _SUM, _sum_rows(_SUM, day, totals))
+        self._insert_rows(BILLED, _ROW, _sum_rows(_ROW, day, amounts))
+        self._insert_rows(BILLED_SUMS, _SUM, _sum_rows(_SUM, day, totals))
         day_row = day_columns(day)
-        self._write(BILLED_DAYS, (*day_row,), [day_row])
+        self._insert_rows(BILLED_DAYS, (*day_row,), [day_row])
 
     def delete_day(self, day: int, provider: str) -> None:
         for table in (BILLED, BILLED_SUMS, BILLED_DAYS):
@@ -156,12 +156,12 @@ class BilledTables:
             provider=provider,
         )
         billed_sums = [
-            BilledSum(Dimensions(*key), charge, basis, arranged, money.joined(high, middle, low))
+            BilledSum(Dimensions(*key), charge, basis, arranged, money.join_limbs(high, middle, low))
             for charge, basis, arranged, high, middle, low, *key in rows
         ]
         return sorted(billed_sums)
 
-    def _write(self, table: str, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
+    def _insert_rows(self, table: str, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:
         self._tables.run_each(insert_sql(f"{self._prefix}{table}", names), rows)
 
 
@@ -169,5 +169,5 @@ def _sum_rows(
     names: Sequence[str], day: BilledDay, amounts: Mapping[_Place, int]
 ) -> Iterator[Mapping[str, object]]:
     for charge_key in sorted(amounts):
-        limbs = money.limbs(amounts[charge_key])
+        limbs = money.split_into_limbs(amounts[charge_key])
         yield dict(zip(names, (day.day, day.provider, *charge_key, *limbs), strict=True))

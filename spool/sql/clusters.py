@@ -34,7 +34,7 @@ class SqlClusters:
 
     async def load(self) -> Sequence[Cluster]:
         rows = await self._transactions.read(lambda connection: connection.all(f"{CLUSTERS} ORDER BY id"))
-        return [read(row) for row in rows]
+        return [read_cluster(row) for row in rows]
 
     async def write(
         self, cluster: Cluster, *, expects: Collection[Expectation] = (), most: int | None = None
@@ -46,6 +46,6 @@ class SqlClusters:
         await self._transactions.transaction(lambda connection: connection.run(DELETE, id=id))
 
 
-def read(row: Sequence[Any]) -> Cluster:
+def read_cluster(row: Sequence[Any]) -> Cluster:
     """Return a cluster from a row. Raises an error for a value of a wrong type."""
     return msgspec.convert(CLUSTER.read_fields(row), Cluster)

@@ -169,7 +169,7 @@ def write_rows(
     """Write rows in a fixed order, so that writers cannot deadlock."""
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
     # sorted by the unique name, because ids are random
-    new = sorted((after for before, after in pairs if before is None), key=_name)
+    new = sorted((after for before, after in pairs if before is None), key=_file_name)
     terms = sorted((asdict(change) for change in changes), key=lambda row: (row["kind"], row["term"]))
     ids = sorted(file.id for file in gone)
     if ids:
@@ -188,7 +188,7 @@ def _identity_parameters(identity: ClusterIdentity | None) -> dict[str, object]:
     return {"account": identity.account, "region": identity.region, "cluster": identity.name}
 
 
-def _name(file: ContainerFile) -> tuple[str, ...]:
+def _file_name(file: ContainerFile) -> tuple[str, ...]:
     return file.kind, file.account, file.region, file.cluster, file.reference
 
 

@@ -158,7 +158,7 @@ class SqlErasing:
             # reports rarely state a call's time, so any time counts
             if rename_fields(fields, renaming, EVER):
                 data = codec.pack_fields(fields)
-                checksum = codec.checksum(data, codec.amendment_place(topic, number))
+                checksum = codec.entry_checksum(data, codec.amendment_place(topic, number))
                 put = _PUT_AMENDMENT % self._rows
                 tables.run(put, topic=code, number=number, checksum=checksum, fields=data)
                 count += 1

@@ -13,12 +13,12 @@ KEEP_FACT = upsert_sql("facts", ("name", "value"), "name")
 _FORGET = "DELETE FROM {schema}.facts WHERE name IN :names"
 
 
-def read(connection: SqlConnection, name: str) -> bytes | None:
+def read_fact(connection: SqlConnection, name: str) -> bytes | None:
     row = connection.first_row(FACT, name=name)
     return row[0] if row else None
 
 
-def add(connection: SqlConnection, name: str, value: bytes) -> None:
+def add_fact(connection: SqlConnection, name: str, value: bytes) -> None:
     """Store a value unless there is one."""
     connection.run(ADD_FACT, name=name, value=value)
 

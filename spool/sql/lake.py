@@ -98,7 +98,7 @@ def is_lake_route(connection: SqlConnection, route: str) -> bool:
     return connection.first_row(_LANDS, route=route) is not None
 
 
-def add(connection: SqlConnection, landing: Landing) -> None:
+def add_landing(connection: SqlConnection, landing: Landing) -> None:
     connection.run(_INSERT, **LANDING.stored_values(landing))
 
 

@@ -24,7 +24,7 @@ from spool.ledger.sums import (
     DimensionValues,
     Measures,
     MeterSums,
-    begin,
+    period_start,
 )
 from spool.meters import SCALE
 from spool.sql.columns import insert_sql, upsert_sql
@@ -477,7 +477,7 @@ class SqlLedgerRows(SqlWorkRows):
         if days is None:
             self._tables.run(f"DELETE FROM {of_kind}")
             return
-        rows = sorted({(width, begin(width, day)) for day in days for width in ROLLUP_WIDTHS})
+        rows = sorted({(width, period_start(width, day)) for day in days for width in ROLLUP_WIDTHS})
         self._tables.run_each(
             f"DELETE FROM {of_kind} AND width = :width AND start = :start",
             [{"width": width, "start": start} for width, start in rows],

@@ -27,9 +27,9 @@ from spool.ledger.work import (
     RunTree,
     cut_circles,
     digest_text,
-    number_of,
-    number_of_set,
-    numbers_of,
+    set_number,
+    unit_number,
+    unit_numbers,
 )
 from spool.ledger.work_links import TARGETS, UnitLinks
 from spool.sql import work_links
@@ -105,7 +105,7 @@ class SqlWorkRows(ABC):
         self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
 
     def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        numbers = {units: number_of_set(units) for units in sets}
+        numbers = {units: set_number(units) for units in sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
             f"INSERT INTO {self._table(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
@@ -183,7 +183,7 @@ class SqlWorkRows(ABC):
 
     def listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         unlisted = self._unlisted_parents(sets)
-        return {units: number_of_set(_replace_unlisted(units, unlisted)) for units in sets}
+        return {units: set_number(_replace_unlisted(units, unlisted)) for units in sets}
 
     def units_of_set(self, number: int) -> Mapping[str, str]:
         row = self._tables.first_row(f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=number)
@@ -198,7 +198,7 @@ class SqlWorkRows(ABC):
     def wrong_sets(self, after: int, most: int) -> Found:
         statement = f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE id > :after ORDER BY id LIMIT :most"
         rows = self._tables.all(statement, after=after, most=most)
-        wrong = [id for id, *units in rows if id != number_of_set(tuple(units))]
+        wrong = [id for id, *units in rows if id != set_number(tuple(units))]
         return wrong, rows[-1][0] if rows else None
 
     def wrong_names(self, after: int, most: int) -> Found:
@@ -208,7 +208,7 @@ class SqlWorkRows(ABC):
         wrong = [
             id
             for id, name in rows
-            if len(name) < MAX_TEXT and id not in {number_of(unit, name) for unit in named}
+            if len(name) < MAX_TEXT and id not in {unit_number(unit, name) for unit in named}
         ]
         return wrong, rows[-1][0] if rows else None
 
@@ -530,7 +530,7 @@ class SqlWorkRows(ABC):
     def lineage(
         self, unit: str, names: Sequence[str], most: int, *, has_below: bool, of: CostQuery | None = None
     ) -> Sequence[Lineage]:
-        seen, values = "", dict[str, object](numbers=numbers_of(unit, names), most=most)
+        seen, values = "", dict[str, object](numbers=unit_numbers(unit, names), most=most)
         if of is not None and of.trees_of is not None:
             seen = self._sets_with_calls_sql(":keys", ":since", ":until")
             since, until = _days_around(of)
@@ -578,7 +578,7 @@ class SqlWorkRows(ABC):
             if name != of_tree
         ]
         terms += [
-            f"{_COLUMNS[name]}{visible} NOT IN ({_number_list(numbers_of(name, values))})"
+            f"{_COLUMNS[name]}{visible} NOT IN ({_number_list(unit_numbers(name, values))})"
             for name, values in query.exclude.items()
             if name in UNITS and values and name != of_tree
         ]
@@ -617,7 +617,7 @@ def _chosen_units(query: CostQuery) -> list[tuple[str, Sequence[int]]]:
     chosen: list[tuple[str, Sequence[str]]] = [each for each in query.include.items() if each[0] in UNITS]
     if query.only is not None and (place := query.unit_place) is not None:
         chosen.append((query.group_by[place], [group[place] or "" for group in query.only]))
-    return [(name, numbers_of(name, values)) for name, values in chosen]
+    return [(name, unit_numbers(name, values)) for name, values in chosen]
 
 
 def _sets_with_any(sets: str, unit: str, numbers: Sequence[int]) -> str:

@@ -32,7 +32,7 @@ from spool.ledger.queries import (
     Group,
     needed_sums,
 )
-from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, begin
+from spool.ledger.sums import COUNTS, LATENCY, MONEY, Dimensions, DimensionValues, Measures, period_start
 from spool.ledger.work import ROLLUP, UNITS, WORK_LIMITS, WorkLimits
 from spool.meters import SCALE
 from spool.packed.native import Native
@@ -70,7 +70,7 @@ class AskedSums:
 
 
 def join_money(values: Sequence[int]) -> Measures:
-    reported, estimated = money.joined(*values[_REPORTED]), money.joined(*values[_ESTIMATED])
+    reported, estimated = money.join_limbs(*values[_REPORTED]), money.join_limbs(*values[_ESTIMATED])
     return [*values[: _REPORTED.start], reported, estimated, *values[_ESTIMATED.stop :]]
 
 
@@ -78,7 +78,12 @@ def column_values(measures: Measures) -> Sequence[int]:
     counts = len(COUNTS)
     reported, estimated = measures[counts : counts + len(MONEY)]
     latency = measures[counts + len(MONEY) :]
-    return (*measures[:counts], *money.limbs(reported), *money.limbs(estimated), *latency)
+    return (
+        *measures[:counts],
+        *money.split_into_limbs(reported),
+        *money.split_into_limbs(estimated),
+        *latency,
+    )
 
 
 # -- dimensions in statements --------------------------------------------------------------------------------
@@ -184,7 +189,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     shown = tuple(f"h.{name}" for name in COLUMNS)
     about = f"({_LIMBS_OF_COST[0]} + {_LIMBS_OF_COST[1]} / 1e9)"
     cost = _LIMBS_OF_COST
-    cost_units = staticmethod(money.joined)
+    cost_units = staticmethod(money.join_limbs)
     hexadecimal = "printf('%016x', {})"
     listed = "SELECT value FROM json_each('[{}]')"
 
@@ -240,7 +245,7 @@ class SqliteLedgerRows(SqlLedgerRows):
     def sums_by_number(self, spans: Sequence[Span], query: CostQuery) -> Iterator[Sequence[int]]:
         self._register_derived(query.derived)
         summed, values = self._sums_by_number_sql(spans, query, _COMPARED)
-        join = money.joined
+        join = money.join_limbs
         for row in self._connection.execute(f"SELECT * FROM {summed}", values):
             yield (*row[:6], join(row[6], row[7], row[8]), join(row[9], row[10], row[11]))
 
@@ -313,7 +318,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         few = self._few_sets(query) or self._sets_of_range(query, since, until)
         rows_of_sets = f"{WORK} WHERE{few and f' {few} AND'}".replace("{schema}.", "")
         within, values = self._filtered_sums_sql(
-            rows_of_sets, width, since, until, *filter_condition(query.without_unit())
+            rows_of_sets, width, since, until, *filter_condition(query.drop_units())
         )
         sums = f"SELECT h.units, {columns} FROM (SELECT * FROM {within}) h JOIN keys k ON k.id = h.key"
         sums += f" GROUP BY {grouped}"
@@ -335,7 +340,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         table = self._filtered_sums(query) if rollup == ROLLUP else self._rollup_source(width, rollup)
         table = table.replace("{schema}.", "")
         return self._filtered_sums_sql(
-            table, width, since, until, *filter_condition(query.without_unit() if query.unit else query)
+            table, width, since, until, *filter_condition(query.drop_units() if query.unit else query)
         )
 
     def _group_expressions(self, query: CostQuery) -> Sequence[str]:
@@ -383,7 +388,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, span: Span, query: CostQuery, newest_outcome: tuple[str, str], start: str, sums: str
     ) -> Iterable[Sequence[Any]]:
         others = "k.status <> ? OR k.cost_source <> ?"
-        terms, wanted = filter_condition(query.without_unit() if query.unit else query)
+        terms, wanted = filter_condition(query.drop_units() if query.unit else query)
         exist = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE ({others}){terms})"
         [has_others] = self._connection.execute(exist, (*newest_outcome, *wanted)).fetchone()
         if not has_others:  # in most cases
@@ -466,7 +471,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         if not terms:
             return f"{of} start >= ? AND start < ?", (since, until)
         chosen = f"SELECT id FROM keys k WHERE TRUE{terms}"
-        first = begin(width, since)
+        first = period_start(width, since)
         starts = range(first if first == since else first + width, until, width)
         max_numbers = _LOOKED_UP // max(len(starts), 1)
         numbers = self._filtered_numbers(chosen, values, max_numbers)

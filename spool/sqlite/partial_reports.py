@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 
 from spool.clock import Clock
 from spool.log.heard import CALLER_BYTES, KEPT_S, pack_senders, unpack_senders
-from spool.log.partial_reports import SPANS, PartialReport, reports_of_kind
+from spool.log.partial_reports import SPANS, PartialReport, filter_by_kind
 from spool.log.pending_spans import change_given
 from spool.log.planning.plan import Plan
 from spool.shares import Holdings
@@ -56,11 +56,11 @@ class SqlitePartialReports:
         return await self._database.read(lambda connection: find(connection, keys, under=under))
 
     async def oldest(self, kind: bytes, *, before: float, most: int) -> Sequence[PartialReport]:
-        due = takewhile(lambda report: report.at <= before, reports_of_kind(await self.load(), kind))
+        due = takewhile(lambda report: report.at <= before, filter_by_kind(await self.load(), kind))
         return list(islice(due, most))
 
     async def count(self, kind: bytes) -> tuple[int, int]:
-        reports = list(reports_of_kind(await self.load(), kind))
+        reports = list(filter_by_kind(await self.load(), kind))
         return len(reports), sum(len(report.body) for report in reports)
 
 

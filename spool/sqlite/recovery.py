@@ -96,7 +96,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 def read_incarnation(connection: sqlite3.Connection) -> str:
     """Return the id of the log. Progress that was noted for a log with another id is invalid."""
-    name = facts.read(SqliteConnection(connection), INCARNATION)
+    name = facts.read_fact(SqliteConnection(connection), INCARNATION)
     assert name is not None
     return name.decode()
 
@@ -231,7 +231,7 @@ def _salvage_from(connection: sqlite3.Connection, aside: Path) -> None:
     migrate_spool(connection)
     rows, source = SqliteConnection(connection), aside.name.encode()
     # an earlier process was killed before it could remove the marker
-    if facts.read(rows, SALVAGED) == source:
+    if facts.read_fact(rows, SALVAGED) == source:
         return
     from spool.sqlite.damage.salvage import recompute_sizes  # imported only if a file is damaged
 
@@ -290,7 +290,7 @@ def migrate_spool(connection: sqlite3.Connection) -> None:
 
 def _remember_incarnation(connection: sqlite3.Connection) -> None:
     rows = SqliteConnection(connection)
-    if facts.read(rows, INCARNATION) is None:
+    if facts.read_fact(rows, INCARNATION) is None:
         facts.store_fact(rows, INCARNATION, secrets.token_hex(8).encode())
 
 

@@ -151,4 +151,4 @@ def move_aside(directory: Path, clock: Clock) -> None:
 
 
 def _is_remembered(connection: sqlite3.Connection) -> bool:
-    return facts.read(SqliteConnection(connection), FACT) is not None
+    return facts.read_fact(SqliteConnection(connection), FACT) is not None

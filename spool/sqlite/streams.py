@@ -25,7 +25,7 @@ async def open_streams(database: Database, clock: Clock) -> SqlStreams:
     """Open the streams. The first call stores the time when totals began."""
 
     def store_beginning(connection: sqlite3.Connection) -> None:
-        facts.add(SqliteConnection(connection), SINCE, repr(clock.now()).encode())
+        facts.add_fact(SqliteConnection(connection), SINCE, repr(clock.now()).encode())
 
     try:
         await database.transaction(store_beginning)
@@ -42,7 +42,7 @@ def apply_commit(connection: sqlite3.Connection, plan: Plan) -> None:
     if not records:
         return
     rows = SqliteConnection(connection)
-    since = float(facts.read(rows, SINCE) or plan.at)
+    since = float(facts.read_fact(rows, SINCE) or plan.at)
     operations = [record for record in records if isinstance(record, UnitCostOperation)]
     table = SqlStreamRows(rows)
     streams.apply_operations(table, operations, now=plan.at, since=since)
@@ -70,7 +70,7 @@ def delete_some_settled(connection: sqlite3.Connection, *, now: float, settings:
 
 def _begin_after(connection: sqlite3.Connection, start_time: int) -> None:
     rows = SqliteConnection(connection)
-    since = max(float(facts.read(rows, SINCE) or 0), start_time / NS + 1)
+    since = max(float(facts.read_fact(rows, SINCE) or 0), start_time / NS + 1)
     facts.store_fact(rows, SINCE, repr(since).encode())
 
 

@@ -27,7 +27,7 @@ from spool.clock import SystemClock
 from spool.deliveries.values import Delivery, RouteSpec
 from spool.devices.device import Device
 from spool.identity import Identity
-from spool.log.books import topic_of
+from spool.log.books import route_topic
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, UnitCostOperation
 from spool.registry.operators import Actor
@@ -294,7 +294,7 @@ async def _calls(storage: Storage) -> None:
 async def _trouble(storage: Storage) -> None:
     now = SystemClock().now()
     names = [f"{name}/{topic}" for name in ("archive", "old-lake") for topic in (AI_TELEMETRY, UNIT_COST)]
-    await storage.deliveries.set_routes([RouteSpec(name=name, topic=topic_of(name)) for name in names])
+    await storage.deliveries.set_routes([RouteSpec(name=name, topic=route_topic(name)) for name in names])
     await _calls(storage)
     await storage.log.append(_sum(now))
     rejected = await _due(storage, "archive/ai-telemetry")

@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from gateway.money.allocation.language import joined, parse
+from gateway.money.allocation.language import join_definitions, parse
 from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -43,7 +43,8 @@ async def test_questions_by_published_dimensions(tmp_path: Path) -> None:
         start = process_time()
         published = Published(ledger)
         published.put(
-            joined({"": parse(definition(DIMENSIONS).encode(), ledger.own_dimensions())}), version="1"
+            join_definitions({"": parse(definition(DIMENSIONS).encode(), ledger.own_dimensions())}),
+            version="1",
         )
         publishing = process_time() - start
         since = datetime.fromtimestamp(BEGIN, UTC)

@@ -34,7 +34,7 @@ from playwright.sync_api import (
 
 from gateway.cli import main
 from gateway.service.demo.note import FILE
-from spool.ledger.periods import span
+from spool.ledger.periods import named_span
 from tests.acceptance.conftest import Tollhouse, wait_for
 
 NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -200,7 +200,7 @@ def first_day(address: str) -> str:
     named = re.search(r"[?&]range=(\w+)", address)
     if named is None:
         return address.partition("from=")[2][:10]
-    return f"{span(named[1], time.time())[0].date()}"
+    return f"{named_span(named[1], time.time())[0].date()}"
 
 
 def filled(directory: Path, *words: str) -> Tollhouse:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from gateway.console.joining import imports, needed
-from gateway.console.pages import console, modules
+from gateway.console.joining import imports_by_module, modules_in_import_order
+from gateway.console.pages import load_console, stripped_modules
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched
 
@@ -26,8 +26,15 @@ DIGEST = "overview.digest"
 
 def digest() -> str:
     """Return a digest of the style sheet and of all modules that draw the overview."""
-    texts = {**modules(), "style.css": console().assets["style.css"].body.decode()}
-    files = sorted({"style.css", *needed(imports(modules()), ("app.mjs", "pages/overview.mjs"))})
+    texts = {**stripped_modules(), "style.css": load_console().assets["style.css"].body.decode()}
+    files = sorted(
+        {
+            "style.css",
+            *modules_in_import_order(
+                imports_by_module(stripped_modules()), ("app.mjs", "pages/overview.mjs")
+            ),
+        }
+    )
     return sha256("\0".join(f"{path}\0{texts[path]}" for path in files).encode()).hexdigest()
 
 

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from spool.ledger.periods import RANGES, span
+from spool.ledger.periods import RANGES, named_span
 from tests.acceptance.conftest import Tollhouse
 from tests.browser.conftest import OpenConsole
 
@@ -42,7 +42,7 @@ def test_named_ranges_are_those_of_the_server(month: Tollhouse, open_console: Op
             zone, first, last, known, title = found[name]
             assert zone in ("UTC", tz)
             at = datetime.fromisoformat(now).timestamp()
-            since, until = (edge.astimezone(ZoneInfo(zone)) for edge in span(name, at, ZoneInfo(zone)))
+            since, until = (edge.astimezone(ZoneInfo(zone)) for edge in named_span(name, at, ZoneInfo(zone)))
             ended = until <= datetime.fromisoformat(now).astimezone(UTC)
             until_day = f"{until.date() - timedelta(days=1)}" if ended else None
             assert (f"{since.date()}", until_day) == (first, last), (name, tz)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect
 
-from gateway.console.pages import console as files
+from gateway.console.pages import load_console as files
 from tests.bench.server.page_weights import LOADED
 from tests.browser.console import Console
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS
-from gateway.devices.agent.settings import configured_for, write
+from gateway.devices.agent.settings import edit_settings, write_settings
 from tests.acceptance.conftest import COMMAND
 from tests.acceptance.test_devices import AGENT, Agent
 from tests.clients.assistants import PROMPT, Place, claude_code
@@ -53,10 +53,10 @@ def run(agent: Agent, provider: Provider, home: Path, hook: str, *events: str) -
     """Run Claude Code with hooks for these events; return what it prints."""
     home.mkdir()
     file = home / ".claude/settings.json"
-    edited = configured_for(
+    edited = edit_settings(
         CLAUDE_CODE, file, agent.url, hook=f"{COMMAND} agent verdict --endpoint {agent.url} {hook}"
     )
-    write(home / "record", CLAUDE_CODE, edited)
+    write_settings(home / "record", CLAUDE_CODE, edited)
     settings = json.loads(file.read_text())
     settings["hooks"] = {event: settings["hooks"][event] for event in events}
     file.write_text(json.dumps(settings))

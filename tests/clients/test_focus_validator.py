@@ -39,8 +39,8 @@ def billed(version: str = focus.VERSION) -> bytes:
 def counted(version: str = focus.VERSION) -> bytes:
     """Export records like a destination."""
     entry = Entry(topic="ai-telemetry", first=1, committed_at=test_focus.AT + 60, records=test_focus.RECORDS)
-    charges = asyncio.run(focus.charges_of_entries([entry]))
-    return focus.header(focus.EXPORTED[version]) + focus.charge_lines(
+    charges = asyncio.run(focus.sum_charges([entry]))
+    return focus.csv_header(focus.EXPORTED[version]) + focus.charge_lines(
         charges, columns=focus.EXPORTED[version]
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.agent.policy.bundle import bundle
+from gateway.devices.agent.policy.bundle import build_bundle
 from gateway.devices.agent.policy.signatures import SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import MANAGED, Destination
 from tests.gateway.devices.agent.policy.test_bundle import registry
@@ -25,7 +25,9 @@ def test_wine_imports_the_same_values(tmp_path: Path, key: str) -> None:
     """After the import, a query for each value returns the text of the file."""
     destination = Destination(endpoint="https://tollhouse.example.com", key=key)
     assistants = list(MANAGED.values())
-    files = bundle(assistants, destination, SigningKey(new_private_pem()), number=1, has_environment=True)
+    files = build_bundle(
+        assistants, destination, SigningKey(new_private_pem()), number=1, has_environment=True
+    )
     (tmp_path / "policy.reg").write_bytes(files["windows/policy.reg"])
 
     def reg(*words: str) -> str:

@@ -23,7 +23,7 @@ from docs.generate.repeats import FieldRow, ShownAt, ShownTable
 from gateway.cli import main
 from gateway.configuration.in_effect import ConfigurationKey
 from gateway.configuration.reader import load
-from gateway.http.openapi import document
+from gateway.http.openapi import openapi_document
 from gateway.money.budgets.declared import BudgetItem
 from gateway.service.addresses.table import ADDRESSES
 from spool.registry.field_notes import words
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 REFERENCE = reference(DOCS)
 KEYS = [(table.header, key) for table in tables() for key in table.keys]
-API = document(ADDRESSES, version="")
+API = openapi_document(ADDRESSES, version="")
 COMMANDS = dict(walked(main))
 OPERATIONS = {
     f"{method.upper()} {path}": operation
@@ -203,7 +203,7 @@ def test_a_field_without_words_is_named() -> None:
     """The reference takes no words from another field of the same name. It fails, and names the field."""
     longer = with_a_field(BudgetItem, time_span=str)
     listed = next(row for row in ADDRESSES if row.item is BudgetItem)
-    schemas = document([replace(listed, item=longer)], version="")["components"]["schemas"]
+    schemas = openapi_document([replace(listed, item=longer)], version="")["components"]["schemas"]
     stated = {"time_span": "The span of an outage."}
     context = FieldContext(schemas, stated, False, ShownTable(), ShownAt("budgets"), described(ADDRESSES))
     with pytest.raises(ValueError, match=r"BudgetItem\.time_span has no words"):

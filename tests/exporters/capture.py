@@ -34,7 +34,7 @@ class Capture:
         answer = self._answers.popleft() if self._answers else None
         if answer is not None:
             raise answer
-        batch = batches.without_shadows(delivery, entries)
+        batch = batches.build_batch_without_shadows(delivery, entries)
         self.records += [record for record, _ in batch.records]
         return batch.settlement()
 

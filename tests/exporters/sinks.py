@@ -36,8 +36,8 @@ def added(amounts: Iterable[Amount]) -> Money:
 
 
 async def focus_rows(entries: Sequence[Entry]) -> list[dict[str, str]]:
-    charges = await focus.charges_of_entries(entries)
-    text = await asyncio.to_thread(lambda: focus.header() + focus.charge_lines(charges))
+    charges = await focus.sum_charges(entries)
+    text = await asyncio.to_thread(lambda: focus.csv_header() + focus.charge_lines(charges))
     return list(csv.DictReader(io.StringIO(text.decode())))
 
 

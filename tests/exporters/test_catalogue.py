@@ -41,7 +41,7 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
     assert set(type.topics) <= set(TOPICS)
     without = DestinationSettings(name="one", type=name, topics=type.topics, account="one")
     assert [f"destinations[0].{type.needs} is required for type {name!r}"] == list(
-        catalogue.problems([without])
+        catalogue.destination_problems([without])
     )
     scheme = SCHEMES.get(name, "http")
     value = (
@@ -53,7 +53,7 @@ def test_a_type_without_its_setting_is_a_problem_and_with_it_none(name: str) -> 
     )
     given: dict[str, Any] = {type.needs: value, "account": "one"}
     settings = DestinationSettings(name="one", type=name, topics=type.topics, **given)
-    assert [] == list(catalogue.problems([settings]))
+    assert [] == list(catalogue.destination_problems([settings]))
 
 
 @pytest.mark.parametrize("name", [type.name for type in catalogue.TYPES.values() if type.needs == "path"])
@@ -65,15 +65,16 @@ def test_a_file_of_several_nodes_is_on_a_file_system_of_all(name: str) -> None:
     """
     topics = catalogue.TYPES[name].topics
     alone = DestinationSettings(name="one", type=name, path=Path("records"), topics=topics[:1])
-    assert ["shared = true" in problem for problem in catalogue.problems([alone], of_several_nodes=True)] == [
-        True
-    ]
+    assert [
+        "shared = true" in problem
+        for problem in catalogue.destination_problems([alone], of_several_nodes=True)
+    ] == [True]
     shared = replace(alone, shared=True)
-    assert [] == list(catalogue.problems([shared], of_several_nodes=True))
+    assert [] == list(catalogue.destination_problems([shared], of_several_nodes=True))
     if len(topics) > 1:
         two = replace(shared, topics=topics[:2])
         is_lake = catalogue.TYPES[name].build_lake is not None
-        assert ["one topic" in problem for problem in catalogue.problems([two])] == (
+        assert ["one topic" in problem for problem in catalogue.destination_problems([two])] == (
             [] if is_lake else [True]
         )
 
@@ -102,8 +103,8 @@ def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], 
     at_bound = DestinationSettings(
         name="one", type="s3", url="s3://bucket/x", leave_out=("user", "tags.a"), batch_records=MOST_RECORDS
     )
-    assert [] == list(catalogue.problems([at_bound]))
-    (problem,) = catalogue.problems([replace(at_bound, **changes)])
+    assert [] == list(catalogue.destination_problems([at_bound]))
+    (problem,) = catalogue.destination_problems([replace(at_bound, **changes)])
     assert words in problem
 
 
@@ -130,6 +131,6 @@ def test_a_lake_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], 
 def test_kafka_says_what_is_wrong_before_it_is_opened(changes: dict[str, Any], words: str) -> None:
     """A transaction at the limit is accepted."""
     at_bound = DestinationSettings(name="one", type="kafka", url="a:9093,b:9093", batch_records=10_000)
-    assert [] == list(catalogue.problems([at_bound]))
-    (problem,) = catalogue.problems([replace(at_bound, **changes)])
+    assert [] == list(catalogue.destination_problems([at_bound]))
+    (problem,) = catalogue.destination_problems([replace(at_bound, **changes)])
     assert words in problem

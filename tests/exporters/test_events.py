@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from exporters.service.events import amount_of, forwarded_form, is_unmapped
+from exporters.service.events import event_amount, forwarded_form, is_unmapped
 from exporters.settings import EventStream, UpstreamSettings
 from spool.record import Scalar, UsageEvent
 
@@ -78,7 +78,7 @@ def test_what_an_event_amounts_to(value: str, data: dict[str, Scalar], expected:
     """
     event = UsageEvent(id=bytes(16), source="/app", event_type="api_call", data=data)
     settings = UpstreamSettings(events={"api_call": EventStream(stream="calls", value=value)})
-    assert (None if expected is None else Decimal(expected)) == amount_of(settings, event)
+    assert (None if expected is None else Decimal(expected)) == event_amount(settings, event)
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_without_a_mapping_an_event_has_the_amount_that_it_states(
     data: dict[str, Scalar], tags: dict[str, str], expected: int | None
 ) -> None:
     event = UsageEvent(id=bytes(16), source="/app", event_type="api_call", data=data, tags=tags)
-    assert expected == amount_of(UpstreamSettings(), event)
+    assert expected == event_amount(UpstreamSettings(), event)

@@ -71,7 +71,7 @@ RECORDS: list[Record] = [
 
 def rows(records: list[Record] = RECORDS, *, later_s: int = 60) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + later_s, records=records)
-    text = focus.header() + focus.charge_lines(asyncio.run(focus.charges_of_entries([entry])))
+    text = focus.csv_header() + focus.charge_lines(asyncio.run(focus.sum_charges([entry])))
     return list(csv.DictReader(io.StringIO(text.decode())))
 
 
@@ -109,8 +109,8 @@ def test_a_version_has_its_names_of_providers(version: str, names: set[str]) -> 
     """
     columns = focus.VERSIONS[version]
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
-    charges = asyncio.run(focus.charges_of_entries([entry]))
-    text = (focus.header(columns) + focus.charge_lines(charges, columns=columns)).decode()
+    charges = asyncio.run(focus.sum_charges([entry]))
+    text = (focus.csv_header(columns) + focus.charge_lines(charges, columns=columns)).decode()
     made = list(csv.DictReader(io.StringIO(text)))
     assert set() == (MANDATORY - NAMES_OF_BEFORE | names) - set(made[0])
     assert names == set(made[0]) & (NAMES_OF_BEFORE | NAMES_OF_NOW)
@@ -317,7 +317,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
     path = tmp_path / "focus.csv"
     (tmp_path / "focus.csv.1").write_text("taken")
     path.write_bytes(b"BillingAccountId,BilledCost\ntollhouse,1\n")
-    exporter = FileExporter(path, write=destination.encode_delivery, head=focus.header())
+    exporter = FileExporter(path, write=destination.encode_delivery, head=focus.csv_header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     await exporter.prepare(delivery)
@@ -325,14 +325,14 @@ async def test_a_file_with_other_columns_is_moved_aside(
     await exporter.close()
     assert b"BillingAccountId,BilledCost\ntollhouse,1\n" == (tmp_path / "focus.csv.2").read_bytes()
     assert ["file_moved_aside"] == [getattr(record, "action", None) for record in caplog.records]
-    assert [focus.header().decode().strip()] == path.read_text().splitlines()[:1]
+    assert [focus.csv_header().decode().strip()] == path.read_text().splitlines()[:1]
     assert 2 == len(path.read_text().splitlines())
 
 
 async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     """Only the file's first line is the header. A repeated delivery replaces the lines that it wrote."""
     path = tmp_path / "focus.csv"
-    exporter = FileExporter(path, write=destination.encode_delivery, head=focus.header())
+    exporter = FileExporter(path, write=destination.encode_delivery, head=focus.csv_header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):
@@ -346,7 +346,7 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     await exporter.close()
     lines = path.read_text().splitlines()
     assert len(lines) == 3
-    assert lines.count(focus.header().decode().strip()) == 1
+    assert lines.count(focus.csv_header().decode().strip()) == 1
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -355,8 +355,8 @@ def test_no_line_is_a_formula(name: str) -> None:
     names = dict.fromkeys(("request_model", "team", "user", "api_key", "device", "region"), name)
     record = paid(1, response_model=None, cost="-1.5", **names)
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[record])
-    charges = asyncio.run(focus.charges_of_entries([entry]))
-    text = (focus.header() + focus.charge_lines(charges, account=name)).decode()
+    charges = asyncio.run(focus.sum_charges([entry]))
+    text = (focus.csv_header() + focus.charge_lines(charges, account=name)).decode()
     assert_harmless(text, rows=1)
     [row] = csv.DictReader(io.StringIO(text, newline=""))
     assert {"-1.5"} == {cell for cell in row.values() if cell.startswith("-")}
@@ -385,5 +385,5 @@ def test_a_whole_delivery_is_not_one_turn_of_the_event_loop() -> None:
 
     lines = asyncio.run(run())
     assert 3 * (len(records) // TURN) <= turns
-    [header, *rows] = csv.reader(io.StringIO((focus.header() + b"".join(lines)).decode(), newline=""))
+    [header, *rows] = csv.reader(io.StringIO((focus.csv_header() + b"".join(lines)).decode(), newline=""))
     assert 199 == len(rows) == sum(int(row[header.index("x_Calls")]) for row in rows)

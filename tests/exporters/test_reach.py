@@ -14,7 +14,7 @@ import pytest
 from exporters.errors import Misconfigured
 from exporters.http.client import Client, ClientSettings
 from exporters.http.reach import check_reach, check_reach_in_clear, problems_of_reach, reach_check_for
-from exporters.notifications.catalogue import build, problems
+from exporters.notifications.catalogue import all_channel_problems, build_channel
 from exporters.notifications.channel import Message, StoredChannelSettings
 from tests.exporters.notifications.examples import NOW, SECRET, notice
 from tests.exporters.upstream import FakeUpstream, Reply
@@ -178,8 +178,8 @@ async def test_every_channel_of_an_account_is_checked(
     but its name may resolve to a service with credentials.
     """
     resolve("metadata.example", [METADATA])
-    assert [] == list(problems([settings]))
-    channel = build(settings, CLOCK)
+    assert [] == list(all_channel_problems([settings]))
+    channel = build_channel(settings, CLOCK)
     with pytest.raises(Misconfigured, match="to which Tollhouse sends nothing"):
         await channel.send(Message(notices=[notice()]))
     assert "to which Tollhouse sends nothing" in str((await channel.probe()).words)
@@ -197,7 +197,7 @@ async def test_a_mail_server_on_this_machine_is_reached(resolve: Resolve) -> Non
             sender="a@example.com",
             to=("b@example.com",),
         )
-        await build(to, CLOCK).send(Message(notices=[notice()]))
+        await build_channel(to, CLOCK).send(Message(notices=[notice()]))
     assert 1 == len(mailbox.mails)
 
 

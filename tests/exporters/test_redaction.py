@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from exporters.kafka.connection import translate_errors
-from exporters.redaction import redact, secrets_in_query
+from exporters.redaction import redact_secrets, secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 
@@ -28,14 +28,14 @@ ADDRESS = "https://hooks.example.com/services/T024BE7LD/B01ABCDEF/x%2Fyz-Qw3rtyU
     ],
 )
 def test_no_part_of_a_secret_address_stays(said: str) -> None:
-    shown = redact(said, [ADDRESS])
+    shown = redact_secrets(said, [ADDRESS])
     for part in ("T024BE7LD", "B01ABCDEF", "Qw3rtyUiop", "c4d5e6f7"):
         assert part not in shown
 
 
 def test_what_is_no_secret_stays() -> None:
     """The host and short parts of an address stay in the message, because they help to find the mistake."""
-    assert "404 at hooks.example.com: v=1" == redact("404 at hooks.example.com: v=1", [ADDRESS])
+    assert "404 at hooks.example.com: v=1" == redact_secrets("404 at hooks.example.com: v=1", [ADDRESS])
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_what_is_no_secret_stays() -> None:
     ],
 )
 def test_a_secret_is_found_in_every_spelling(secret: str, said: str, shown: str) -> None:
-    assert shown == redact(said, [secret])
+    assert shown == redact_secrets(said, [secret])
 
 
 def test_a_secret_that_begins_like_another_leaves_no_rest() -> None:
-    assert "[key] and [key]" == redact("key-123456 and key-1", ["key-1", "key-123456"])
+    assert "[key] and [key]" == redact_secrets("key-123456 and key-1", ["key-1", "key-123456"])
 
 
 def test_values_of_a_query_are_secret_where_the_address_is_none() -> None:
@@ -64,7 +64,7 @@ def test_values_of_a_query_are_secret_where_the_address_is_none() -> None:
 
 def test_words_are_one_line_of_visible_marks() -> None:
     """A destination's message cannot control a terminal or mislead a reader of the log."""
-    assert "a b c d e" == redact("a\x1b\n\u2028b\u202ec\x9bd\u200be")
+    assert "a b c d e" == redact_secrets("a\x1b\n\u2028b\u202ec\x9bd\u200be")
 
 
 def test_a_broker_that_repeats_the_password_does_not_bring_it_into_our_files(tmp_path: Path) -> None:

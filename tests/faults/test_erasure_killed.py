@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.states import revoked_by
+from gateway.devices.states import device_revoker
 from spool.clock import SystemClock
 from spool.engines import POSTGRES, SQLITE, open_storage
-from spool.erasing import erase, follow_once
+from spool.erasing import erase_from_storage, follow_once
 from spool.erasure import new_erasure
 from spool.identity import Identity
 from spool.ledger.ledger import Ledger
@@ -73,7 +73,7 @@ async def erase_until(directory: Path, step: str, schema: Schema | None) -> None
         owner, method = STEPS[step]
         setattr(owner, method, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
         erasure = new_erasure(map(registry.people.erasure_digest, (NAME, OTHER)), SystemClock().now())
-        await erase(storage, erasure, revoked=revoked_by(""), actor=ROOT)
+        await erase_from_storage(storage, erasure, revoked=device_revoker(""), actor=ROOT)
 
 
 @pytest.fixture(params=[SQLITE, POSTGRES])
@@ -95,8 +95,8 @@ async def test_a_killed_erasure_is_finished_at_the_next_start(
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
     assert -signal.SIGKILL == await process.wait()
     async with opened(tmp_path, schema) as (storage, registry):
-        assert 1 == await follow_once(storage, SystemClock(), revoked_by(""))
-        assert 0 == await follow_once(storage, SystemClock(), revoked_by(""))
+        assert 1 == await follow_once(storage, SystemClock(), device_revoker(""))
+        assert 0 == await follow_once(storage, SystemClock(), device_revoker(""))
         names = {
             getattr(record, "user", "")
             for entry in await storage.log.read(AI_TELEMETRY, 1, 60, with_open=True)

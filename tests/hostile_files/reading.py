@@ -65,10 +65,10 @@ def people(path: Path) -> object:
 
 def rates(path: Path) -> object:
     from gateway.configuration.sections import CurrencySettings
-    from gateway.money.currencies import RatesUnreadable, read
+    from gateway.money.currencies import RatesUnreadable, read_rates_file
 
     try:
-        return len(read(path, CurrencySettings().max_file_bytes))
+        return len(read_rates_file(path, CurrencySettings().max_file_bytes))
     except RatesUnreadable as error:
         raise Invalid(str(error)) from error
 
@@ -89,7 +89,7 @@ def _series(path: Path, kind: str, request: str) -> object:
     from types import SimpleNamespace
     from typing import Any
 
-    from gateway.clusters.usage.series import series_of
+    from gateway.clusters.usage.series import parse_series
     from spool.container_files.values import REMOTE_WRITE
     from spool.settings import ContainerSettings
 
@@ -99,7 +99,7 @@ def _series(path: Path, kind: str, request: str) -> object:
     file: Any = SimpleNamespace(
         kind=REMOTE_WRITE if kind == "remote_write" else kind, request=request, reference=path.name
     )
-    return sum(1 for _ in series_of(file, content))
+    return sum(1 for _ in parse_series(file, content))
 
 
 def sent(path: Path) -> object:

@@ -46,7 +46,7 @@ from gateway.operations.records.event_mappings import EventMappingTable
 from gateway.service.app import App
 from gateway.service.assembly.demo import planted_channels
 from gateway.service.demo import filling
-from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill
+from gateway.service.demo.filling import ANTHROPIC, OPENAI, SILENT_KEY, Filled, fill_directory
 from gateway.service.demo.month import DAY_S, Month, Period
 from gateway.service.demo.note import FILE, read_note
 from gateway.service.demo.plants import (
@@ -57,7 +57,7 @@ from gateway.service.demo.plants import (
     Plants,
     least_month,
     missed_plants,
-    not_shown,
+    plants_without_room,
 )
 from gateway.service.demo.samples import EVENTS, SENDER
 from gateway.service.demo.workloads import PEOPLE, TUTOR, WORKLOADS
@@ -91,7 +91,7 @@ ALSO = {
 async def filled(
     directory: Path, plants: Collection[str] = (), *, period: Period = PERIOD, seed: int = 1
 ) -> Filled:
-    return await fill(directory, period, seed=seed, plants=plants, clock=FakeClock(NOON))
+    return await fill_directory(directory, period, seed=seed, plants=plants, clock=FakeClock(NOON))
 
 
 async def findings(directory: Path) -> set[str]:
@@ -140,7 +140,7 @@ async def test_a_calm_month_is_silent(tmp_path: Path, seed: int) -> None:
 async def test_what_is_planted_is_found(tmp_path: Path, records: int, words: tuple[str, ...]) -> None:
     """Each planted problem is found by its own detector, and by another only if ALSO lists it."""
     period = Period(end=NOON, days=20, records=records)
-    assert [] == not_shown(words, days=period.days, records=period.records)
+    assert [] == plants_without_room(words, days=period.days, records=period.records)
     await filled(tmp_path, words, period=period)
     detectors = await findings(tmp_path)
     wanted = {FOUND_BY[word] for word in words}
@@ -211,7 +211,7 @@ async def test_everything_is_found_at_any_hour(tmp_path: Path, hours: int) -> No
     """`make demo` plants everything in two months that end in the running hour, on a Sunday morning as well."""
     end = SUNDAY + hours * 3600
     _, records = least_month(tuple(PLANTS), days=62)
-    done = await fill(
+    done = await fill_directory(
         tmp_path,
         Period(end=end, days=62, records=records),
         seed=1,
@@ -227,9 +227,9 @@ async def found_at_least(directory: Path, words: Collection[str], *, days: int, 
     the command accepts.
     """
     days, records = least_month(words, days=days)
-    assert [] == not_shown(words, days=days, records=records)
+    assert [] == plants_without_room(words, days=days, records=records)
     period = Period(end=FRIDAY, days=days, records=records)
-    done = await fill(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
+    done = await fill_directory(directory, period, seed=seed, plants=words, clock=FakeClock(FRIDAY))
     assert [] == done.missed
     assert {FOUND_BY[word] for word in words} <= await findings(directory)
 
@@ -277,15 +277,15 @@ def test_a_pair_needs_what_both_need_and_what_each_takes_from_the_other() -> Non
     for pair in combinations(PLANTS, 2):
         days, records = least_month(pair, days=20)
         assert records >= max(alone[word] for word in pair)
-        assert [] == not_shown(pair, days=days, records=records)
+        assert [] == plants_without_room(pair, days=days, records=records)
     assert least_month(("nightly-job", "paid-retries"), days=20)[1] > max(
         alone["nightly-job"], alone["paid-retries"]
     )
-    assert ["paid-retries needs --records 150000 or fewer"] == not_shown(
+    assert ["paid-retries needs --records 150000 or fewer"] == plants_without_room(
         ["paid-retries"], days=20, records=150_001
     )
-    assert [] == not_shown(["paid-retries"], days=60, records=300_000)
-    [words] = not_shown(("spike", "idle-key", "missing-price"), days=20, records=10_000)
+    assert [] == plants_without_room(["paid-retries"], days=60, records=300_000)
+    [words] = plants_without_room(("spike", "idle-key", "missing-price"), days=20, records=10_000)
     assert "spike needs --days 20 --records 10286 or more" == words
 
 
@@ -528,7 +528,7 @@ def test_a_month_is_as_large_as_its_plants_need(tmp_path: Path, monkeypatch: pyt
         sizes.append(period.records)
         raise NotAllowed("not now")
 
-    monkeypatch.setattr(filling, "fill", refuse)
+    monkeypatch.setattr(filling, "fill_directory", refuse)
     for words in ((), ("--plant", "all"), ("--plant", "all", "--records", "60000")):
         run("demo", "--data", str(tmp_path / "month"), *words, code=2)
     assert [30_000, least_month([*PLANTS], days=30)[1], 60_000] == sizes
@@ -585,7 +585,7 @@ async def test_a_served_demo_reports_only_what_it_planted(tmp_path: Path) -> Non
     words = ("parked-route", "dead-letters", "unknown-arrival", "losing-laptop")
     made_at = int(time.time()) - 10 * DAY_S
     period = Period(end=made_at, days=3, records=300)
-    await fill(tmp_path, period, seed=1, plants=words, clock=FakeClock(made_at))
+    await fill_directory(tmp_path, period, seed=1, plants=words, clock=FakeClock(made_at))
     app = App(
         Config(data_dir=tmp_path, server=ServerSettings(listen="127.0.0.1:0", grpc_listen="")), version="0"
     )
@@ -624,7 +624,9 @@ async def test_examples_fill_each_page(tmp_path: Path) -> None:
     # in two months, and not only at whole hours
     for place, end in enumerate((NOON, NOON + 10 * DAY_S + 1579, NOON + 20 * DAY_S + 3599)):
         clock, data = FakeClock(end), tmp_path / str(place)
-        await fill(data, Period(end=end, days=3, records=900), seed=1, plants=(EXAMPLES,), clock=clock)
+        await fill_directory(
+            data, Period(end=end, days=3, records=900), seed=1, plants=(EXAMPLES,), clock=clock
+        )
         spool = await open_spool(data, settings=SpoolSettings(), clock=clock)
         ledger = await open_ledger(data, clock=clock)
         registry = await open_registry(data, secret=spool.secret, clock=clock, declared=declared_tables())

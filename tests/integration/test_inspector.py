@@ -13,7 +13,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.insights import inspector as inspecting
 from gateway.money.insights.facts import Facts
 from gateway.money.insights.inspector import DETECTORS, run_detectors
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolUnavailable
 from spool.record import AI_TELEMETRY
@@ -94,7 +94,7 @@ async def test_dead_letters_are_weighed(server: OperatorServer) -> None:
         delivery = await deliveries.take_due(ROUTE, now=server.clock.now(), max_records=1)
         assert delivery is not None
         await deliveries.set_aside(delivery, error="too old", status="422")
-    await inspector(server.services).inspect()
+    await make_inspector(server.services).inspect()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     assert [f"{ROUTE} rejected 2 records within a day"] == [
         item["title"] for item in items if "rejected" in item["title"]
@@ -125,7 +125,7 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
     ):
         draft = NewView(name=name, principal_dimension="team", **fields)
         await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
-    await inspector(server.services).inspect()
+    await make_inspector(server.services).inspect()
     items = (await server.ask("GET", "/insights")).payload["insights"]
     [anomaly] = [item for item in items if item["title"].startswith("The view")]
     assert anomaly["cost_impact"] == "70.00"
@@ -140,7 +140,7 @@ async def test_an_insight_ends_with_its_state(
     An insight about a route ends as soon as the route runs again, before the next full inspection is due.
     """
     monkeypatch.setattr(inspecting, "STATES_EVERY_S", 0)
-    task_of = inspector(server.services)
+    task_of = make_inspector(server.services)
     looks: asyncio.Queue[inspecting.InspectionReport] = asyncio.Queue()
     look = task_of.inspect
 
@@ -188,7 +188,7 @@ async def test_the_task_outlives_whatever_goes_wrong(
     """A failed inspection is postponed, and the next one runs."""
     monkeypatch.setattr(inspecting, "EVERY_S", 0)
     looked = asyncio.Event()
-    task_of = inspector(server.services)
+    task_of = make_inspector(server.services)
     failures = [error]
 
     async def inspect() -> inspecting.InspectionReport:

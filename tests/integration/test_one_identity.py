@@ -19,7 +19,7 @@ import pytest
 from yarl import URL
 
 from gateway.cli import main
-from gateway.configuration.sections import AttributionRule, Config, PrivacySettings, settings_of
+from gateway.configuration.sections import AttributionRule, Config, PrivacySettings, all_settings
 from gateway.core.mounts import OPERATOR_API, socket_path
 from gateway.mcp.tools.list import TOOLS
 from gateway.service.addresses.table import ADDRESSES
@@ -109,7 +109,7 @@ def declared() -> Iterator[str]:
         for each in command.params:
             is_option = isinstance(each, click.Option)
             yield from (each.opts if is_option else [str(each.name).upper()])
-    yield from (name for name, *_ in settings_of(Config()))
+    yield from (name for name, *_ in all_settings(Config()))
     yield from fields_of(AttributionRule)
 
 

@@ -17,7 +17,7 @@ import pytest_asyncio
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from exporters.service.events import amount_of
+from exporters.service.events import event_amount
 from exporters.settings import UpstreamSettings
 from gateway.cli import main
 from gateway.cli.send import upload
@@ -471,7 +471,7 @@ async def test_events_are_sent_and_counted_once(serve: Serve, tmp_path: Path) ->
     log = unmapped.app.services.storage.log
     entries = await log.read(USAGE_EVENTS, 1, log.closed_below(USAGE_EVENTS) - 1)
     stored = [record for entry in entries for record in entry.records if isinstance(record, UsageEvent)]
-    assert [amount_of(upstream, record) for record in stored] == [3, 2, 4]
+    assert [event_amount(upstream, record) for record in stored] == [3, 2, 4]
     assert stored[0].subject == "acme"
     assert stored[0].data == {"amount": 3, "plan": "pro"}
 

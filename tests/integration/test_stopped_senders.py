@@ -8,7 +8,7 @@ import time
 from aiohttp import ClientSession
 
 from gateway.monitoring.metrics import CACHE_S
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from gateway.service.app import App
 from spool.registry.insights import Insight
 from spool.registry.tables.sender_hours import HOUR_S, RUNNING
@@ -54,7 +54,7 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
             await serving.app.stop()
             serving.app = App(serving.app.config, version="0")
             await serving.app.start()
-        merged = (await inspector(serving.app.services.operators).inspect()).merged
+        merged = (await make_inspector(serving.app.services.operators).inspect()).merged
         assert (number == 0, 0) == (merged.new, merged.gone)
     [insight] = await insights(serving.app)
     assert ("The API key sender has stopped sending", True) == (insight.title, insight.present)
@@ -72,7 +72,7 @@ async def test_a_stop_is_reported_until_records_arrive(serve: Serve) -> None:
     answer = await operator(serving, "/report?by=source&range=last_7d")
     assert ["otel"] == [*answer["last_records"]]
     assert "last_records" not in await operator(serving, "/report?by=model&range=last_7d")
-    watching = inspector(serving.app.services.operators)
+    watching = make_inspector(serving.app.services.operators)
     assert not await watching.has_changed()
     assert 200 == (await serving.send("/v1/traces", json_traces(json_span()))).status
     assert await watching.has_changed()
@@ -92,5 +92,5 @@ async def test_a_disabled_key_is_not_reported(serve: Serve) -> None:
     registry = serving.app.services.storage.registry
     assert registry is not None
     await registry.keys.disable("sender", actor=ACTOR)
-    assert 0 == (await inspector(serving.app.services.operators).inspect()).merged.new
+    assert 0 == (await make_inspector(serving.app.services.operators).inspect()).merged.new
     assert "tollhouse_sender_stopped{" not in await metrics(serving.app)

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.configuration.sections import Config
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from spool.errors import SpoolUnavailable
 from spool.postgres.registry.follower import Follower
 from spool.record import AI_TELEMETRY
@@ -283,10 +283,10 @@ async def test_an_insight_is_one_whichever_gateway_looks(gateways: tuple[Serving
     assert (await one.send(TRACES, json_traces(json_span()))).status == 200
     await until(lambda: have_same_records(gateways, 1))
     await storage.ledger.catch_up(storage.log)
-    await storage.ledger._change(lambda rows: rows.set_state(missed=3, settled=3))
+    await storage.ledger._change_rows(lambda rows: rows.set_state(missed=3, settled=3))
     found = []
     for gateway in (one, other, one, other):
-        report = await inspector(gateway.app.services.operators).inspect()
+        report = await make_inspector(gateway.app.services.operators).inspect()
         registry = gateway.app.services.storage.registry
         assert registry is not None
         found.append((await registry.insights.detector_insights(), report.merged))

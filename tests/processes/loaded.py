@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import orjson
 
-from gateway.configuration.sections import Config, settings_of
-from gateway.console.pages import console
+from gateway.configuration.sections import Config, all_settings
+from gateway.console.pages import load_console
 from gateway.intake.rate_cards.card import packaged_card
 
 COMMAND = Path(sys.executable).with_name("tollhouse")
@@ -178,9 +178,9 @@ def become_and_end(request: Request) -> None:
 
 def read_what_each_reads() -> None:
     """Read the types of all settings, the rate card and the console, which are the same in every process."""
-    assert list(settings_of(Config()))
+    assert list(all_settings(Config()))
     assert packaged_card()
-    assert console().assets
+    assert load_console().assets
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import click
 from docs.generate.configuration import tables
 from exporters.lake.columns import COLUMNS
 from gateway.cli import main
-from gateway.http.openapi import document
+from gateway.http.openapi import openapi_document
 from gateway.monitoring.metrics import Metrics
 from gateway.monitoring.snapshot import FIGURES
 from gateway.operations.files.kinds import file_kinds
@@ -41,7 +41,7 @@ def describe_removed(version: str, before: Collection[str], now: Collection[str]
 
 
 def _api() -> Iterator[str]:
-    described = document(ADDRESSES, version="")
+    described = openapi_document(ADDRESSES, version="")
     for path, operations in described["paths"].items():
         for method, operation in operations.items():
             if isinstance(operation, dict) and "responses" in operation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spool.ledger.work import UNITS, Digests, number_of
+from spool.ledger.work import UNITS, Digests, unit_number
 
 DIGESTS = Digests(b"")
 
@@ -14,4 +14,4 @@ def as_shown(unit: str, name: str, *, session: str | None = None) -> str:
 
 def stored_number(unit: str, name: str) -> int:
     """Return the number under which a ledger stores a unit."""
-    return number_of(unit, as_shown(unit, name))
+    return unit_number(unit, as_shown(unit, name))

@@ -48,9 +48,11 @@ def test_names_are_found_after_any_changes() -> None:
     assert sorted(known.values()) == sorted(links)
     for names in known.values():
         for name in names:
-            assert names == links.names_of(PEOPLE.identity_of_name(name.upper() if name.isascii() else name))
+            assert names == links.all_names_of_person(
+                PEOPLE.identity_of_name(name.upper() if name.isascii() else name)
+            )
     for name in gone.difference(*known.values()):
-        assert () == links.names_of(PEOPLE.identity_of_name(name))
+        assert () == links.all_names_of_person(PEOPLE.identity_of_name(name))
 
 
 def test_a_table_grows_between_names_of_one_person() -> None:
@@ -60,15 +62,15 @@ def test_a_table_grows_between_names_of_one_person() -> None:
     links = LinkedNames(PEOPLE.identity_of_name)
     for person in people:
         links = links.with_changes([], [person])
-        assert links.names_of(PEOPLE.identity_of_name(person[-1])) == person
+        assert links.all_names_of_person(PEOPLE.identity_of_name(person[-1])) == person
     for person in people:
         links = links.with_changes([person], [])
-        assert not any(links.names_of(PEOPLE.identity_of_name(name)) for name in person)
+        assert not any(links.all_names_of_person(PEOPLE.identity_of_name(name)) for name in person)
 
 
 def test_nothing_is_linked_after_the_last_removal() -> None:
     links = LinkedNames(PEOPLE.identity_of_name, [("a", "b")])
     assert links
     links = links.with_changes([("a", "b")], [])
-    assert not links and [] == list(links) and () == links.names_of("a")
+    assert not links and [] == list(links) and () == links.all_names_of_person("a")
     assert links is links.with_changes([("a", "b")], []), "nobody has these names"

@@ -59,18 +59,18 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
     settlement = Settlement(delivered=delivery.count - refused, refused=refused)
     unknown = replace(delivery, state=UNKNOWN)
     changes = [
-        (delivery, transitions.settle(delivery, settlement, at=0.0)),
+        (delivery, transitions.settle_delivery(delivery, settlement, at=0.0)),
         (
             delivery,
-            transitions.retry(delivery, reason="503", not_before=0.0, answer="503", server_error=True),
+            transitions.retry_later(delivery, reason="503", not_before=0.0, answer="503", server_error=True),
         ),
         (delivery, transitions.become_unknown(delivery, reason="no answer")),
-        (unknown, transitions.resolve(unknown, sent=True)),
-        (unknown, transitions.resolve(unknown, sent=False)),
+        (unknown, transitions.resolve_unknown(unknown, sent=True)),
+        (unknown, transitions.resolve_unknown(unknown, sent=False)),
     ]
     if delivery.count > 1:
         second = data.draw(st.integers(delivery.first + 1, delivery.last))
-        changes.append((delivery, transitions.split(delivery, second, reason="413")))
+        changes.append((delivery, transitions.split_delivery(delivery, second, reason="413")))
     for before, change in changes:
         assert 0 == moved(change, [before]), change
 
@@ -79,7 +79,7 @@ def test_no_transition_loses_a_number(delivery: StoredDelivery, data: st.DataObj
 def test_skipping_loses_no_number(below: list[StoredDelivery], number: int, next: int) -> None:
     """Numbers below the border are skipped. Higher numbers stay, in another delivery."""
     found = [one for one in below if one.first < number]
-    change = transitions.skip(route(next=next), found, number)
+    change = transitions.skip_records(route(next=next), found, number)
     assert 0 == moved(change, found)
     assert all(one.first == number for one in change.added)
 
@@ -126,7 +126,7 @@ def test_only_settled_numbers_are_replayed() -> None:
     A replay leaves out numbers that are open, without a delivery or before the route's start. Adjacent ranges
     become one delivery.
     """
-    change = transitions.replay(
+    change = transitions.replay_route(
         route(next=21, before_start=4), committed=[(1, 6), (7, 12), (15, 30)], unsettled=[(10, 10)]
     )
     assert [(5, 9), (11, 12), (15, 20)] == [one.span for one in change.added]

@@ -23,11 +23,11 @@ from exporters.lake import manifest, names
 from exporters.lake.columns import VERSION
 from exporters.lake.destination import MOST_RECORDS
 from exporters.lake.exporter import store_manifest
-from exporters.lake.file_checks import format_of
+from exporters.lake.file_checks import find_file_format
 from exporters.lake.manifest import Adoption, LakeManifest
 from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
 from exporters.lake.stores import Store
-from exporters.lake.tables import RowDigest, table_of
+from exporters.lake.tables import RowDigest, table_for_route
 from exporters.lake.verification import ReadManifest, read_manifests
 from spool.clock import Clock
 from spool.deliveries.protocols import Deliveries, Landings
@@ -134,7 +134,7 @@ class LakeSettler:
             last=delivery.last,
             writer=self.writer,
             schema=VERSION,
-            digest=RowDigest(table_of(self.route)).hexdigest(),
+            digest=RowDigest(table_for_route(self.route)).hexdigest(),
             landed_at="",
             numbers=manifest.DeliveryNumbers(rows=0, shadow=0),
             kinds={},
@@ -235,9 +235,9 @@ class LakeAdoption:
         not belong to this log. Raises the store's errors.
         """
         with tempfile.TemporaryDirectory(dir=self.directory) as scratch:
-            return await self._adopt(Path(scratch), leave=leave, dry_run=dry_run)
+            return await self._adopt_manifests(Path(scratch), leave=leave, dry_run=dry_run)
 
-    async def _adopt(self, scratch: Path, *, leave: bool, dry_run: bool) -> AdoptionResult:
+    async def _adopt_manifests(self, scratch: Path, *, leave: bool, dry_run: bool) -> AdoptionResult:
         await self._check_none_held_back()
         manifests, adopted = await self._read_unknown_manifests(scratch)
         if not manifests:
@@ -300,7 +300,7 @@ class LakeAdoption:
             if isinstance(lake_manifest, Adoption):
                 adopted.add(lake_manifest.manifest)
             elif isinstance(lake_manifest, ReadManifest) and lake_manifest.body.edition in editions[1:]:
-                is_delivery = lake_manifest.body.imported is None and not names.repair_number_in(
+                is_delivery = lake_manifest.body.imported is None and not names.parse_repair_number(
                     lake_manifest.name
                 )
                 if is_delivery and lake_manifest.body.last >= state.progress:
@@ -347,7 +347,7 @@ class LakeAdoption:
     ) -> AsyncIterator[tuple[Any, ...]]:
         local_copy = scratch / "there"
         for file in contents.files:
-            format = format_of(file.key)
+            format = find_file_format(file.key)
             if format is None:
                 raise NotAllowed(f"the format of {file.key} is unknown")
             try:

@@ -21,7 +21,7 @@ from typing import Final
 
 from exporters.errors import SendError
 from exporters.lake import manifest
-from exporters.lake.file_checks import format_of
+from exporters.lake.file_checks import find_file_format
 from exporters.lake.manifest import LakeFile
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, past_record
@@ -91,7 +91,7 @@ class LakeHistory:
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
         after, files = await self._find_landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):
-            files += await asyncio.to_thread(_files_of_dates, page, dates, below)
+            files += await asyncio.to_thread(_files_in_dates, page, dates, below)
             after = page[-1].first
             if after >= below:
                 break
@@ -122,7 +122,7 @@ class LakeHistory:
     @asynccontextmanager
     async def _local_copy(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
         """Errors become SpoolUnavailable, including errors of the caller's block."""
-        format = format_of(file.key)
+        format = find_file_format(file.key)
         if format is None:
             raise SpoolUnavailable(f"the format of {file.key} is unknown")
         directory = await asyncio.to_thread(_new_directory, self.directory)
@@ -164,7 +164,7 @@ def _find_record(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     return None if position is None else past_record(next(format.read_rows(path, READ, skip=position)))
 
 
-def _files_of_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
+def _files_in_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:
     manifests = [manifest.decode_manifest(landing.body) for landing in page if landing.first < below]
     return [
         file

@@ -25,7 +25,7 @@ from exporters.errors import Misconfigured
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeRow
 from exporters.lake.exporter import store_file
-from exporters.lake.file_checks import format_of
+from exporters.lake.file_checks import find_file_format
 from exporters.lake.manifest import ImportedPart, LakeManifest
 from exporters.lake.partitions import DeliveryFiles, FileFormat
 from exporters.lake.past.records import RECORDS, TopicRecords, time_ns
@@ -119,12 +119,12 @@ class LakeImport:
     async def _drop_known(self, rows: Sequence[LakeRow], stem: str, scratch: Path) -> list[LakeRow]:
         rows_by_date: dict[str, dict[str, LakeRow]] = defaultdict(dict)
         for row in rows:
-            rows_by_date[names.date_of(row.day)].setdefault(row.id, row)
+            rows_by_date[names.format_date(row.day)].setdefault(row.id, row)
         local_copy = scratch / "there"
         data = names.data_prefix(self.records.table.name)
         for date, of_date in rows_by_date.items():
             async for stored_object in self.store.names(f"{data}date={date}/"):
-                format = format_of(stored_object.name)
+                format = find_file_format(stored_object.name)
                 if format is not None and stem not in stored_object.name:
                     await self.store.fetch(stored_object.name, local_copy)
                     for id in await asyncio.to_thread(_known_ids, format, local_copy, of_date.keys()):
@@ -139,7 +139,7 @@ def read_import_rows(source: Path, records: TopicRecords) -> Iterator[LakeRow | 
 
     In a record file, the end of a call replaces the time of its commit. Raises ValueError for any other file.
     """
-    format = format_of(source.name)
+    format = find_file_format(source.name)
     rows = _read_lines(source, records) if format is None else format.read_rows(source, records.read_columns)
     for number, values in enumerate(rows, 1):
         row = dict(zip(records.read_columns, values, strict=True))
@@ -178,7 +178,7 @@ def _import_row(row: dict[str, Any], records: TopicRecords, *, is_of_lake: bool)
         return imported
     # The spend that the other installation counted is used, because the columns for computing it may be left out.
     spend = None if row["spend"] is None else money.units(decimal_text(Decimal(row["spend"])))
-    return imported.with_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
+    return imported.replace_verdict(counted=row["counted"], calls=row["calls"], spend=spend)
 
 
 def _known_ids(format: FileFormat, path: Path, searched_ids: Collection[str]) -> set[str]:

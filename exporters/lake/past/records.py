@@ -70,13 +70,13 @@ Fields = Mapping[str, Any]
 def past_record(values: tuple[Any, ...]) -> PastRecord | None:
     """Return None for a row that is neither a call nor a counter."""
     row = dict(zip(READ, values, strict=True))
-    record = None if row["number"] is None else record_of(row)
+    record = None if row["number"] is None else build_record(row)
     if record is None:
         return None
     return PastRecord(row["number"], (time_ns(row["committed_at"]) or 0) / 1e9, record)
 
 
-def record_of(row: Mapping[str, Any]) -> Record | None:
+def build_record(row: Mapping[str, Any]) -> Record | None:
     """Return None for a row that is neither a call nor a counter."""
     build = _MADE.get(row["kind"])
     return None if build is None else build(row)
@@ -93,7 +93,7 @@ def _restore_call(row: Mapping[str, Any]) -> Inference:
         cost_source=row["cost_source"] or "none",
         status=row["status"] or "ok",
         tags=dict(row["tags"] or ()),
-        meters={name: _quantity(value) for name, value in dict(row["meters"] or ()).items()},
+        meters={name: _parse_quantity(value) for name, value in dict(row["meters"] or ()).items()},
         **{name: row[name] for name in _OF_CALL},
     )
 
@@ -132,7 +132,7 @@ def _money_text(value: Decimal | str | None) -> str | None:
     return None if value is None else decimal_text(Decimal(value))
 
 
-def _quantity(value: Decimal | str | int) -> int | str:
+def _parse_quantity(value: Decimal | str | int) -> int | str:
     return quantity_from_millionths(
         int(value * 10**6) if isinstance(value, Decimal) else quantity_in_millionths(value)
     )
@@ -233,7 +233,7 @@ _AI: Final = TopicRecords(
     table=TABLES[AI_TELEMETRY],
     kinds=frozenset({"inference", "usage_metric", "correction"}),
     read_columns=(*READ, "counted", "calls", "spend"),
-    record_of=record_of,
+    record_of=build_record,
 )
 RECORDS: Final[Mapping[str, TopicRecords]] = {
     AI_TELEMETRY: _AI,

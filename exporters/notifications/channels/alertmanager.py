@@ -17,13 +17,13 @@ from exporters.http.client import Client
 from exporters.notifications.channel import (
     ChannelType,
     Message,
+    channel_secret,
     check_answer,
     escape_for_chat,
     misconfigured_if_gone,
-    secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import OK, Probe, probe_of_error
+from exporters.probe import OK, Probe, error_probe
 from exporters.problems import problems_of_headers, problems_of_url
 from exporters.settings import NotifySettings
 from spool.clock import Clock
@@ -40,13 +40,13 @@ class AlertmanagerChannel:
         self._settings = settings
         self._clock = clock
         self._base = settings.url.rstrip("/")
-        self._secret = secret_of(settings)
+        self._secret = channel_secret(settings)
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
         alerts = [encode_alert(notice, now=self._clock.now()) for notice in message.notices]
         try:
-            await self._exchange("POST", ALERTS, orjson.dumps(alerts))
+            await self._send_and_check("POST", ALERTS, orjson.dumps(alerts))
         except Rejected as error:
             raise misconfigured_if_gone(error) from error
         return ""
@@ -60,15 +60,15 @@ class AlertmanagerChannel:
 
     async def probe(self) -> Probe:
         try:
-            await self._exchange("GET", STATUS, b"")
+            await self._send_and_check("GET", STATUS, b"")
         except SendError as error:
-            return probe_of_error(error)
+            return error_probe(error)
         return Probe(status=OK)
 
     async def close(self) -> None:
         await self._client.close()
 
-    async def _exchange(self, method: str, path: str, body: bytes) -> None:
+    async def _send_and_check(self, method: str, path: str, body: bytes) -> None:
         answer = await self._client.send(
             self._base + path,
             body,

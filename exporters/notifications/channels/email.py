@@ -28,15 +28,15 @@ from exporters.notifications.channel import (
     Message,
     PartlyDelivered,
     StoredChannelSettings,
+    channel_secret,
     escape_for_header,
     has_secret,
+    message_subject,
     plain_text,
-    secret_of,
-    subject,
 )
 from exporters.notifications.mail_html import mail_html
-from exporters.probe import OK, Probe, probe_of_error
-from exporters.redaction import redact
+from exporters.probe import OK, Probe, error_probe
+from exporters.redaction import redact_secrets
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 
@@ -52,7 +52,7 @@ class EmailChannel:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._password = secret_of(settings)
+        self._password = channel_secret(settings)
 
     async def send(self, message: Message) -> str:
         mail = build_mail(message, self._settings, now=self._clock.now())
@@ -62,10 +62,10 @@ class EmailChannel:
         refused = dict(odd)
         if remaining:
             refused |= await self._run_session(
-                lambda smtp: _deliver(smtp, mail, self._settings.sender, remaining)
+                lambda smtp: _send_mail(smtp, mail, self._settings.sender, remaining)
             )
         message_text = "; ".join(
-            f"{address}: {code} {redact(_decode_text(text), self._secrets())}"
+            f"{address}: {code} {redact_secrets(_decode_text(text), self._secret_forms())}"
             for address, (code, text) in refused.items()
         )
         reached = (*message.reached, *(address for address in remaining if address not in refused))
@@ -87,13 +87,13 @@ class EmailChannel:
         try:
             await self._run_session(lambda smtp: smtp.noop())
         except SendError as error:
-            return probe_of_error(error)
+            return error_probe(error)
         return Probe(status=OK)
 
     async def close(self) -> None:
         """Do nothing, because each message has its own connection."""
 
-    def _secrets(self) -> list[str]:
+    def _secret_forms(self) -> list[str]:
         password = self._password.value() if self._password else ""
         if not password:
             return []
@@ -120,7 +120,7 @@ class EmailChannel:
         try:
             return await asyncio.to_thread(run_session)
         except (OSError, smtplib.SMTPException) as error:
-            raise _send_error(error, self._secrets()) from error
+            raise _send_error(error, self._secret_forms()) from error
         except asyncio.CancelledError:
             for smtp in connections:
                 if smtp.sock is not None:
@@ -133,7 +133,7 @@ def build_mail(message: Message, settings: NotifySettings, *, now: float) -> Ema
     headers = {
         "From": settings.sender,
         "To": ", ".join(message.people or settings.to),
-        "Subject": f"[Tollhouse] {subject(message.notices)}",
+        "Subject": f"[Tollhouse] {message_subject(message.notices)}",
         "Date": formatdate(now),
         "Message-ID": _message_id(message.id, settings),
         "Auto-Submitted": "auto-generated",
@@ -195,7 +195,7 @@ def _build_tls_context(settings: NotifySettings) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=settings.ca_file)
 
 
-def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: list[str]) -> Refused:
+def _send_mail(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: list[str]) -> Refused:
     try:
         return smtp.send_message(mail, sender, recipients)
     except smtplib.SMTPRecipientsRefused as error:
@@ -204,13 +204,13 @@ def _deliver(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: li
 
 def _send_error(error: OSError, secrets: Sequence[str]) -> SendError:
     if not isinstance(error, smtplib.SMTPException):
-        return Retryable(redact(f"no answer: {error}", secrets), answered=False, ambiguous=True)
+        return Retryable(redact_secrets(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):
-        message = redact(str(error), secrets)
+        message = redact_secrets(str(error), secrets)
         if isinstance(error, smtplib.SMTPServerDisconnected):
             return Retryable(message, answered=False, ambiguous=True)
         return Misconfigured(message)  # the server has no TLS, or no supported way to sign in
-    message = redact(f"{error.smtp_code} {_decode_text(error.smtp_error)}", secrets)
+    message = redact_secrets(f"{error.smtp_code} {_decode_text(error.smtp_error)}", secrets)
     if error.smtp_code < 500:
         return Retryable(message)
     return Rejected(message) if isinstance(error, smtplib.SMTPDataError) else Misconfigured(message)

@@ -19,14 +19,14 @@ from exporters.http.client import Client
 from exporters.notifications.channel import (
     ChannelType,
     Message,
+    channel_secret,
     check_answer,
     escape_for_chat,
     has_secret,
     misconfigured_if_gone,
-    secret_of,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, probe_of_error, try_connection
+from exporters.probe import Probe, error_probe, try_connection
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
@@ -41,7 +41,7 @@ _KEY = re.compile(r"[A-Za-z0-9]{32}")
 class PagerDutyChannel:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._url = settings.url or EVENTS
-        self._secret = secret_of(settings) or SecretSource(f"notify {settings.name}")
+        self._secret = channel_secret(settings) or SecretSource(f"notify {settings.name}")
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
@@ -66,7 +66,7 @@ class PagerDutyChannel:
         try:
             self.check_secret()
         except SendError as error:
-            return probe_of_error(error)
+            return error_probe(error)
         return await try_connection(self._client, self._url)
 
     async def close(self) -> None:

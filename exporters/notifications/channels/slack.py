@@ -22,7 +22,7 @@ from exporters.notifications.channel import (
     plain_text,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, probe_of_error, try_connection
+from exporters.probe import Probe, error_probe, try_connection
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, WARNING
@@ -62,13 +62,13 @@ class SlackWebhook:
         try:
             return await try_connection(self._client, self._address.value())
         except SendError as error:
-            return probe_of_error(error)
+            return error_probe(error)
 
     async def close(self) -> None:
         await self._client.close()
 
 
-def _escape(text: str) -> str:
+def _escape_text(text: str) -> str:
     return escape_for_chat(text.translate(_ENTITIES))
 
 
@@ -76,8 +76,8 @@ def message_text(message: Message) -> str:
     """Return the text of a message. Text that is too long is cut at the end."""
     parts = []
     for notice in message.notices:
-        title = f"{_SIGNS[notice.severity]} *{_escape(notice.title)}*"
-        body = (_escape(plain_text(replace(notice, link=""))), notice.link.translate(_ENTITIES))
+        title = f"{_SIGNS[notice.severity]} *{_escape_text(notice.title)}*"
+        body = (_escape_text(plain_text(replace(notice, link=""))), notice.link.translate(_ENTITIES))
         parts.append("\n".join(filter(None, (title, "\n\n".join(filter(None, body))))))
     whole = "\n\n".join(parts)
     return whole if len(whole) <= MAX_TEXT else f"{whole[:MAX_TEXT]}..."

@@ -21,7 +21,7 @@ from exporters.notifications.channel import (
     misconfigured_if_gone,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, probe_of_error, try_connection
+from exporters.probe import Probe, error_probe, try_connection
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
@@ -57,7 +57,7 @@ class TeamsWebhook:
         try:
             return await try_connection(self._client, self._address.value())
         except SendError as error:
-            return probe_of_error(error)
+            return error_probe(error)
 
     async def close(self) -> None:
         await self._client.close()

@@ -22,11 +22,11 @@ from exporters.notifications.channel import (
     ChannelType,
     Message,
     StoredChannelSettings,
+    channel_secret,
     has_secret,
     misconfigured_if_gone,
-    secret_of,
 )
-from exporters.probe import Probe, probe_of_error, try_connection
+from exporters.probe import Probe, error_probe, try_connection
 from exporters.problems import problems_of_headers, problems_of_url
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
@@ -43,7 +43,7 @@ class WebhookChannel:
     def __init__(self, settings: NotifySettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._secret = secret_of(settings) or SecretSource(f"notify {settings.name}")
+        self._secret = channel_secret(settings) or SecretSource(f"notify {settings.name}")
         self._client = Client(client_settings(settings), clock=clock)
 
     async def send(self, message: Message) -> str:
@@ -79,7 +79,7 @@ class WebhookChannel:
         try:
             self.check_secret()
         except SendError as error:
-            return probe_of_error(error)
+            return error_probe(error)
         return await try_connection(self._client, self._settings.url)
 
     async def close(self) -> None:

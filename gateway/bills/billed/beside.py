@@ -17,11 +17,11 @@ from itertools import chain, groupby
 
 import msgspec
 
-from gateway.bills.reconciliation.counting import seller
-from spool.currencies import Converter, no_rates, round_product
+from gateway.bills.reconciliation.counting import find_seller
+from spool.currencies import Converter, no_rate_known, round_product
 from spool.ledger import money
 from spool.ledger.billed import AMORTIZED, CLOSED, COUNTED, FROZEN, INVOICED, OPEN, PROVISIONAL, BilledDay
-from spool.ledger.costs import combine_rows, periods
+from spool.ledger.costs import combine_rows, periods_of_query
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import (
     BILLED_DIMENSIONS,
@@ -53,18 +53,18 @@ async def billed_beside(
     bill. If a day has several bills, its state is that of the least final bill. Set `states_alone` for people
     with restricted access, because the other fields describe the whole bill.
     """
-    days = _days(query, now)
+    days = _days_until_today(query, now)
     stored_days = await ledger.billed_days(days.start, days.stop)
     bill_days = [day for day in stored_days if day.source and not day.is_apart]
     fields: dict[str, object] = {
         "through": day_text(max(day.day for day in bill_days)) if bill_days else None,
-        "days": _states(bill_days, days),
+        "days": _count_day_states(bill_days, days),
     }
     if states_alone:
         return fields
     reasons: Counter[str] = Counter()
     foreign: Counter[str] = Counter()
-    converter = Converter(ledger.rates or no_rates, query.currency)
+    converter = Converter(ledger.rates or no_rate_known, query.currency)
     for day in stored_days:
         # the rows of the query list the amounts that have no rate
         rate = converter.rate(CURRENCY, day.day) or 0
@@ -78,18 +78,18 @@ async def billed_beside(
         **fields,
         "unallocated": money.text(sum(reasons.values())),
         "by_reason": {reason: money.text(amount) for reason, amount in sorted(reasons.items()) if amount},
-        "without_statement": await _without(ledger, query, bill_days),
-        "sources": _sources([day for day in stored_days if day.source and not day.corrects]),
+        "without_statement": await _counted_without_bill(ledger, query, bill_days),
+        "sources": _newest_sources([day for day in stored_days if day.source and not day.corrects]),
         "foreign": dict(sorted(foreign.items())),
     }
 
 
-def _days(query: CostQuery, now: float) -> range:
+def _days_until_today(query: CostQuery, now: float) -> range:
     first = int(query.since.timestamp()) // DAY_S * DAY_S
     return range(first, int(min(query.until.timestamp(), now)), DAY_S)
 
 
-def _states(billed_days: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:
+def _count_day_states(billed_days: Sequence[BilledDay], days: Sequence[int]) -> dict[str, int]:
     states: dict[int, set[str]] = defaultdict(set)
     for day in billed_days:
         states[day.day].add(day.state)
@@ -102,7 +102,7 @@ def _least_final(states: set[str]) -> str:
     return next(state for state in (PROVISIONAL, CLOSED, FROZEN) if state in states)
 
 
-def _sources(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
+def _newest_sources(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
     newest: dict[tuple[str, str], float] = {}
     for day in billed_days:
         seller_source = (day.seller, day.source)
@@ -113,7 +113,7 @@ def _sources(billed_days: Sequence[BilledDay]) -> list[dict[str, str]]:
     ]
 
 
-async def _without(
+async def _counted_without_bill(
     ledger: Ledger, query: CostQuery, billed_days: Sequence[BilledDay]
 ) -> list[dict[str, str]]:
     billed_places = {(day.provider, day.day) for day in billed_days}
@@ -130,13 +130,15 @@ async def _without(
         kept=None,  # the query's `kept` does not apply, because its groups are of the query's own dimensions
         top=None,
     )
-    return await asyncio.to_thread(_by_seller, await ledger.costs(counted_query), billed_places)
+    return await asyncio.to_thread(_unbilled_cost_by_seller, await ledger.costs(counted_query), billed_places)
 
 
-def _by_seller(rows: Sequence[CostRow], billed_places: Collection[tuple[str, int]]) -> list[dict[str, str]]:
+def _unbilled_cost_by_seller(
+    rows: Sequence[CostRow], billed_places: Collection[tuple[str, int]]
+) -> list[dict[str, str]]:
     counted: Counter[str] = Counter()
     for row in rows:
-        name = seller(*row.group)
+        name = find_seller(*row.group)
         if (name, int(row.start.timestamp()) // DAY_S * DAY_S) not in billed_places:
             counted[name] += money.units(row.cost)
     return [
@@ -161,14 +163,19 @@ class WithMissing:
         if not query.arranged:
             return await self._asked.costs(query)
         plain = replace(query, top=None)
-        starts = [start for start, _ in periods(plain)]
+        starts = [start for start, _ in periods_of_query(plain)]
         billed = await self._asked.costs(plain)
-        parts = [await self._asked.costs(part) for part in _parts(plain, await self._sellers(plain))]
-        filled_rows, counted = await asyncio.to_thread(_filled, billed, parts, starts, query.top)
+        parts = [
+            await self._asked.costs(part)
+            for part in _counted_queries(plain, await self._billed_sellers_by_day(plain))
+        ]
+        filled_rows, counted = await asyncio.to_thread(
+            _merge_billed_and_counted, billed, parts, starts, query.top
+        )
         self.counted = money.text(counted)
         return filled_rows
 
-    async def _sellers(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
+    async def _billed_sellers_by_day(self, query: CostQuery) -> Mapping[int, frozenset[str]]:
         """
         Return, by day, the sellers that have a bill. For the cost type of final days, only final bills count.
         """
@@ -181,7 +188,7 @@ class WithMissing:
         return {day: frozenset(sellers) for day, sellers in sellers_by_day.items()}
 
 
-def _filled(
+def _merge_billed_and_counted(
     billed: Sequence[CostRow],
     counted: Sequence[Sequence[CostRow]],
     starts: Sequence[datetime],
@@ -192,21 +199,23 @@ def _filled(
         rows_by_group.setdefault((starts.index(row.start), row.group), []).append(row)
     amount = 0
     for row in chain.from_iterable(counted):
-        rows_by_group.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(_money_of(row))
+        rows_by_group.setdefault((bisect_right(starts, row.start) - 1, row.group), []).append(
+            _keep_only_money(row)
+        )
         amount += money.units(row.cost)
-    largest = _largest(rows_by_group, top)
+    largest = _largest_groups(rows_by_group, top)
     shown: dict[_Place, list[CostRow]] = {}
     for (start_index, group), rows in rows_by_group.items():
         named = group if largest is None or group in largest else (OTHER,) * len(group)
         shown.setdefault((start_index, named), []).extend(rows)
     together = [
         combine_rows(rows, start=starts[start_index], group=group)
-        for (start_index, group), rows in sort_in_steps(shown.items(), key=_order)
+        for (start_index, group), rows in sort_in_steps(shown.items(), key=_place_order)
     ]
     return together, amount
 
 
-def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:
+def _counted_queries(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[CostQuery]:
     days = range(int(query.since.timestamp()) // DAY_S * DAY_S, int(query.until.timestamp()), DAY_S)
     nobody = frozenset[str]()
     for billed, run in groupby(days, key=lambda day: sellers.get(day, nobody)):
@@ -222,18 +231,20 @@ def _parts(query: CostQuery, sellers: Mapping[int, frozenset[str]]) -> Iterator[
 def _has_bill(sellers: Collection[str]) -> Derived:
     def value(values: tuple[str, ...]) -> str:
         source, provider, model = values
-        return _YES if seller(source, provider, model) in sellers else ""
+        return _YES if find_seller(source, provider, model) in sellers else ""
 
     return Derived(name=_BILLED, label="", sources=("source", "provider", "model"), value=value)
 
 
-def _money_of(row: CostRow) -> CostRow:
+def _keep_only_money(row: CostRow) -> CostRow:
     """Return a row with only its money. Its calls are removed, because billed rows have no calls."""
     blank = combine_rows([], start=row.start, group=row.group)
     return msgspec.structs.replace(blank, cost=row.cost, unconverted=row.unconverted)
 
 
-def _largest(rows_by_group: Mapping[_Place, Sequence[CostRow]], limit: int | None) -> set[Group] | None:
+def _largest_groups(
+    rows_by_group: Mapping[_Place, Sequence[CostRow]], limit: int | None
+) -> set[Group] | None:
     if limit is None:
         return None
     sizes: Counter[Group] = Counter()
@@ -244,6 +255,6 @@ def _largest(rows_by_group: Mapping[_Place, Sequence[CostRow]], limit: int | Non
     return {*largest, *unknown}
 
 
-def _order(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
+def _place_order(item: tuple[_Place, Sequence[CostRow]]) -> tuple[int, list[str]]:
     (start_index, group), _ = item
     return start_index, [value or "" for value in group]

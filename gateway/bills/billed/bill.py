@@ -10,8 +10,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.bills.billed.spreading import in_turn
-from gateway.bills.reconciliation.matching import Keys, Owner, billed, day_of, families_of, one_source
+from gateway.bills.billed.spreading import divide_in_sequence
+from gateway.bills.reconciliation.matching import (
+    Keys,
+    Owner,
+    choose_source_by_day,
+    classify_bill_rows,
+    day_of_middle,
+    match_model_families,
+)
 from gateway.bills.reconciliation.sides import ANYWHERE, DAY_S, BilledMoney, BilledTokens, CountedUse
 from spool.ledger import money
 from spool.ledger.billed import CLOSED, PROVISIONAL
@@ -65,13 +72,13 @@ class BillSides:
     refunds: Sequence[BilledMoney] = ()
 
 
-def bill_of(sides: BillSides) -> Bill:
+def build_bill(sides: BillSides) -> Bill:
     """Build the bill. Each day takes all amounts from one source, and all quantities from one source."""
     in_month = set(sides.days)
-    rows = list(_by_day(sides))
-    report = billed(rows, as_billed=True)
-    of_money = one_source([*report.money, *report.accrued], sides.covered)
-    of_tokens = one_source(report.tokens, sides.covered)
+    rows = list(_split_rows_by_day(sides))
+    report = classify_bill_rows(rows, as_billed=True)
+    of_money = choose_source_by_day([*report.money, *report.accrued], sides.covered)
+    of_tokens = choose_source_by_day(report.tokens, sides.covered)
     amounts = [row for row in report.money if row.day in in_month and of_money[row.day] == row.source]
     tokens = [row for row in report.tokens if row.day in in_month and of_tokens[row.day] == row.source]
     owners = [owner for owner in sides.owners if owner.provider == sides.provider]
@@ -85,24 +92,24 @@ def bill_of(sides: BillSides) -> Bill:
     foreign: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
         if row.currency not in (None, "USD"):
-            foreign[day_of(row)][str(row.currency)] += 1
-    families = families_of(tokens, named, sides.counted)
+            foreign[day_of_middle(row)][str(row.currency)] += 1
+    families = match_model_families(tokens, named, sides.counted)
     return Bill(
         provider=sides.provider,
-        amounts=_of_days(amounts),
-        accrued=_of_days(row for row in report.accrued if of_money.get(row.day) == row.source),
-        quantities=_of_days(tokens),
+        amounts=_rows_by_day(amounts),
+        accrued=_rows_by_day(row for row in report.accrued if of_money.get(row.day) == row.source),
+        quantities=_rows_by_day(tokens),
         families=families,
         keys=Keys(owners, theirs, {row.key for row in sides.counted}),
         states=states,
         sources={day: of_money[day] for day in states},
         foreign=foreign,
-        money_regions=_regions([*named, *report.accrued], families),
-        token_regions=_regions(tokens, families),
+        money_regions=_regions_by_model([*named, *report.accrued], families),
+        token_regions=_regions_by_model(tokens, families),
     )
 
 
-def _regions(rows: Iterable[BilledMoney | BilledTokens], families: Mapping[str, str]) -> Regions:
+def _regions_by_model(rows: Iterable[BilledMoney | BilledTokens], families: Mapping[str, str]) -> Regions:
     regions_by_model: dict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.region not in ANYWHERE:
@@ -114,14 +121,14 @@ def _is_unsettled(sides: BillSides, unsettled: Mapping[str, frozenset[int]], sou
     return day in unsettled.get(source, ()) or day in sides.unsettled.get(source, ())
 
 
-def _of_days(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
+def _rows_by_day(rows: Iterable[_Told]) -> Mapping[int, Sequence[_Told]]:
     rows_by_day: dict[int, list[_Told]] = defaultdict(list)
     for row in rows:
         rows_by_day[row.day].append(row)
     return rows_by_day
 
 
-def _by_day(sides: BillSides) -> Iterator[StatementRow]:
+def _split_rows_by_day(sides: BillSides) -> Iterator[StatementRow]:
     """
     Yield rows of at most one day. A longer bucket within the month is divided among its days in proportion to
     the value of their calls. A bucket that spans two months is divided evenly, so that both months calculate
@@ -138,13 +145,15 @@ def _by_day(sides: BillSides) -> Iterator[StatementRow]:
         is_within = sides.days[0] <= days[0] and days[-1] <= sides.days[-1]
         weights = [max(0, worth[day]) if is_within else 0 for day in days]
         amount, effective = row.amount, row.amount_effective
-        parts = in_turn(money.units(f"{amount:f}"), weights)
-        effective_parts = parts if effective is None else in_turn(money.units(f"{effective:f}"), weights)
+        parts = divide_in_sequence(money.units(f"{amount:f}"), weights)
+        effective_parts = (
+            parts if effective is None else divide_in_sequence(money.units(f"{effective:f}"), weights)
+        )
         for day, part, effective_part in zip(days, parts, effective_parts, strict=True):
             if part or effective_part:
                 changes: dict[str, Any] = {
-                    "amount": _decimal(part),
-                    "amount_effective": _decimal(effective_part),
+                    "amount": _units_to_decimal(part),
+                    "amount_effective": _units_to_decimal(effective_part),
                 }
                 changes |= {"amount_list": None, "amount_contracted": None}
                 if row.line_type in (REFUND, CORRECTION):
@@ -152,10 +161,10 @@ def _by_day(sides: BillSides) -> Iterator[StatementRow]:
                 yield msgspec.structs.replace(row, start=day, end=day + DAY_S, **changes)
 
 
-def _decimal(units: int) -> Decimal:
+def _units_to_decimal(units: int) -> Decimal:
     return Decimal(money.text(units))
 
 
-def matched(bill: Bill, use: CountedUse) -> CountedUse:
+def with_bill_names(bill: Bill, use: CountedUse) -> CountedUse:
     """Return a copy of the usage with the bill's names for its model and key."""
-    return replace(use, model=bill.families.get(use.model, use.model), key=bill.keys.of_counted(use))
+    return replace(use, model=bill.families.get(use.model, use.model), key=bill.keys.counted_key(use))

@@ -16,32 +16,32 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from gateway.bills.billed.bill import Bill, BillSides, bill_of
-from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, mark_of
+from gateway.bills.billed.bill import Bill, BillSides, build_bill
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, day_digest
 from gateway.bills.billed.layers import (
     Base,
     DividedDay,
     LayerRules,
     RefundShare,
-    by_day,
-    days_of,
+    corrected_days,
+    dated_refunds,
     divide_day,
-    later_of,
-    refunds_of,
-    shares_of,
+    divide_refunds,
+    split_by_corrected_day,
+    to_billed_later,
 )
-from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, figures_of
+from gateway.bills.billed.restating import BilledLater, FrozenMonths, Made, read_month_figures
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.counting import TokenPrices, counted, counted_use, seller
+from gateway.bills.reconciliation.counting import TokenPrices, counted_use, find_seller, group_uses_by_seller
 from gateway.bills.reconciliation.gathering import (
     StatementSources,
     average_rate,
-    currencies_of,
-    exchanged,
+    convert_rows,
+    foreign_currencies,
 )
 from gateway.bills.reconciliation.sides import DAY_S, BilledMoney, CountedUse
 from spool.clock import Clock
-from spool.currencies import SCALE, no_rates
+from spool.currencies import SCALE, no_rate_known
 from spool.errors import Invalid, SpoolError
 from spool.ledger.billed import BilledDay
 from spool.ledger.days.usage import UsageSum
@@ -134,23 +134,23 @@ class Biller:
             months.setdefault(name, CalendarMonth.of(name))
         changed = 0
         for _, month in sorted(months.items()):
-            changed += await self._look_at(month, infos)
+            changed += await self._recalculate_if_changed(month, infos)
         corrected = {month.name: month for theirs in self._earlier.values() for month in theirs}
         for _, month in sorted(corrected.items()):
-            changed += await self._look_at(month, infos)
+            changed += await self._recalculate_if_changed(month, infos)
         return changed
 
-    async def _look_at(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
-        mark = self._mark(month, infos)
-        rates = await asyncio.to_thread(self._rates_of, month)
+    async def _recalculate_if_changed(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> int:
+        mark = self._inputs_mark(month, infos)
+        rates = await asyncio.to_thread(self._month_rates, month)
         if self._marks.get(month.name) == (mark, rates) or not await self._sources.ledger.is_complete():
             return 0
         changed = await self.make(month)
-        mark = self._mark(month, infos)
-        self._marks[month.name] = mark, await asyncio.to_thread(self._rates_of, month)
+        mark = self._inputs_mark(month, infos)
+        self._marks[month.name] = mark, await asyncio.to_thread(self._month_rates, month)
         return changed
 
-    def _mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
+    def _inputs_mark(self, month: CalendarMonth, infos: Sequence[StatementInfo]) -> object:
         this = CalendarMonth.at(self._clock.now())
         later = [CalendarMonth.of(name) for name, theirs in self._earlier.items() if month in theirs]
         months = (month, *self._earlier.get(month.name, ()), *later)
@@ -166,12 +166,12 @@ class Biller:
         owners = tuple(self._sources.owners())
         return hour, tuple(within), owners, tuple(sorted(closed)), self.layers()
 
-    def _rules(self, provider: str, month: CalendarMonth) -> LayerRules:
+    def _layer_rules(self, provider: str, month: CalendarMonth) -> LayerRules:
         """Return the layer rules of a bill. A closed month keeps the rules with which it was closed."""
         closed = self._sources.closed_months().get(closed_id(provider, month.name))
         return self.layers() if closed is None else LayerRules(**closed.get("layers", {}))
 
-    def _rates_of(self, month: CalendarMonth) -> Sequence[int | None]:
+    def _month_rates(self, month: CalendarMonth) -> Sequence[int | None]:
         rates, currencies = self._sources.ledger.rates, sorted(self._currencies[month.name])
         if rates is None:
             return ()
@@ -180,13 +180,13 @@ class Biller:
     async def make(self, month: CalendarMonth) -> int:
         """Calculate all bills of a month. Return the number of changed days."""
         async with self._turn:
-            return await self._make(month)
+            return await self._recalculate_month(month)
 
     async def figures(self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]) -> MonthFigures:
         """Recalculate a month, and return the sums of a provider's bills."""
         async with self._turn:
-            await self._make(month)
-            return await self._figures(month, provider, invoices)
+            await self._recalculate_month(month)
+            return await self._month_figures(month, provider, invoices)
 
     async def close(
         self,
@@ -197,28 +197,30 @@ class Biller:
     ) -> MonthFigures:
         """Recalculate and close a month. `keep` stores the closing; if it raises, the month stays open."""
         async with self._turn:
-            await self._make(month)
-            figures = await self._figures(month, provider, invoices)
+            await self._recalculate_month(month)
+            figures = await self._month_figures(month, provider, invoices)
             await keep(figures)
-            await (await self._frozen(month)).settle()
+            await (await self._read_frozen_months(month)).settle()
         return figures
 
-    async def _figures(
+    async def _month_figures(
         self, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
     ) -> MonthFigures:
         in_dollars = [
-            invoice if invoice.currency == CURRENCY else invoice.in_dollars(await self._rate(month, invoice))
+            invoice
+            if invoice.currency == CURRENCY
+            else invoice.convert_to_dollars(await self._invoice_rate(month, invoice))
             for invoice in invoices
         ]
-        return await figures_of(self._sources.ledger, month, provider, in_dollars)
+        return await read_month_figures(self._sources.ledger, month, provider, in_dollars)
 
-    async def _rate(self, month: CalendarMonth, invoice: Invoice) -> Fraction:
+    async def _invoice_rate(self, month: CalendarMonth, invoice: Invoice) -> Fraction:
         """
         Return the dollars per unit of an invoice's currency. It is the average of the provider's bill, so an
         invoice that equals the bill has no difference. Without a bill in this currency, it is the rate of the
         last day of the month. Raises Invalid if no rate is known.
         """
-        rates = self._sources.ledger.rates or no_rates
+        rates = self._sources.ledger.rates or no_rate_known
         rows = await self._sources.statements.statement_rows(
             provider=invoice.provider, start=month.start, end=month.end
         )
@@ -238,43 +240,47 @@ class Biller:
         """
         async with self._turn:
             await forget()
-            await self._make(month)
+            await self._recalculate_month(month)
 
-    async def _frozen(self, month: CalendarMonth) -> FrozenMonths:
+    async def _read_frozen_months(self, month: CalendarMonth) -> FrozenMonths:
         sources = self._sources
         return await FrozenMonths(sources.ledger, month, sources.closed_months(), self._clock.now()).read()
 
-    async def _make(self, month: CalendarMonth) -> int:
+    async def _recalculate_month(self, month: CalendarMonth) -> int:
         sources, now = self._sources, self._clock.now()
         await sources.ledger.catch_up(sources.log)
         known = await sources.statements.statements()
         infos = [info for info in known if _is_within(info, month)]
-        frozen = await self._frozen(month)
+        frozen = await self._read_frozen_months(month)
         if not infos and not frozen.days:
             return await frozen.settle()
         read = _Month(month, infos, TokenPrices(await asyncio.to_thread(sources.prices)))
         if infos:
-            await self._count(read, now)
-        bills = [await self._bill(read, name, now) for name in sorted({info.provider for info in infos})]
-        rules = {bill.provider: self._rules(bill.provider, month) for bill in bills}
-        bases = await self._bases(read, [bill for bill in bills if rules[bill.provider].of_month(bill)])
+            await self._read_counted_uses(read, now)
+        bills = [await self._read_bill(read, name, now) for name in sorted({info.provider for info in infos})]
+        rules = {bill.provider: self._layer_rules(bill.provider, month) for bill in bills}
+        bases = await self._usage_money_by_provider(
+            read, [bill for bill in bills if rules[bill.provider].of_month(bill)]
+        )
         changed = 0
         for day in month.days:
             of_day = [bill for bill in bills if day in bill.states]
-            uses = await self._uses(read, day) if of_day else {}
+            uses = await self._calls_by_seller(read, day) if of_day else {}
             billed_days: Made = []
             for bill in of_day:
                 theirs = uses.get(bill.provider, ())
                 base = bases.get(bill.provider)
-                refunds = await self._refunds(read, bill, day, known)
+                refunds = await self._divide_refunds(read, bill, day, known)
                 arguments: dict[str, Any] = {"refunds": refunds, "rules": rules[bill.provider]}
                 divide = partial(divide_day, bill, day, theirs, **arguments)
                 divided = await asyncio.to_thread(divide, month=base)
                 if divided.wants_month and base is None:
-                    bases |= await self._bases(read, [bill])
+                    bases |= await self._usage_money_by_provider(read, [bill])
                     base = bases[bill.provider]
                     divided = await asyncio.to_thread(divide, month=base)
-                billed_days += await frozen.as_kept(self._day(read, bill, day, divided), divided.sums)
+                billed_days += await frozen.days_to_store(
+                    self._billed_day(read, bill, day, divided), divided.sums
+                )
             present = [bill.provider for bill in of_day]
             await frozen.note_without_bill(day, present)
             changed += await sources.ledger.put_billed(billed_days) if billed_days else 0
@@ -282,23 +288,25 @@ class Biller:
                 await sources.ledger.drop_billed(day, provider)
                 changed += 1
         self._earlier[month.name] = tuple(earlier_day.month for earlier_day in read.earlier.values())
-        later = {name: await self._later(read, name, known) for name in sorted(frozen.restated)}
+        later = {name: await self._later_refunds(read, name, known) for name in sorted(frozen.restated)}
         entries = await frozen.entries(later)
         changed += await sources.ledger.put_billed(entries) if entries else 0
-        return changed + await (await self._frozen(month)).settle()
+        return changed + await (await self._read_frozen_months(month)).settle()
 
-    async def _later(self, read: _Month, provider: str, infos: Sequence[StatementInfo]) -> list[BilledLater]:
+    async def _later_refunds(
+        self, read: _Month, provider: str, infos: Sequence[StatementInfo]
+    ) -> list[BilledLater]:
         later_infos = [info for info in infos if info.provider == provider and info.end > read.month.end]
         later_rows: list[BilledLater] = []
         month, until = CalendarMonth.at(read.month.end), max((info.end for info in later_infos), default=0)
         while month.start < until:
             within = [info for info in later_infos if _is_within(info, month)]
-            bill = await self._bill(_Month(month, within, read.prices), provider, self._clock.now())
-            later_rows += later_of(row for day in bill.states for row in bill.amounts.get(day, ()))
+            bill = await self._read_bill(_Month(month, within, read.prices), provider, self._clock.now())
+            later_rows += to_billed_later(row for day in bill.states for row in bill.amounts.get(day, ()))
             month = CalendarMonth.at(month.end)
         return later_rows
 
-    async def _refunds(
+    async def _divide_refunds(
         self, read: _Month, bill: Bill, day: int, infos: Sequence[StatementInfo]
     ) -> list[RefundShare]:
         """
@@ -308,24 +316,24 @@ class Biller:
         of_bill = bill.amounts.get(day, ())
         if not any(row.corrects for row in of_bill):
             return []
-        rows = refunds_of(of_bill)
+        rows = dated_refunds(of_bill)
         now, worth = self._clock.now(), Counter[int]()
         bills: dict[str, tuple[_Month, Bill]] = {read.month.name: (read, bill)}
-        for name in sorted({CalendarMonth.at(at).name for row in rows for at in days_of(row)}):
+        for name in sorted({CalendarMonth.at(at).name for row in rows for at in corrected_days(row)}):
             if name not in bills:
                 earlier = await self._earlier_month(read, name, infos)
-                bills[name] = earlier, await self._bill(earlier, bill.provider, now, refunds=rows)
+                bills[name] = earlier, await self._read_bill(earlier, bill.provider, now, refunds=rows)
             for use in bills[name][0].counted.get(bill.provider, ()):
                 worth[use.day] += sum(use.values.values())
         parts: dict[int, list[BilledMoney]] = defaultdict(list)
-        for at, part in by_day(rows, worth):
+        for at, part in split_by_corrected_day(rows, worth):
             parts[at].append(part)
         refund_shares: list[RefundShare] = []
         for at, of_day in sorted(parts.items()):
             earlier, theirs = bills[CalendarMonth.at(at).name]
-            uses = (await self._uses(earlier, at)).get(bill.provider, ())
+            uses = (await self._calls_by_seller(earlier, at)).get(bill.provider, ())
             refund_shares += await asyncio.to_thread(
-                shares_of,
+                divide_refunds,
                 of_day,
                 theirs,
                 at,
@@ -338,25 +346,25 @@ class Biller:
             month = CalendarMonth.of(name)
             within = [info for info in infos if _is_within(info, month)]
             read.earlier[name] = _Month(month, within, read.prices)
-            await self._count(read.earlier[name], self._clock.now())
+            await self._read_counted_uses(read.earlier[name], self._clock.now())
         return read.earlier[name]
 
-    async def _count(self, read: _Month, now: float) -> None:
+    async def _read_counted_uses(self, read: _Month, now: float) -> None:
         for day in read.month.days:
             if day > now:
                 break
             sums = await self._sources.ledger.usage_of_day(day)
-            for name, rows in (await asyncio.to_thread(counted, sums, read.prices)).items():
+            for name, rows in (await asyncio.to_thread(group_uses_by_seller, sums, read.prices)).items():
                 read.counted[name] += rows
 
-    async def _bill(
+    async def _read_bill(
         self, read: _Month, provider: str, now: float, *, refunds: Sequence[BilledMoney] = ()
     ) -> Bill:
         month = read.month
         statement_rows = await self._sources.statements.statement_rows(
             provider=provider, start=month.start, end=month.end
         )
-        self._currencies[month.name] |= currencies_of(statement_rows)
+        self._currencies[month.name] |= foreign_currencies(statement_rows)
         covered: dict[str, set[int]] = defaultdict(set)
         unsettled: dict[str, set[int]] = defaultdict(set)
         for info in read.infos:
@@ -369,43 +377,43 @@ class Biller:
             provider=provider,
             days=month.days,
             open_from=int(now) // DAY_S * DAY_S,
-            rows=await exchanged(self._sources.ledger, statement_rows),
+            rows=await convert_rows(self._sources.ledger, statement_rows),
             counted=read.counted.get(provider, ()),
             covered={source: frozenset(days) for source, days in covered.items()},
             unsettled={source: frozenset(days) for source, days in unsettled.items()},
             owners=self._sources.owners(),
             refunds=refunds,
         )
-        return await asyncio.to_thread(bill_of, sides)
+        return await asyncio.to_thread(build_bill, sides)
 
-    async def _bases(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
+    async def _usage_money_by_provider(self, read: _Month, bills: Sequence[Bill]) -> dict[str, Base]:
         """Return the month's usage money by provider. Each day's calls are read once for all providers."""
         bases = {bill.provider: Counter[tuple[Dimensions, str]]() for bill in bills}
         for day in sorted({day for bill in bills for day in bill.states}):
-            uses = await self._uses(read, day)
+            uses = await self._calls_by_seller(read, day)
             for bill in (bill for bill in bills if day in bill.states):
                 theirs = uses.get(bill.provider, ())
                 for key, amount in (await asyncio.to_thread(divide_day, bill, day, theirs)).base.items():
                     bases[bill.provider][key] += amount
         return {**bases}
 
-    async def _uses(self, read: _Month, day: int) -> Mapping[str, _Uses]:
+    async def _calls_by_seller(self, read: _Month, day: int) -> Mapping[str, _Uses]:
         sums = await self._sources.ledger.whole_sums_of_day(day)
-        return await asyncio.to_thread(_by_seller, sums, read.prices)
+        return await asyncio.to_thread(_uses_by_seller, sums, read.prices)
 
-    def _day(self, read: _Month, bill: Bill, day: int, divided: DividedDay) -> BilledDay:
+    def _billed_day(self, read: _Month, bill: Bill, day: int, divided: DividedDay) -> BilledDay:
         source, state = bill.sources[day], bill.states[day]
         foreign = bill.foreign.get(day, {})
         return BilledDay(
             day=day,
             provider=bill.provider,
             state=state,
-            mark=mark_of(
+            mark=day_digest(
                 divided.sums,
                 RULES,
                 state,
                 source,
-                *map(_ordered, (divided.reasons, divided.accrued, foreign)),
+                *map(_sort_amounts, (divided.reasons, divided.accrued, foreign)),
             ),
             source=source,
             read_at=read.read_at(bill.provider, source, day),
@@ -416,7 +424,7 @@ class Biller:
         )
 
 
-def _ordered(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
+def _sort_amounts(amounts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(amounts.items())
 
 
@@ -424,13 +432,13 @@ def _is_within(info: StatementInfo, month: CalendarMonth) -> bool:
     return info.start < month.end and info.end > month.start
 
 
-def _by_seller(
+def _uses_by_seller(
     sums: Sequence[UsageSum], prices: TokenPrices
 ) -> dict[str, list[tuple[Dimensions, CountedUse]]]:
     uses_by_seller: dict[str, list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
     for usage_sum in sums:
         dimensions = usage_sum.dimensions
-        uses_by_seller[seller(dimensions.source, dimensions.provider, dimensions.model)].append(
+        uses_by_seller[find_seller(dimensions.source, dimensions.provider, dimensions.model)].append(
             (dimensions, counted_use(usage_sum, prices))
         )
     return uses_by_seller

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.bills.billed.bill import Bill, matched
-from gateway.bills.billed.spreading import spread
-from gateway.bills.reconciliation.cells import tier_of
-from gateway.bills.reconciliation.counting import beside_of
+from gateway.bills.billed.bill import Bill, with_bill_names
+from gateway.bills.billed.spreading import divide_by_weights
+from gateway.bills.reconciliation.cells import normalize_tier
+from gateway.bills.reconciliation.counting import non_token_meter
 from gateway.bills.reconciliation.sides import (
     ANYWHERE,
     METERS,
@@ -83,7 +83,7 @@ class DayCalls:
 
     def __init__(self, bill: Bill, uses: Iterable[tuple[Dimensions, CountedUse]]) -> None:
         self._bill = bill
-        self._rows = [(dimensions, matched(bill, use)) for dimensions, use in uses]
+        self._rows = [(dimensions, with_bill_names(bill, use)) for dimensions, use in uses]
         self._by_model: dict[tuple[str, str], list[tuple[Dimensions, CountedUse]]] = defaultdict(list)
         for dimensions, use in self._rows:
             for key_model in {(use.key, use.model), ("", use.model), (use.key, ""), ("", "")}:
@@ -99,15 +99,15 @@ class DayCalls:
             known_regions = bill.token_regions if isinstance(row, BilledTokens) else bill.money_regions
             region = ELSEWHERE if model in known_regions else ""
         return BilledCell(
-            key=bill.keys.of_billed(row) if bill.keys.any else "",
+            key=bill.keys.billed_key(row) if bill.keys.any else "",
             model=model,
-            tier=None if row.tier is None else tier_of(row.tier),
+            tier=None if row.tier is None else normalize_tier(row.tier),
             region=region,
             meter=row.meter or "",
         )
 
-    def of_key(self, key: str) -> Mapping[Dimensions, int]:
-        return _weights(self._by_model.get((key, ""), ()), WHOLE) if key else {}
+    def call_values_of_key(self, key: str) -> Mapping[Dimensions, int]:
+        return _weights_by_dimensions(self._by_model.get((key, ""), ()), WHOLE) if key else {}
 
     def beside(self, row: BilledMoney, kind: str) -> tuple[Mapping[Dimensions, int], str]:
         """
@@ -118,21 +118,21 @@ class DayCalls:
         """
         used: dict[Dimensions, int] = defaultdict(int)
         cell = self.cell_of(row)
-        name = beside_of(kind)
+        name = non_token_meter(kind)
         for dimensions, use in self._by_model.get((cell.key, cell.model), ()):
             used[dimensions] += use.beside.get(name, 0)
         if any(used.values()):
             return used, VALUE
         keys = self._bill.keys
-        return self.of_key(keys.of_billed(row) if keys.any else ""), SHARED
+        return self.call_values_of_key(keys.billed_key(row) if keys.any else ""), SHARED
 
     def place(self, cell: BilledCell) -> CellCalls:
         cell_calls = self._known.get(cell)
         if cell_calls is None:
-            cell_calls = self._known[cell] = self._place(cell)
+            cell_calls = self._known[cell] = self._find_calls(cell)
         return cell_calls
 
-    def _place(self, cell: BilledCell) -> CellCalls:
+    def _find_calls(self, cell: BilledCell) -> CellCalls:
         rows = self._by_model.get((cell.key, cell.model), ())
         without_tier = cell._replace(region="", tier=None)
         for candidate in dict.fromkeys(
@@ -141,21 +141,21 @@ class DayCalls:
             matching_rows = [
                 (dimensions, use)
                 for dimensions, use in rows
-                if (candidate.tier is None or tier_of(use.tier) == candidate.tier)
-                and self._is_in(use.region, candidate)
+                if (candidate.tier is None or normalize_tier(use.tier) == candidate.tier)
+                and self._is_region_in_cell(use.region, candidate)
             ]
-            weights = _weights(matching_rows, candidate.meter)
+            weights = _weights_by_dimensions(matching_rows, candidate.meter)
             if weights:
-                return CellCalls(weights, candidate, _tokens(matching_rows, candidate.meter))
-        return CellCalls({}, cell, 0, self._why(cell))
+                return CellCalls(weights, candidate, _sum_tokens(matching_rows, candidate.meter))
+        return CellCalls({}, cell, 0, self._reason_for_no_calls(cell))
 
-    def _is_in(self, region: str, cell: BilledCell) -> bool:
+    def _is_region_in_cell(self, region: str, cell: BilledCell) -> bool:
         if cell.region == ELSEWHERE:
             region_sets = (self._bill.token_regions, self._bill.money_regions)
             return not any(region in regions.get(cell.model, ()) for regions in region_sets)
         return cell.region in ("", region)
 
-    def _why(self, cell: BilledCell) -> str:
+    def _reason_for_no_calls(self, cell: BilledCell) -> str:
         if not self._rows:
             return NO_TELEMETRY
         if cell.model and ("", cell.model) not in self._by_model:
@@ -165,12 +165,14 @@ class DayCalls:
         return NO_CALLS
 
 
-def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[Dimensions, int]:
+def _weights_by_dimensions(
+    rows: Sequence[tuple[Dimensions, CountedUse]], meter: str
+) -> dict[Dimensions, int]:
     """
     Return the weights of rows: tokens of one meter. For several meters, the weights are the value of their
     tokens, or the number of tokens if one of the meters has no price.
     """
-    meters = _meters(meter)
+    meters = _meters_in(meter)
     is_worth = meter not in METERS and all(
         name in use.values for _, use in rows for name in meters if use.tokens.get(name)
     )
@@ -180,15 +182,15 @@ def _weights(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> dict[
     return {dimensions: weight for dimensions, weight in weights.items() if weight > 0}
 
 
-def _tokens(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> int:
-    return sum(use.tokens.get(name, 0) for _, use in rows for name in _meters(meter))
+def _sum_tokens(rows: Sequence[tuple[Dimensions, CountedUse]], meter: str) -> int:
+    return sum(use.tokens.get(name, 0) for _, use in rows for name in _meters_in(meter))
 
 
-def _meters(meter: str) -> Sequence[str]:
+def _meters_in(meter: str) -> Sequence[str]:
     return (meter,) if meter in METERS else POOLED.get(meter, METERS)
 
 
-def quantities_of(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[BilledCell, int]:
+def billed_tokens_by_cell(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[BilledCell, int]:
     quantities: dict[BilledCell, int] = defaultdict(int)
     for row in rows:
         if row.meter is not None:
@@ -196,7 +198,7 @@ def quantities_of(calls: DayCalls, rows: Sequence[BilledTokens]) -> Mapping[Bill
     return quantities
 
 
-def parts_of(
+def divide_by_quantities(
     cell: BilledCell, amount: int, quantities: Mapping[BilledCell, int]
 ) -> tuple[list[tuple[BilledCell, int, int | None]], int]:
     """
@@ -208,21 +210,21 @@ def parts_of(
     fitting = {
         part_cell: quantity
         for part_cell, quantity in quantities.items()
-        if quantity and _includes(cell, part_cell)
+        if quantity and _includes_cell(cell, part_cell)
     }
     if cell.meter not in METERS or not fitting:
         return [(cell, amount, None)], 0
     if len(fitting) == 1:
         [(part_cell, quantity)] = fitting.items()
         return [(part_cell, amount, quantity)], 0
-    spread_result = spread(amount, fitting)
+    spread_result = divide_by_weights(amount, fitting)
     return [
         (part_cell, spread_result.shares.get(part_cell, 0), quantity)
         for part_cell, quantity in fitting.items()
     ], spread_result.rest
 
 
-def _includes(cell: BilledCell, finer: BilledCell) -> bool:
+def _includes_cell(cell: BilledCell, finer: BilledCell) -> bool:
     return (
         cell.meter in (WHOLE, finer.meter)
         and cell.model in ("", finer.model)
@@ -232,7 +234,7 @@ def _includes(cell: BilledCell, finer: BilledCell) -> bool:
     )
 
 
-def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> list[PlacedCell]:
+def match_calls_to_parts(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> list[PlacedCell]:
     """
     Return the calls of each part, in order.
 
@@ -260,12 +262,14 @@ def placed(calls: DayCalls, parts: Sequence[tuple[BilledCell, int | None]]) -> l
                 for pooled_cell, units in pooled_quantities.items()
                 if pooled_cell != matched_cell
             }
-            weights, quantity = _left(pool, quantity, [*exact_quantities.items(), *other_quantities.items()])
+            weights, quantity = _subtract_billed_tokens(
+                pool, quantity, [*exact_quantities.items(), *other_quantities.items()]
+            )
         placed_cells.append(PlacedCell(cell, weights, basis, pool.reason, quantity))
     return placed_cells
 
 
-def _left(
+def _subtract_billed_tokens(
     pool: CellCalls, quantity: int, quantities: Iterable[tuple[BilledCell, int]]
 ) -> tuple[Mapping[Dimensions, int], int]:
     """
@@ -274,7 +278,7 @@ def _left(
     of any kind.
     """
     matched_cell = pool.matched_cell
-    billed_tokens = sum(units for cell, units in quantities if _includes(matched_cell, cell))
+    billed_tokens = sum(units for cell, units in quantities if _includes_cell(matched_cell, cell))
     unbilled_tokens = max(0, pool.tokens - billed_tokens)
     weights = {dimensions: weight * unbilled_tokens for dimensions, weight in pool.weights.items()}
     return weights, max(quantity, unbilled_tokens) * sum(pool.weights.values())

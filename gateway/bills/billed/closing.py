@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.bills.billed.spreading import spread
+from gateway.bills.billed.spreading import divide_by_weights
 from spool import providers
 from spool.errors import Invalid
 from spool.ledger import money
@@ -63,7 +63,7 @@ class Invoice:
     currency: str = CURRENCY
     half_cent: int = _HALF_CENT
 
-    def in_dollars(self, rate: Fraction) -> Invoice:
+    def convert_to_dollars(self, rate: Fraction) -> Invoice:
         """Return the invoice in dollars, at the value of one unit of its currency in dollars."""
         from spool.currencies import DECIMALS  # imported late, because most invoices are in dollars
 
@@ -103,7 +103,7 @@ class MonthFigures:
         return sum(self.by_charge.values())
 
     @property
-    def invoiced(self) -> int:
+    def invoiced_total(self) -> int:
         return sum(invoice.total for invoice in self.invoices)
 
     @property
@@ -112,7 +112,7 @@ class MonthFigures:
 
     @property
     def gap(self) -> int:
-        return self.invoiced - self.billed - self.tax
+        return self.invoiced_total - self.billed - self.tax
 
     @property
     def rounding(self) -> int:
@@ -129,8 +129,8 @@ class MonthFigures:
         problem_texts = []
         if self.difference:
             problem_texts.append(
-                f"the invoices total {_dollars(self.invoiced)}, but the bills total "
-                f"{_dollars(self.billed + self.tax)}; {_dollars(self.difference)} is unexplained"
+                f"the invoices total {_format_dollars(self.invoiced_total)}, but the bills total "
+                f"{_format_dollars(self.billed + self.tax)}; {_format_dollars(self.difference)} is unexplained"
             )
         for state, problem in (("provisional", "may still change"), ("open", "have no bill")):
             if self.days.get(state):
@@ -142,7 +142,7 @@ def closed_id(provider: str, month: str) -> str:
     return f"{provider}:{month}"
 
 
-def invoice_of(fields: Mapping[str, Any]) -> Invoice:
+def parse_invoice(fields: Mapping[str, Any]) -> Invoice:
     """Return an invoice from user input. Raises Invalid with the field and the rule."""
     currency = fields.get("currency") or CURRENCY
     if currency != CURRENCY:
@@ -157,15 +157,15 @@ def invoice_of(fields: Mapping[str, Any]) -> Invoice:
         month=month_name(fields["month"]),
         number=check_text("number", fields["number"], MAX_TEXT),
         account=optional_text("account", fields.get("account") or "", MAX_TEXT),
-        issued=_day(fields.get("issued") or ""),
-        total=_units("total", fields["total"]),
-        tax=_units("tax", fields.get("tax") or "0"),
+        issued=_check_issue_day(fields.get("issued") or ""),
+        total=_parse_units("total", fields["total"]),
+        tax=_parse_units("tax", fields.get("tax") or "0"),
         lines=lines,
         currency=currency,
     )
 
 
-def kept(invoice: Invoice) -> dict[str, Any]:
+def invoice_document(invoice: Invoice) -> dict[str, Any]:
     """Return the stored and shown form of an invoice."""
     return {
         "provider": invoice.provider,
@@ -187,24 +187,24 @@ def month_name(text: str) -> str:
         raise Invalid(f"month must be written such as 2026-10, not {text[:20]}") from None
 
 
-def shown(figures: MonthFigures) -> dict[str, Any]:
+def figures_document(figures: MonthFigures) -> dict[str, Any]:
     """Return the sums as shown in answers and stored with a closed month."""
     return {
         "provider": figures.provider,
         "month": figures.month,
         "billed": money.text(figures.billed),
-        "invoiced": money.text(figures.invoiced),
+        "invoiced": money.text(figures.invoiced_total),
         "tax": money.text(figures.tax),
         ROUNDING: money.text(figures.rounding),
         DIFFERENCE: money.text(figures.difference),
-        "by_charge": _texts(figures.by_charge),
-        "by_reason": _texts(figures.by_reason),
+        "by_charge": _amount_texts(figures.by_charge),
+        "by_reason": _amount_texts(figures.by_reason),
         "days": dict(figures.days),
         "invoices": [invoice.number for invoice in figures.invoices],
     }
 
 
-def largest_of(sums: Iterable[BilledSum]) -> list[BilledSum]:
+def largest_unassigned_sums(sums: Iterable[BilledSum]) -> list[BilledSum]:
     """Return the largest amounts without known calls, with the bill's names."""
     together: Counter[tuple[Dimensions, str]] = Counter()
     for billed_sum in sums:
@@ -216,7 +216,7 @@ def largest_of(sums: Iterable[BilledSum]) -> list[BilledSum]:
     return sorted(merged_sums, key=lambda billed_sum: (-abs(billed_sum.amount), billed_sum))[:LARGEST]
 
 
-def charges_of(sums: Iterable[BilledSum]) -> Counter[str]:
+def sum_by_charge(sums: Iterable[BilledSum]) -> Counter[str]:
     amount_by_charge: Counter[str] = Counter()
     for billed_sum in sums:
         if billed_sum.arranged & _AS_BILLED:
@@ -224,7 +224,7 @@ def charges_of(sums: Iterable[BilledSum]) -> Counter[str]:
     return amount_by_charge
 
 
-def usage_of(sums: Iterable[BilledSum]) -> Counter[Dimensions]:
+def usage_by_dimensions(sums: Iterable[BilledSum]) -> Counter[Dimensions]:
     """Return usage money by dimensions. The tax of an invoice is divided in proportion to it."""
     amount_by_dimensions: Counter[Dimensions] = Counter()
     for billed_sum in sums:
@@ -233,7 +233,7 @@ def usage_of(sums: Iterable[BilledSum]) -> Counter[Dimensions]:
     return amount_by_dimensions
 
 
-def frozen(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, list[BilledSum]]:
+def freeze_day(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, list[BilledSum]]:
     """
     Return a day as part of a closed month. All of its amounts count as invoiced, whatever its state was.
     """
@@ -244,7 +244,7 @@ def frozen(day: BilledDay, sums: Sequence[BilledSum]) -> tuple[BilledDay, list[B
     return replace(day, state=FROZEN, mark=f"{FROZEN} {day.mark}"), frozen_sums
 
 
-def invoice_day_of(
+def build_invoice_day(
     closed: Mapping[str, Any],
     provider: str,
     usage: Mapping[Dimensions, int],
@@ -257,7 +257,7 @@ def invoice_day_of(
     `billed` is the current sum of the days. If it differs from the sum at closing, the change is added
     to the difference.
     """
-    nobody = nobodys(provider)
+    nobody = unassigned_dimensions(provider)
     changed = billed - money.units(closed["billed"])
     amounts = {name: money.units(closed[name]) for name in (ROUNDING, DIFFERENCE)}
     amounts[DIFFERENCE] -= changed
@@ -265,7 +265,7 @@ def invoice_day_of(
     if tax := money.units(closed[TAX]):
         sums.append(BilledSum(nobody, TAX, UNALLOCATED, _ALONE, tax))
         is_divided = closed.get("layers", {}).get(TAX, True)
-        parts = spread(tax, usage if is_divided else {})
+        parts = divide_by_weights(tax, usage if is_divided else {})
         within = EVERY & ~_ALONE
         for dimensions, share in parts.shares.items():
             basis = UNALLOCATED if dimensions.kind == BILLED else _SHARED
@@ -278,13 +278,13 @@ def invoice_day_of(
     return day, sorted(billed_sum for billed_sum in sums if billed_sum.amount)
 
 
-def nobodys(provider: str) -> Dimensions:
+def unassigned_dimensions(provider: str) -> Dimensions:
     """Return the dimensions of billed amounts without known calls."""
     values: dict[str, Any] = dict.fromkeys(Dimensions._fields, "")
     return Dimensions(**{**values, "size": 0, "kind": BILLED, "provider": provider})
 
 
-def mark_of(sums: Sequence[BilledSum], *more: object) -> str:
+def day_digest(sums: Sequence[BilledSum], *more: object) -> str:
     """Return a digest of a day's content."""
     digest = sha256(repr(more).encode())
     for billed_sum in sums:
@@ -294,19 +294,19 @@ def mark_of(sums: Sequence[BilledSum], *more: object) -> str:
     return digest.hexdigest()
 
 
-def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
+def _amount_texts(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: money.text(amount) for name, amount in sorted(amounts.items()) if amount}
 
 
-def _dollars(units: int) -> str:
+def _format_dollars(units: int) -> str:
     return f"${money.text(units)}"
 
 
-def _units(field: str, amount: str | int) -> int:
+def _parse_units(field: str, amount: str | int) -> int:
     return money.units(check_amount(field, str(amount)))
 
 
-def _day(text: str) -> str:
+def _check_issue_day(text: str) -> str:
     if not text:
         return ""
     try:

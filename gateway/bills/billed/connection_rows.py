@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.bills.billed.spreading import in_turn
+from gateway.bills.billed.spreading import divide_in_sequence
 from spool.ledger import money
 from spool.ledger.billed import BILLING, EXACT, INVOICED, SHARED, UNALLOCATED, USAGE, BilledSum
 from spool.ledger.queries import BILLED, BILLED_TYPES, ROW_TAG
@@ -114,34 +114,34 @@ def add_rows(sums_by_day: Sums, text: bytes, rules: RowRules) -> None:
     for row in _rows.decode(b"[" + text + b"]"):
         if str(row.get("resource/id", "")).startswith(OWN_ROWS):
             continue
-        dimensions, charge = _dimensions(row, rules), _CHARGES.get(row.get("lineitem/type", ""), USAGE)
-        days, seconds = _days(row)
-        is_of_node = bool(rules.nodes) and _is_of_node(columns_of(dimensions), rules.nodes)
-        amounts = _amounts(row) or ({sum(_CHAINS): 0} if is_of_node else {})
+        dimensions, charge = _row_dimensions(row, rules), _CHARGES.get(row.get("lineitem/type", ""), USAGE)
+        days, seconds = _days_with_seconds(row)
+        is_of_node = bool(rules.nodes) and _is_about_known_node(own_columns(dimensions), rules.nodes)
+        amounts = _amounts_by_mask(row) or ({sum(_CHAINS): 0} if is_of_node else {})
         for mask, amount in amounts.items():
-            row_key = dimensions, charge, _kept(mask, is_closed=rules.is_closed)
-            for day, part in zip(days, in_turn(amount, seconds), strict=True):
+            row_key = dimensions, charge, _add_invoiced_if_closed(mask, is_closed=rules.is_closed)
+            for day, part in zip(days, divide_in_sequence(amount, seconds), strict=True):
                 if part or is_of_node:
-                    _add(sums_by_day, day, row_key, part, rules.nodes)
+                    _add_to_day(sums_by_day, day, row_key, part, rules.nodes)
 
 
-def masks_of(*, is_closed: bool) -> int:
+def mask_for_equal_amounts(*, is_closed: bool) -> int:
     """Return the bit mask of an amount that is the same in all cost types."""
-    return _kept(sum(_CHAINS), is_closed=is_closed)
+    return _add_invoiced_if_closed(sum(_CHAINS), is_closed=is_closed)
 
 
-def _kept(mask: int, *, is_closed: bool) -> int:
+def _add_invoiced_if_closed(mask: int, *, is_closed: bool) -> int:
     return mask | INVOICED if is_closed and mask & _LAST else mask
 
 
-def sums_of_day(totals: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
+def build_day_sums(totals: Mapping[Place, int], divided: Collection[Dimensions] = ()) -> list[BilledSum]:
     """
     Return the sums of a day. Beyond MAX_SETS, the smallest are merged by provider, region and service, or
     only by provider if that is still too many. `divided` are dimensions whose amounts are a proportional part
     of a row.
     """
     sums = []
-    for (dimensions, charge, mask), amount in _together(totals, MAX_SETS).items():
+    for (dimensions, charge, mask), amount in _merge_small_sets(totals, MAX_SETS).items():
         owned = SHARED if dimensions in divided else EXACT
         basis = owned if _has_owner(dimensions) else UNALLOCATED
         if amount:
@@ -149,7 +149,7 @@ def sums_of_day(totals: Mapping[Place, int], divided: Collection[Dimensions] = (
     return sorted(sums)
 
 
-def _add(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: Collection[str]) -> None:
+def _add_to_day(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: Collection[str]) -> None:
     """
     Add an amount to a day. Merge the day's smallest sets when there are many, because a month may have
     a million rows.
@@ -158,10 +158,10 @@ def _add(sums_by_day: Sums, day: int, row_key: Place, part: int, nodes: Collecti
     is_new = row_key not in sums
     sums[row_key] += part
     if is_new and len(sums) % FOLD_AT == 0:
-        sums_by_day[day] = _together(sums, 2 * MAX_SETS, nodes)
+        sums_by_day[day] = _merge_small_sets(sums, 2 * MAX_SETS, nodes)
 
 
-def _together(sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()) -> Counter[Place]:
+def _merge_small_sets(sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()) -> Counter[Place]:
     """
     Keep the sums of the largest sets and merge the others.
 
@@ -173,11 +173,11 @@ def _together(sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()
     for (dimensions, _, _), amount in sums.items():
         sizes[dimensions] += abs(amount)
     largest = sorted(sizes, key=lambda group: (-sizes[group], group))
-    joint = {dimensions: _untagged(dimensions) for dimensions in largest[limit:]}
+    joint = {dimensions: _without_tags(dimensions) for dimensions in largest[limit:]}
     if len(set(joint.values())) * FEW_OF > len(joint):
-        joint = {dimensions: _joint(dimensions, nodes) for dimensions in joint}
+        joint = {dimensions: _merged_dimensions(dimensions, nodes) for dimensions in joint}
     if len(set(joint.values())) > limit:
-        joint = {dimensions: _joint(dimensions, nodes, is_last=True) for dimensions in joint}
+        joint = {dimensions: _merged_dimensions(dimensions, nodes, is_last=True) for dimensions in joint}
     together: Counter[Place] = Counter()
     for (dimensions, charge, mask), amount in sums.items():
         shown = joint.get(dimensions, dimensions)
@@ -185,7 +185,7 @@ def _together(sums: Mapping[Place, int], limit: int, nodes: Collection[str] = ()
     return together
 
 
-def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
+def amounts_by_reason(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int]]:
     """
     Return the amounts without an owner by reason, and the amounts that the amortized cost types add by
     reason. The unused part of a node has the reason `idle`.
@@ -201,7 +201,7 @@ def reasons_of(sums: Iterable[BilledSum]) -> tuple[dict[str, int], dict[str, int
     return dict(as_billed), dict(accrued)
 
 
-def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
+def _amounts_by_mask(row: Mapping[str, Any]) -> dict[int, int]:
     amounts: dict[int, int] = {}
     by_amount: dict[int, int] = {}
     for mask, chain in _CHAINS.items():
@@ -214,9 +214,9 @@ def _amounts(row: Mapping[str, Any]) -> dict[int, int]:
     return amounts
 
 
-def _days(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
-    start = _seconds(row["time/usage_start"])
-    end = _seconds(row["time/usage_end"]) if row.get("time/usage_end") else start
+def _days_with_seconds(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
+    start = _parse_seconds(row["time/usage_start"])
+    end = _parse_seconds(row["time/usage_end"]) if row.get("time/usage_end") else start
     first = start // DAY_S * DAY_S
     if end <= first + DAY_S or end - start > MAX_DAYS * DAY_S:
         return [first], [1]
@@ -224,35 +224,37 @@ def _days(row: Mapping[str, Any]) -> tuple[Sequence[int], Sequence[int]]:
     return days, [min(end, day + DAY_S) - max(start, day) for day in days]
 
 
-def _seconds(text: str) -> int:
+def _parse_seconds(text: str) -> int:
     moment = datetime.fromisoformat(text.strip())
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
-def _dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
-    tags = {name: value[:MAX_TAG] for name, value in _tags(row) if not name.startswith(ROW_TAG)}
+def _row_dimensions(row: Mapping[str, Any], rules: RowRules) -> Dimensions:
+    tags = {name: value[:MAX_TAG] for name, value in _resource_tags(row) if not name.startswith(ROW_TAG)}
     row_tags = {name: row[column] for name, column in _COLUMNS.items() if row.get(column)}
     row_tags |= {"origin": BILLING, "connection": rules.connection}
     text = json.dumps({**tags, **{ROW_TAG + name: value for name, value in row_tags.items()}}, sort_keys=True)
-    of_row = dict(_tags(row))
-    return blank(
+    of_row = dict(_resource_tags(row))
+    return billing_dimensions(
         provider=rules.provider, region=row.get("resource/region", ""), tags=text, **rules.owners(of_row)
     )
 
 
-def _untagged(dimensions: Dimensions) -> Dimensions:
+def _without_tags(dimensions: Dimensions) -> Dimensions:
     row_tags = {
         name: value for name, value in json.loads(dimensions.tags).items() if name.startswith(ROW_TAG)
     }
     return dimensions._replace(tags=json.dumps(row_tags, sort_keys=True))
 
 
-def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False) -> Dimensions:
+def _merged_dimensions(
+    dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = False
+) -> Dimensions:
     """
     Return the dimensions under which small sets are merged. With `is_last`, they have no region and no service.
     """
-    columns = columns_of(dimensions)
-    is_of_node = _is_of_node(columns, nodes)
+    columns = own_columns(dimensions)
+    is_of_node = _is_about_known_node(columns, nodes)
     names = ["origin", "connection", *([] if is_last else ["service"])]
     names += ["cluster", "account", "resource"] if is_of_node else []
     tags = {ROW_TAG + name: columns[name] for name in names if name in columns}
@@ -261,18 +263,18 @@ def _joint(dimensions: Dimensions, nodes: Collection[str], *, is_last: bool = Fa
         tags[ROW_TAG + "namespace"] = OTHER
     region = "" if is_last and not is_of_node else dimensions.region
     text = json.dumps(tags, sort_keys=True)
-    joint = blank(provider=dimensions.provider, region=region, tags=text)
+    joint = billing_dimensions(provider=dimensions.provider, region=region, tags=text)
     team, user = (OTHER if name else "" for name in (dimensions.team, dimensions.user))
     return joint._replace(team=team, user=user)
 
 
-def columns_of(dimensions: Dimensions) -> Mapping[str, str]:
+def own_columns(dimensions: Dimensions) -> Mapping[str, str]:
     """Return the row's own columns, which are stored as tags with a prefix."""
     tags = json.loads(dimensions.tags or "{}")
     return {name.removeprefix(ROW_TAG): value for name, value in tags.items() if name.startswith(ROW_TAG)}
 
 
-def _is_of_node(own: Mapping[str, str], nodes: Collection[str]) -> bool:
+def _is_about_known_node(own: Mapping[str, str], nodes: Collection[str]) -> bool:
     return own.get("cluster") in nodes or node_id(own.get("resource", "")) in nodes
 
 
@@ -286,7 +288,7 @@ def _has_owner(dimensions: Dimensions) -> bool:
     return any(owners) and OTHER not in owners
 
 
-def _tags(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _resource_tags(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for name, value in row.items():
         if name.startswith(_RESOURCE_TAG) and value not in _NO_VALUE:
             tag = name.removeprefix(_RESOURCE_TAG)
@@ -294,6 +296,6 @@ def _tags(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 yield tag, value
 
 
-def blank(**values: Any) -> Dimensions:
+def billing_dimensions(**values: Any) -> Dimensions:
     known: dict[str, Any] = dict.fromkeys(Dimensions._fields, "")
     return Dimensions(**{**known, "size": 0, "kind": BILLED, **values})

@@ -17,12 +17,12 @@ from gateway.bills.billed.connection_rows import (
     OWNERS,
     Place,
     RowRules,
-    blank,
-    columns_of,
-    masks_of,
+    billing_dimensions,
+    mask_for_equal_amounts,
     node_id,
+    own_columns,
 )
-from gateway.bills.billed.spreading import spread
+from gateway.bills.billed.spreading import divide_by_weights
 from gateway.clusters.usage.usage import CPU, GPU, MEMORY, Amounts, DayUsage, UsagePlace
 from spool.container_files.values import ClusterIdentity
 from spool.ledger import money
@@ -100,7 +100,7 @@ def cluster_day(
     used: dict[str, dict[str, int]] = defaultdict(dict)
     for key, amounts in usage.used.items():
         node = UsagePlace.of(key).node
-        if worth := _worth(
+        if worth := _usage_value(
             identity,
             node,
             amounts,
@@ -108,7 +108,7 @@ def cluster_day(
         ):
             used[node][key] = worth
     had = {
-        node: _worth(
+        node: _usage_value(
             identity,
             node,
             amounts,
@@ -126,7 +126,9 @@ def cluster_day(
     )
 
 
-def divided(amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules: RowRules) -> DividedRows:
+def divide_among_workloads(
+    amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules: RowRules
+) -> DividedRows:
     """
     Divide amounts about a whole cluster or node among the workloads that ran there. Rows that name a
     namespace or a workload stay unchanged.
@@ -141,7 +143,7 @@ def divided(amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules:
         if cluster is None or not cluster.whole(node):
             divided_rows.amounts[row_key] += amount
         else:
-            _divide(
+            _divide_row(
                 divided_rows,
                 row_key,
                 amount,
@@ -151,24 +153,26 @@ def divided(amounts: Mapping[Place, int], clusters: Sequence[ClusterDay], rules:
     return divided_rows
 
 
-def priced(clusters: Sequence[ClusterDay], covered: Collection[Node], rules: RowRules) -> Counter[Place]:
+def price_unbilled_usage(
+    clusters: Sequence[ClusterDay], covered: Collection[Node], rules: RowRules
+) -> Counter[Place]:
     """Return usage on nodes that no billed row is about, at the prices from the settings."""
     totals: Counter[Place] = Counter()
-    masks = masks_of(is_closed=rules.is_closed)
+    masks = mask_for_equal_amounts(is_closed=rules.is_closed)
     for cluster in clusters:
         identity = cluster.identity
         if (identity, "") in covered:
             continue
         row_tags = {"origin": CONTAINERS, "account": identity.account}
         of_rows = json.dumps({ROW_TAG + name: value for name, value in row_tags.items() if value})
-        row = blank(
+        row = billing_dimensions(
             provider=KUBERNETES,
             region=identity.region,
             tags=of_rows,
         )
-        for key, worth in _unbilled(cluster, covered):
+        for key, worth in _unbilled_usage_values(cluster, covered):
             if amount := worth // _HOUR:
-                dimensions = _part(
+                dimensions = _workload_dimensions(
                     row,
                     identity,
                     key,
@@ -178,7 +182,7 @@ def priced(clusters: Sequence[ClusterDay], covered: Collection[Node], rules: Row
     return totals
 
 
-def _unbilled(cluster: ClusterDay, covered: Collection[Node]) -> Iterator[tuple[str, int]]:
+def _unbilled_usage_values(cluster: ClusterDay, covered: Collection[Node]) -> Iterator[tuple[str, int]]:
     """
     Yield the value of usage on nodes without a bill, and the value of their unused capacity.
 
@@ -194,10 +198,10 @@ def _unbilled(cluster: ClusterDay, covered: Collection[Node]) -> Iterator[tuple[
     paid = min(whole, idle) if len(nodes) < len(cluster.names) else whole
     for key, worth in nowhere.items():
         yield key, worth * paid // whole
-    yield _idle(""), max(0, idle - whole)
+    yield _idle_place_key(""), max(0, idle - whole)
 
 
-def _worth(
+def _usage_value(
     identity: ClusterIdentity,
     node: str,
     amounts: Amounts,
@@ -207,7 +211,7 @@ def _worth(
         (
             price
             for price in prices
-            if _fits(
+            if _price_matches(
                 price,
                 identity.name,
                 node,
@@ -225,7 +229,7 @@ def _worth(
     return processors * _OTHER_UNITS + amounts[MEMORY] * memory * _MEMORY_UNITS
 
 
-def _fits(price: ContainerPrice, cluster: str, node: str) -> bool:
+def _price_matches(price: ContainerPrice, cluster: str, node: str) -> bool:
     return fnmatchcase(cluster, price.cluster) and fnmatchcase(node, price.node)
 
 
@@ -236,7 +240,7 @@ def _named_node(
     Return the cluster and the node that a row is about as a whole, and add them to `covered`. If the row's
     name fits several nodes, return (None, "") and add all of them to `covered`.
     """
-    columns = columns_of(dimensions)
+    columns = own_columns(dimensions)
     if name := columns.get("cluster"):
         clusters = [cluster for cluster in clusters if cluster.identity.name == name]
     id = node_id(columns.get("resource", ""))
@@ -252,7 +256,7 @@ def _named_node(
     return (None, "") if is_assigned or len(matches) != 1 else matches[0]
 
 
-def _divide(
+def _divide_row(
     divided_rows: DividedRows,
     row_key: Place,
     amount: int,
@@ -261,15 +265,15 @@ def _divide(
 ) -> None:
     cluster, node = whose
     dimensions, charge, mask = row_key
-    parts = spread(
+    parts = divide_by_weights(
         amount,
         cluster.weights(node),
         quantity=cluster.whole(node),
     )
     idle_amount = parts.unreported + parts.rest
-    for key, part in [*parts.shares.items(), (_idle(node), idle_amount)]:
+    for key, part in [*parts.shares.items(), (_idle_place_key(node), idle_amount)]:
         if part:
-            of_part = _part(
+            of_part = _workload_dimensions(
                 dimensions,
                 cluster.identity,
                 key,
@@ -279,7 +283,7 @@ def _divide(
             divided_rows.places.add(of_part)
 
 
-def _idle(node: str) -> str:
+def _idle_place_key(node: str) -> str:
     return UsagePlace(
         node,
         "",
@@ -288,7 +292,7 @@ def _idle(node: str) -> str:
     ).key
 
 
-def _part(
+def _workload_dimensions(
     row: Dimensions,
     cluster: ClusterIdentity,
     key: str,

@@ -24,12 +24,12 @@ from gateway.bills.billed.cells import (
     UNREPORTED,
     BilledCell,
     DayCalls,
-    parts_of,
-    placed,
-    quantities_of,
+    billed_tokens_by_cell,
+    divide_by_quantities,
+    match_calls_to_parts,
 )
 from gateway.bills.billed.restating import BilledLater
-from gateway.bills.billed.spreading import Spread, in_turn, spread
+from gateway.bills.billed.spreading import Spread, divide_by_weights, divide_in_sequence
 from gateway.bills.reconciliation.counting import KIND_OF_FEE
 from gateway.bills.reconciliation.sides import DAY_S, METERS, POOLED, WHOLE, BilledMoney, CountedUse
 from spool.ledger.billed import AMORTIZED, CLOSED, EVERY, INVOICED, UNALLOCATED, USAGE, BilledSum
@@ -90,10 +90,10 @@ class LayerRules:
 
     def of_month(self, bill: Bill) -> bool:
         """Return whether a bill has a charge that is divided by the usage of the whole month."""
-        return any(self.divide(charge_of(row)) for rows in bill.amounts.values() for row in rows)
+        return any(self.divide(classify_charge(row)) for rows in bill.amounts.values() for row in rows)
 
 
-def charge_of(row: BilledMoney) -> str:
+def classify_charge(row: BilledMoney) -> str:
     known = CHARGES.get(row.line) or CHARGES.get(row.meter)
     if known is not None:
         return known
@@ -168,7 +168,7 @@ class _Day:
 
     def add(self, refunds: Iterable[RefundShare]) -> None:
         for dimensions, charge, basis, amount in refunds:
-            self._add(dimensions, charge, basis, _WITHIN, amount)
+            self._add_amount(dimensions, charge, basis, _WITHIN, amount)
 
     def divided(self, month: Base) -> DividedDay:
         for rows_by_day, charge, arranged in (
@@ -176,77 +176,77 @@ class _Day:
             (self._bill.accrued, COMMITMENT, AMORTIZED),
         ):
             rows = sorted(rows_by_day.get(self._day, ()), key=repr)
-            self._usage([row for row in rows if row.is_for_tokens], charge, arranged)
+            self._divide_usage([row for row in rows if row.is_for_tokens], charge, arranged)
             for row in rows:
                 if not row.is_for_tokens:
-                    self._line(row, arranged, month)
+                    self._divide_line(row, arranged, month)
         sums = [BilledSum(*key, amount) for key, amount in self._found.items() if amount]
         return DividedDay(
             sums=sorted(sums),
-            reasons=self._amounts(EVERY),
-            accrued=self._amounts(AMORTIZED),
+            reasons=self._nonzero_reasons(EVERY),
+            accrued=self._nonzero_reasons(AMORTIZED),
             base=self._base,
             wants_month=self._wants_month,
         )
 
-    def _amounts(self, arranged: int) -> Mapping[str, int]:
+    def _nonzero_reasons(self, arranged: int) -> Mapping[str, int]:
         reasons = self._reasons[arranged].items()
         return {reason: amount for reason, amount in reasons if amount}
 
-    def _line(self, row: BilledMoney, arranged: int, month: Base) -> None:
-        charge = charge_of(row)
+    def _divide_line(self, row: BilledMoney, arranged: int, month: Base) -> None:
+        charge = classify_charge(row)
         # `refunds` has the calls' shares of this amount, so the line itself stays unallocated
         if row.corrects and charge in (REFUND, CORRECTION):
-            self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
+            self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
         elif charge == OTHER:
-            self._other(row, arranged)
+            self._divide_service(row, arranged)
         elif self._rules.divide(charge) and arranged == EVERY:
-            self._layer(row, charge, month)
+            self._divide_layer(row, charge, month)
         elif charge == DISCOUNT and arranged == EVERY:
-            is_of_day = bool(self._of_model(self._base, row))
+            is_of_day = bool(self._usage_money_of_model(self._base, row))
             self._wants_month |= not is_of_day
-            self._layer(row, charge, self._base if is_of_day else month)
+            self._divide_layer(row, charge, self._base if is_of_day else month)
         else:
-            self._nobody(row, charge, row.amount, arranged)
+            self._add_unassigned(row, charge, row.amount, arranged)
 
-    def _usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
+    def _divide_usage(self, rows: list[BilledMoney], charge: str, arranged: int) -> None:
         billed_tokens = self._bill.quantities.get(self._day, ())
-        quantities = quantities_of(self._calls, billed_tokens)
+        quantities = billed_tokens_by_cell(self._calls, billed_tokens)
         as_billed: dict[object, dict[Dimensions, int]] = defaultdict(lambda: defaultdict(int))
         for row in rows:
-            as_billed[self._calls.cell_of(row)][self._dimensions(row)] += row.amount
+            as_billed[self._calls.cell_of(row)][self._line_dimensions(row)] += row.amount
         parts = []
         for cell in sorted({self._calls.cell_of(row) for row in rows}, key=repr):
             names = as_billed[cell]
-            divided, rest = parts_of(cell, sum(names.values()), quantities)
+            divided, rest = divide_by_quantities(cell, sum(names.values()), quantities)
             label = min(names, key=lambda name: (-abs(names[name]), name))
             parts += [(cell, amount, quantity, label) for cell, amount, quantity in divided]
-            self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, rest)
-        places = placed(self._calls, [(cell, quantity) for cell, _, quantity, _ in parts])
+            self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, rest)
+        places = match_calls_to_parts(self._calls, [(cell, quantity) for cell, _, quantity, _ in parts])
         for (_, amount, _, label), placed_cell in zip(parts, places, strict=True):
-            spread_result = spread(amount, placed_cell.weights, quantity=placed_cell.quantity)
+            spread_result = divide_by_weights(amount, placed_cell.weights, quantity=placed_cell.quantity)
             for dimensions, share in spread_result.shares.items():
-                self._add(dimensions, charge, placed_cell.basis, arranged, share)
-            self._add(label, charge, UNALLOCATED, arranged, spread_result.unreported)
+                self._add_amount(dimensions, charge, placed_cell.basis, arranged, share)
+            self._add_amount(label, charge, UNALLOCATED, arranged, spread_result.unreported)
             self._reasons[arranged][placed_cell.reason or UNREPORTED] += spread_result.unreported
-            self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
+            self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
             if arranged == EVERY:
                 for dimensions, share in (*spread_result.shares.items(), (label, spread_result.unreported)):
                     self._base[dimensions, placed_cell.cell.model] += share
 
-    def _other(self, row: BilledMoney, arranged: int) -> None:
+    def _divide_service(self, row: BilledMoney, arranged: int) -> None:
         """
         Divide an amount that is not for tokens among the calls that used the service, or among the calls of
         its key. If there are no such calls, the amount belongs to nobody.
         """
         weights, basis = self._calls.beside(row, row.meter)
-        spread_result = spread(row.amount, weights)
+        spread_result = divide_by_weights(row.amount, weights)
         for dimensions, share in spread_result.shares.items():
-            self._add(dimensions, OTHER, basis, arranged, share)
-        self._nobody(row, OTHER, spread_result.unreported, arranged)
-        self._add(self._dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
+            self._add_amount(dimensions, OTHER, basis, arranged, share)
+        self._add_unassigned(row, OTHER, spread_result.unreported, arranged)
+        self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, arranged, spread_result.rest)
 
-    def _of_model(self, base: Base, row: BilledMoney) -> dict[Dimensions, int]:
+    def _usage_money_of_model(self, base: Base, row: BilledMoney) -> dict[Dimensions, int]:
         """
         Return the usage money that a line applies to: that of its model, or of all models. Nonpositive
         amounts are omitted.
@@ -258,82 +258,87 @@ class _Day:
                 weights[dimensions] += amount
         return {dimensions: weight for dimensions, weight in weights.items() if weight > 0}
 
-    def _layer(self, row: BilledMoney, charge: str, base: Base) -> None:
-        self._add(self._dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
-        spread_result = spread(row.amount, self._of_model(base, row))
+    def _divide_layer(self, row: BilledMoney, charge: str, base: Base) -> None:
+        self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _ALONE, row.amount)
+        spread_result = divide_by_weights(row.amount, self._usage_money_of_model(base, row))
         for dimensions, share in spread_result.shares.items():
             basis = UNALLOCATED if dimensions.kind == BILLED else SHARED
-            self._add(dimensions, charge, basis, _WITHIN, share)
-        self._add(self._dimensions(row), charge, UNALLOCATED, _WITHIN, spread_result.unreported)
-        self._add(self._dimensions(), ROUNDING, UNALLOCATED, _WITHIN, spread_result.rest)
+            self._add_amount(dimensions, charge, basis, _WITHIN, share)
+        self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, _WITHIN, spread_result.unreported)
+        self._add_amount(self._line_dimensions(), ROUNDING, UNALLOCATED, _WITHIN, spread_result.rest)
 
-    def _nobody(self, row: BilledMoney, charge: str, amount: int, arranged: int) -> None:
-        self._add(self._dimensions(row), charge, UNALLOCATED, arranged, amount)
+    def _add_unassigned(self, row: BilledMoney, charge: str, amount: int, arranged: int) -> None:
+        self._add_amount(self._line_dimensions(row), charge, UNALLOCATED, arranged, amount)
         self._reasons[arranged][charge] += amount
 
-    def _add(self, dimensions: Dimensions, charge: str, basis: str, arranged: int, amount: int) -> None:
+    def _add_amount(
+        self, dimensions: Dimensions, charge: str, basis: str, arranged: int, amount: int
+    ) -> None:
         self._found[dimensions, charge, basis, arranged & self._kept] += amount
 
-    def _dimensions(self, row: BilledMoney | None = None) -> Dimensions:
+    def _line_dimensions(self, row: BilledMoney | None = None) -> Dimensions:
         return billed_as(self._bill.provider, row)
 
 
-def refunds_of(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
+def dated_refunds(rows: Iterable[BilledMoney]) -> list[BilledMoney]:
     """Return the refunds and corrections that state the time of their calls."""
     return [row for row in rows if row.corrects and row.line in (REFUND, CORRECTION)]
 
 
-def later_of(rows: Iterable[BilledMoney]) -> list[BilledLater]:
+def to_billed_later(rows: Iterable[BilledMoney]) -> list[BilledLater]:
     """Return refunds and corrections as `BilledLater`."""
     return [
-        BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount) for row in refunds_of(rows)
+        BilledLater(row.corrects_until - row.corrects, row.corrects, row.amount)
+        for row in dated_refunds(rows)
     ]
 
 
-def days_of(row: BilledMoney) -> Sequence[int]:
+def corrected_days(row: BilledMoney) -> Sequence[int]:
     return range(row.corrects // DAY_S * DAY_S, row.corrects_until, DAY_S)
 
 
-def by_day(rows: Iterable[BilledMoney], worth: Mapping[int, int]) -> Iterator[tuple[int, BilledMoney]]:
+def split_by_corrected_day(
+    rows: Iterable[BilledMoney], worth: Mapping[int, int]
+) -> Iterator[tuple[int, BilledMoney]]:
     """
     Yield rows by the day that they are about. A row about several days is divided by the value of their calls.
     """
     for row in rows:
-        days = days_of(row)
+        days = corrected_days(row)
         weights = [max(0, worth.get(day, 0)) for day in days]
-        for day, part in zip(days, in_turn(row.amount, weights), strict=True):
+        for day, part in zip(days, divide_in_sequence(row.amount, weights), strict=True):
             if part:
                 yield day, replace(row, amount=part)
 
 
-def shares_of(
+def divide_refunds(
     rows: Sequence[BilledMoney], bill: Bill, day: int, uses: Iterable[tuple[Dimensions, CountedUse]]
 ) -> list[RefundShare]:
     """Divide refunds and corrections of a day among its calls. `bill` is the bill of that day's month."""
     calls, billed_tokens = DayCalls(bill, uses), bill.quantities.get(day, ())
     charged = [row for row in bill.amounts.get(day, ()) if row.is_for_tokens]
-    quantities = quantities_of(calls, billed_tokens)
-    known = _as_charged(charged, calls, quantities)
+    quantities = billed_tokens_by_cell(calls, billed_tokens)
+    known = _charged_cells(charged, calls, quantities)
     refund_shares: list[RefundShare] = []
     parts: list[tuple[BilledCell, _Part]] = []
     for row in sorted(rows, key=repr):
         if row.of not in METERS and row.of not in POOLED and row.of not in _WITHOUT_METER:
-            refund_shares += _beside(row, bill, calls)
+            refund_shares += _divide_service_refund(row, bill, calls)
             continue
         meter = WHOLE if row.of in _WITHOUT_METER else row.of
         cell = calls.cell_of(replace(row, meter=meter))
-        divided, rest = parts_of(cell, row.amount, quantities)
+        divided, rest = divide_by_quantities(cell, row.amount, quantities)
         refund_shares.append(RefundShare(billed_as(bill.provider), ROUNDING, UNALLOCATED, rest))
         parts += [(cell, (row, amount, quantity)) for cell, amount, quantity in divided]
     refund_cells = [(cell, quantity) for cell, (_, _, quantity) in parts]
-    places = placed(calls, [*known, *refund_cells])[len(known) :]
+    places = match_calls_to_parts(calls, [*known, *refund_cells])[len(known) :]
     for (_, (row, amount, _)), placed_cell in zip(parts, places, strict=True):
-        shared = spread(amount, placed_cell.weights, quantity=placed_cell.quantity)
-        refund_shares += _shares(row, bill, shared, placed_cell.basis)
+        shared = divide_by_weights(amount, placed_cell.weights, quantity=placed_cell.quantity)
+        refund_shares += _refund_shares(row, bill, shared, placed_cell.basis)
     return [share for share in refund_shares if share.amount]
 
 
-def _as_charged(
+def _charged_cells(
     rows: Sequence[BilledMoney], calls: DayCalls, quantities: Mapping[BilledCell, int]
 ) -> list[tuple[BilledCell, int | None]]:
     """
@@ -343,22 +348,24 @@ def _as_charged(
     cells = {calls.cell_of(row) for row in rows}
     charged_cells: list[tuple[BilledCell, int | None]] = []
     for cell in sorted(cells, key=repr):
-        divided, _ = parts_of(cell, 0, quantities)
+        divided, _ = divide_by_quantities(cell, 0, quantities)
         charged_cells += [(cell, quantity) for cell, _, quantity in divided]
     return charged_cells
 
 
-def _beside(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
+def _divide_service_refund(row: BilledMoney, bill: Bill, calls: DayCalls) -> Iterator[RefundShare]:
     """
     Divide an amount that is not for tokens in the same way as its charge. Refunded fees belong to nobody.
     """
     weights, basis = calls.beside(row, row.of)
     if row.of in CHARGES:
         weights, basis = {}, SHARED
-    return _shares(row, bill, spread(row.amount, weights), basis)
+    return _refund_shares(row, bill, divide_by_weights(row.amount, weights), basis)
 
 
-def _shares(row: BilledMoney, bill: Bill, shared: Spread[Dimensions], basis: str) -> Iterator[RefundShare]:
+def _refund_shares(
+    row: BilledMoney, bill: Bill, shared: Spread[Dimensions], basis: str
+) -> Iterator[RefundShare]:
     for dimensions, share in shared.shares.items():
         yield RefundShare(dimensions, row.line, basis, share)
     yield RefundShare(billed_as(bill.provider, row), row.line, UNALLOCATED, shared.unreported)

@@ -16,16 +16,16 @@ from typing import Any
 from gateway.bills.billed.closing import (
     Invoice,
     MonthFigures,
-    charges_of,
+    build_invoice_day,
     closed_id,
-    frozen,
-    invoice_day_of,
-    largest_of,
-    mark_of,
-    nobodys,
-    usage_of,
+    day_digest,
+    freeze_day,
+    largest_unassigned_sums,
+    sum_by_charge,
+    unassigned_dimensions,
+    usage_by_dimensions,
 )
-from gateway.bills.billed.spreading import in_turn
+from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
 from spool.ledger.billed import (
     CLOSED,
@@ -51,7 +51,7 @@ Place = tuple[Dimensions, str, int]  # dimensions, basis, bit mask of cost types
 Made = list[tuple[BilledDay, Sequence[BilledSum]]]
 
 
-def restated(new_sums: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
+def subtract_known_sums(new_sums: Sequence[BilledSum], known: Iterable[BilledSum]) -> list[BilledSum]:
     """
     Return the recalculated amounts of a closed day minus the known ones, which are the closed day and its
     entries. The result belongs to no invoice.
@@ -84,40 +84,45 @@ class Restated:
     def of(
         cls, day: BilledDay, sums: Sequence[BilledSum], closed: BilledDay, known: Sequence[BilledSum]
     ) -> Restated:
-        reasons, accrued = _less(day.reasons, closed.reasons), _less(day.accrued, closed.accrued)
-        return cls(day, restated(sums, known), reasons, accrued)
+        reasons, accrued = (
+            _subtract_amounts(day.reasons, closed.reasons),
+            _subtract_amounts(day.accrued, closed.accrued),
+        )
+        return cls(day, subtract_known_sums(sums, known), reasons, accrued)
 
     @property
     def total(self) -> int:
-        return _total(self.sums, _AS_BILLED)
+        return _sum_with_mask(self.sums, _AS_BILLED)
 
-    def unbilled(self, billed: int) -> Restated:
+    def without_billed(self, billed: int) -> Restated:
         """Return the part that the provider has not billed itself, with every row reduced in proportion."""
         whole = abs(self.total)
         unbilled_amount = whole - min(whole, abs(billed))
         if unbilled_amount == whole:
             return self
         sums = [
-            billed_sum._replace(amount=_part(billed_sum.amount, unbilled_amount, whole))
+            billed_sum._replace(amount=_proportional_part(billed_sum.amount, unbilled_amount, whole))
             for billed_sum in self.sums
         ]
-        nobody = nobodys(self.day.seller)
+        nobody = unassigned_dimensions(self.day.seller)
         for bit in _BITS:
-            rest = _part(_total(self.sums, bit), unbilled_amount, whole) - _total(sums, bit)
+            rest = _proportional_part(
+                _sum_with_mask(self.sums, bit), unbilled_amount, whole
+            ) - _sum_with_mask(sums, bit)
             sums.append(BilledSum(nobody, RESTATED, UNALLOCATED, bit, rest))
         reasons, accrued = (
-            {name: _part(amount, unbilled_amount, whole) for name, amount in by_reason.items()}
+            {name: _proportional_part(amount, unbilled_amount, whole) for name, amount in by_reason.items()}
             for by_reason in (self.reasons, self.accrued)
         )
         return Restated(self.day, [billed_sum for billed_sum in sums if billed_sum.amount], reasons, accrued)
 
 
-def _part(amount: int, share: int, whole: int) -> int:
+def _proportional_part(amount: int, share: int, whole: int) -> int:
     part = abs(amount) * share // whole
     return -part if amount < 0 else part
 
 
-def _total(sums: Iterable[BilledSum], bit: int) -> int:
+def _sum_with_mask(sums: Iterable[BilledSum], bit: int) -> int:
     return sum(billed_sum.amount for billed_sum in sums if billed_sum.arranged & bit)
 
 
@@ -132,7 +137,7 @@ class BilledLater:
     amount: int
 
 
-def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mapping[int, int]:
+def amounts_billed_later(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mapping[int, int]:
     """
     Return the amounts of restated days that the provider billed itself.
 
@@ -145,14 +150,14 @@ def billed_of(totals: Mapping[int, int], later: Iterable[BilledLater]) -> Mappin
         days = [day for day in sorted(remaining) if first <= day < end and remaining[day] * row.amount > 0]
         whole = sum(abs(remaining[day]) for day in days)
         sign = -1 if row.amount < 0 else 1
-        parts = in_turn(min(abs(row.amount), whole), [abs(remaining[day]) for day in days])
+        parts = divide_in_sequence(min(abs(row.amount), whole), [abs(remaining[day]) for day in days])
         for day, part in zip(days, parts, strict=True):
             remaining[day] -= sign * part
             billed_by_day[day] += sign * part
     return billed_by_day
 
 
-def entry_of(restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
+def build_entry(restatement: Restated, at: int, known: Sequence[BilledDay], *, mark: str) -> BilledDay:
     """
     Return the entry that day `at` gets for a restated day. Changes that earlier entries already
     state are subtracted.
@@ -160,7 +165,10 @@ def entry_of(restatement: Restated, at: int, known: Sequence[BilledDay], *, mark
     day = restatement.day
     reasons, accrued = dict(restatement.reasons), dict(restatement.accrued)
     for known_day in known:
-        reasons, accrued = _less(reasons, known_day.reasons), _less(accrued, known_day.accrued)
+        reasons, accrued = (
+            _subtract_amounts(reasons, known_day.reasons),
+            _subtract_amounts(accrued, known_day.accrued),
+        )
     return replace(
         day,
         day=at,
@@ -172,7 +180,7 @@ def entry_of(restatement: Restated, at: int, known: Sequence[BilledDay], *, mark
     )
 
 
-def _less(now: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+def _subtract_amounts(now: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
     differences = Counter(now)
     differences.subtract(known)
     return {name: amount for name, amount in differences.items() if amount}
@@ -199,12 +207,12 @@ class FrozenMonths:
         self._corrections = [day for day in known if day.corrects.startswith(self._month.name)]
         return self
 
-    async def as_kept(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
+    async def days_to_store(self, day: BilledDay, sums: Sequence[BilledSum]) -> Made:
         """
         Return the day to store. For a closed month, return nothing and note the difference for `entries`.
         """
         if not self._is_frozen(day.provider):
-            is_kept = self._is_closed(day.provider) and self._has(frozen(day, sums)[0])
+            is_kept = self._is_month_closed(day.provider) and self._has_stored_day(freeze_day(day, sums)[0])
             return [] if is_kept else [(day, sums)]
         closed = self.days[day.day, day.provider]
         known = await self._ledger.billed_sums(closed.day, closed.provider)
@@ -229,12 +237,12 @@ class FrozenMonths:
                 if name == provider
             }
             totals = {day: restatement.total for day, restatement in restatements.items()}
-            billed = billed_of(totals, later.get(provider, ()))
+            billed = amounts_billed_later(totals, later.get(provider, ()))
             for day, restatement in restatements.items():
-                new_entries += await self._entry(restatement.unbilled(billed.get(day, 0)))
+                new_entries += await self._correction_entry(restatement.without_billed(billed.get(day, 0)))
         return new_entries
 
-    async def _entry(self, restatement: Restated) -> Made:
+    async def _correction_entry(self, restatement: Restated) -> Made:
         text = day_text(restatement.day.day)
         entries = [
             correction
@@ -245,11 +253,11 @@ class FrozenMonths:
         amounts: list[BilledSum] = []
         for entry in known:
             amounts += await self._ledger.billed_sums(entry.day, entry.provider)
-        sums = restated(restatement.sums, amounts)
+        sums = subtract_known_sums(restatement.sums, amounts)
         is_there = any(entry.day == self._today for entry in entries)
         if not sums and not is_there:
             return []
-        return [(entry_of(restatement, self._today, known, mark=mark_of(sums)), sums)]
+        return [(build_entry(restatement, self._today, known, mark=day_digest(sums)), sums)]
 
     async def note_without_bill(self, day: int, present: Collection[str]) -> None:
         """Note a closed day that no bill covers any more, so that its entries are reversed."""
@@ -257,9 +265,9 @@ class FrozenMonths:
             is_there = name in present or INVOICE in name
             if at == day and not is_there and self._is_frozen(name):
                 sums = await self._ledger.billed_sums(at, name)
-                await self.as_kept(replace(stored, state=CLOSED), sums)
+                await self.days_to_store(replace(stored, state=CLOSED), sums)
 
-    def _has(self, day: BilledDay) -> bool:
+    def _has_stored_day(self, day: BilledDay) -> bool:
         """
         Return whether a day is already stored in its closed form. That happens if a process stopped before
         the whole month was closed.
@@ -279,17 +287,17 @@ class FrozenMonths:
         """
         changed = 0
         for provider in sorted({day.seller for day in self.days.values()}):
-            if self._is_closed(provider) and not self._is_frozen(provider):
-                await self._freeze(provider)
+            if self._is_month_closed(provider) and not self._is_frozen(provider):
+                await self._freeze_month(provider)
                 changed += 1
         extra_days = [day for (_, name), day in self.days.items() if INVOICE in name]
         for day in (*extra_days, *self._corrections):
-            if not self._is_closed(day.seller):
+            if not self._is_month_closed(day.seller):
                 await self._ledger.drop_billed(day.day, day.provider)
                 changed += 1
         return changed
 
-    async def _freeze(self, provider: str) -> None:
+    async def _freeze_month(self, provider: str) -> None:
         """
         Store a closed month day by day. The invoice amounts are stored last and mark the closing as complete.
         """
@@ -309,26 +317,26 @@ class FrozenMonths:
         for at in self._month.days:
             day = days.get(at)
             sums = await self._ledger.billed_sums(at, provider) if day is not None else []
-            usage.update(usage_of(sums))
-            billed += charges_of(sums).total()
+            usage.update(usage_by_dimensions(sums))
+            billed += sum_by_charge(sums).total()
             if day is None:
                 await self._ledger.put_billed([(replace(empty, day=at), [])])
             elif day.state != FROZEN:
-                await self._ledger.put_billed([frozen(day, sums)])
+                await self._ledger.put_billed([freeze_day(day, sums)])
         closed = self._closed[closed_id(provider, self._month.name)]
-        invoice_day = invoice_day_of(
+        invoice_day = build_invoice_day(
             closed, provider, usage, billed, replace(empty, day=self._month.days[-1])
         )
         await self._ledger.put_billed([invoice_day])
 
-    def _is_closed(self, provider: str) -> bool:
+    def _is_month_closed(self, provider: str) -> bool:
         return closed_id(provider, self._month.name) in self._closed
 
     def _is_frozen(self, provider: str) -> bool:
-        return self._is_closed(provider) and (self._month.days[-1], provider + INVOICE) in self.days
+        return self._is_month_closed(provider) and (self._month.days[-1], provider + INVOICE) in self.days
 
 
-async def figures_of(
+async def read_month_figures(
     ledger: Ledger, month: CalendarMonth, provider: str, invoices: Sequence[Invoice]
 ) -> MonthFigures:
     """
@@ -342,16 +350,16 @@ async def figures_of(
         if day.seller != provider or day.corrects or day.connection:
             continue
         sums = await ledger.billed_sums(day.day, day.provider)
-        charges.update(charges_of(sums))
+        charges.update(sum_by_charge(sums))
         reasons.update(day.reasons)
-        largest = largest_of([*largest, *sums])
+        largest = largest_unassigned_sums([*largest, *sums])
         if day.source:
             states[day.day] = day.state
     restated_by_day: Counter[str] = Counter()
     for entry in await ledger.billed_corrections():
         if entry.seller == provider and entry.corrects.startswith(month.name):
             sums = await ledger.billed_sums(entry.day, entry.provider)
-            restated_by_day[entry.corrects] += sum(charges_of(sums).values())
+            restated_by_day[entry.corrects] += sum(sum_by_charge(sums).values())
     return MonthFigures(
         provider=provider,
         month=month.name,

@@ -13,9 +13,23 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.bills.billed.closing import mark_of
-from gateway.bills.billed.connection_rows import Place, RowRules, Sums, add_rows, reasons_of, sums_of_day
-from gateway.bills.billed.containers import KUBERNETES, ClusterDay, Node, cluster_day, divided, priced
+from gateway.bills.billed.closing import day_digest
+from gateway.bills.billed.connection_rows import (
+    Place,
+    RowRules,
+    Sums,
+    add_rows,
+    amounts_by_reason,
+    build_day_sums,
+)
+from gateway.bills.billed.containers import (
+    KUBERNETES,
+    ClusterDay,
+    Node,
+    cluster_day,
+    divide_among_workloads,
+    price_unbilled_usage,
+)
 from gateway.bills.months import CalendarMonth
 from gateway.clusters.usage.reader import UsageReader
 from spool.billing import BillingDrops, HourRows
@@ -86,26 +100,26 @@ class RowBook:
         if await self._read_usage():
             names.add(PRICED)
         if self._known is None or self._known - names:
-            changed += await self._forget(names)
+            changed += await self._delete_other_connections(names)
         self._known = names
         for connection in connections:
             for month, newest in (await self._sources.drops.last_drop_by_month(connection.id)).items():
-                rules = self._rules(
+                rules = self._row_rules(
                     connection.id,
                     connection.cloud_provider,
                     month,
                 )
                 size = await self._sources.drops.month_size(connection.id, month)
                 month_key = connection.id, month
-                mark = newest, size, rules, self._used_in(month_key)
+                mark = newest, size, rules, self._usage_inputs(month_key)
                 if self._marks.get(month_key) != mark:
-                    changed += await self._make(
+                    changed += await self._recalculate_month(
                         rules,
                         month,
                         newest,
                     )
-                    self._marks[month_key] = newest, size, rules, self._used_in(month_key)
-        return changed + await self._price()
+                    self._marks[month_key] = newest, size, rules, self._usage_inputs(month_key)
+        return changed + await self._price_unbilled_days()
 
     async def _read_usage(self) -> bool:
         """Read container usage. Return whether a price is set for it."""
@@ -124,18 +138,18 @@ class RowBook:
         self._used = {day: (tuple(day_stamps), prices) for day, day_stamps in stamps.items()}
         return True
 
-    def _used_in(self, month_key: tuple[str, str]) -> object:
+    def _usage_inputs(self, month_key: tuple[str, str]) -> object:
         days = [*CalendarMonth.of(month_key[1]).days, *self._beyond.get(month_key, ())]
         return tuple(self._used.get(day) for day in days)
 
-    async def _names(self, month: CalendarMonth) -> frozenset[str]:
+    async def _known_node_names(self, month: CalendarMonth) -> frozenset[str]:
         all_names: set[str] = set()
         for day in month.days:
-            for cluster in await self._clusters_of(day):
+            for cluster in await self._clusters_of_day(day):
                 all_names |= cluster.words
         return frozenset(all_names)
 
-    async def _clusters_of(self, day: int) -> Sequence[ClusterDay]:
+    async def _clusters_of_day(self, day: int) -> Sequence[ClusterDay]:
         usage = self._sources.usage
         if usage is None or day not in self._used:
             return ()
@@ -151,12 +165,12 @@ class RowBook:
             self._clusters = {day: [cluster for cluster in days if cluster is not None]}
         return self._clusters[day]
 
-    async def _price(self) -> int:
+    async def _price_unbilled_days(self) -> int:
         """Recalculate days with changed usage, prices or bills. Return their number."""
         changed = 0
         for day, made_of in self._used.items():
             month = CalendarMonth.at(day).name
-            rules = self._rules(
+            rules = self._row_rules(
                 PRICED,
                 KUBERNETES,
                 month,
@@ -166,20 +180,20 @@ class RowBook:
             mark = made_of, covered, rules
             if self._marks.get((PRICED, str(day))) != mark:
                 key = f"{KUBERNETES}{CONNECTION}{PRICED}:{month}"
-                clusters = await self._clusters_of(day)
+                clusters = await self._clusters_of_day(day)
                 amounts = await asyncio.to_thread(
-                    priced,
+                    price_unbilled_usage,
                     clusters,
                     covered,
                     rules,
                 )
-                changed += await self._keep(
+                changed += await self._store_day(
                     day, amounts, key, rules, source=METRICS, read_at=self._clock.now()
                 )
                 self._marks[PRICED, str(day)] = mark
         return changed
 
-    def _rules(
+    def _row_rules(
         self,
         connection: str,
         provider: str,
@@ -194,7 +208,7 @@ class RowBook:
             is_closed=CalendarMonth.of(month).end <= self._clock.now(),
         )
 
-    async def _make(
+    async def _recalculate_month(
         self,
         rules: RowRules,
         month: str,
@@ -203,7 +217,7 @@ class RowBook:
         hours = await self._sources.drops.month_hours(rules.connection, month)
         key = f"{rules.provider}{CONNECTION}{rules.connection}:{month}"
         days = CalendarMonth.of(month)
-        rules = replace(rules, nodes=await self._names(days))
+        rules = replace(rules, nodes=await self._known_node_names(days))
         sums_by_day: Sums = {}
         written_days: set[int] = set()
         changed = 0
@@ -212,7 +226,7 @@ class RowBook:
             # rows are sorted by hour, so no further rows of these days follow
             finished_days = sorted(day for day in sums_by_day if day + DAY_S <= hour.hour)
             for day in finished_days:
-                changed += await self._put(
+                changed += await self._store_divided_day(
                     day,
                     sums_by_day.pop(day),
                     key,
@@ -221,13 +235,13 @@ class RowBook:
                 )
             written_days.update(finished_days)
             await asyncio.to_thread(
-                _add,
+                _add_hour,
                 sums_by_day,
                 hour,
                 rules,
             )
         for day, amounts in sorted(sums_by_day.items()):
-            changed += await self._put(
+            changed += await self._store_divided_day(
                 day,
                 amounts,
                 key,
@@ -236,19 +250,19 @@ class RowBook:
             )
         written_days.update(sums_by_day)
         self._beyond[rules.connection, month] = sorted(day for day in written_days if day >= days.end)
-        for stored in await self._days():
+        for stored in await self._connection_days():
             if stored.provider == key and stored.day not in written_days:
                 await self._sources.ledger.drop_billed(stored.day, key)
                 changed += 1
         return changed
 
-    async def _put(
+    async def _store_divided_day(
         self, day: int, amounts: Mapping[Place, int], key: str, rules: RowRules, newest: float
     ) -> int:
         """Store a day after all of its rows were read. Return 1 if it changed."""
-        clusters = await self._clusters_of(day)
+        clusters = await self._clusters_of_day(day)
         if not clusters:
-            return await self._keep(
+            return await self._store_day(
                 day,
                 amounts,
                 key,
@@ -257,17 +271,17 @@ class RowBook:
                 read_at=newest,
             )
         divided_rows = await asyncio.to_thread(
-            divided,
+            divide_among_workloads,
             amounts,
             clusters,
             rules,
         )
         self._covered[key, day] = divided_rows.covered
-        return await self._keep(
+        return await self._store_day(
             day, divided_rows.amounts, key, rules, source=SOURCE, read_at=newest, shared=divided_rows.places
         )
 
-    async def _keep(
+    async def _store_day(
         self,
         day: int,
         amounts: Mapping[Place, int],
@@ -279,17 +293,17 @@ class RowBook:
         shared: Collection[Dimensions] = (),
     ) -> int:
         sums = await asyncio.to_thread(
-            sums_of_day,
+            build_day_sums,
             amounts,
             shared,
         )
-        reasons, accrued = reasons_of(sums)
+        reasons, accrued = amounts_by_reason(sums)
         state = CLOSED if rules.is_closed else PROVISIONAL
         billed_day = BilledDay(
             day=day,
             provider=key,
             state=state,
-            mark=mark_of(sums, state),
+            mark=day_digest(sums, state),
             source=source,
             read_at=read_at,
             made_at=self._clock.now(),
@@ -298,9 +312,9 @@ class RowBook:
         )
         return await self._sources.ledger.put_billed([(billed_day, sums)])
 
-    async def _forget(self, names: Collection[str]) -> int:
+    async def _delete_other_connections(self, names: Collection[str]) -> int:
         """Delete the amounts of connections that are not in `names`. Return the number of deleted days."""
-        gone = [day for day in await self._days() if day.connection not in names]
+        gone = [day for day in await self._connection_days() if day.connection not in names]
         for day in gone:
             await self._sources.ledger.drop_billed(day.day, day.provider)
         self._marks = {month_key: mark for month_key, mark in self._marks.items() if month_key[0] in names}
@@ -312,12 +326,12 @@ class RowBook:
         }
         return len(gone)
 
-    async def _days(self) -> list[BilledDay]:
+    async def _connection_days(self) -> list[BilledDay]:
         days = await self._sources.ledger.billed_days(0, END_OF_TIME)
         return [day for day in days if day.connection]
 
 
-def _add(sums_by_day: Sums, hour: HourRows, rules: RowRules) -> None:
+def _add_hour(sums_by_day: Sums, hour: HourRows, rules: RowRules) -> None:
     add_rows(
         sums_by_day,
         hour.text,

@@ -25,7 +25,7 @@ class Spread(Generic[K]):
     rest: int
 
 
-def spread(amount: int, weights: Mapping[K, int], *, quantity: int | None = None) -> Spread[K]:
+def divide_by_weights(amount: int, weights: Mapping[K, int], *, quantity: int | None = None) -> Spread[K]:
     """
     Divide an amount by weights; negative weights count as 0. `quantity` is the billed quantity in the unit of
     the weights. The excess of `quantity` over the weights becomes `unreported`. If there are no weights, the
@@ -43,7 +43,7 @@ def spread(amount: int, weights: Mapping[K, int], *, quantity: int | None = None
     return Spread(shares=shares, unreported=unreported, rest=amount - unreported - sum(shares.values()))
 
 
-def in_turn(amount: int, weights: Sequence[int]) -> list[int]:
+def divide_in_sequence(amount: int, weights: Sequence[int]) -> list[int]:
     """
     Divide an amount among days in sequence, by weights of at least 0, or evenly if all are 0. There is no
     rest, and all parts have the amount's sign.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import KEPT, changes_of, item_of, one_of
+from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
 from spool.registry.connections import MAX_NAME, MAX_TEXT
 from spool.registry.field_notes import Option, words
 
@@ -63,13 +63,13 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
 
 
-ConnectionChanges = changes_of(
+ConnectionChanges = change_struct(
     NewConnection,
     "Omitted fields stay unchanged.",
     once=("connection_id",),
     has_version=False,
 )
-ConnectionItem = item_of(
+ConnectionItem = item_struct(
     NewConnection,
     "A stored connection. Times are epoch seconds as text.",
     types={"connection_id": str},
@@ -88,4 +88,4 @@ ConnectionItem = item_of(
         "last_updated": KEPT["last_updated"],
     },
 )
-OneConnection = one_of(NewConnection, ConnectionItem)
+OneConnection = single_item_struct(NewConnection, ConnectionItem)

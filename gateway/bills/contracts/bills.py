@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from itertools import product
 
-from gateway.bills.billed.spreading import in_turn
+from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.contracts.declared import (
     COMMITMENT,
     CREDIT,
@@ -19,9 +19,9 @@ from gateway.bills.contracts.declared import (
     TERM,
     UNUSED,
     Contract,
-    charge_of_line,
+    contract_charge_of_line,
 )
-from gateway.bills.reconciliation.matching import day_of
+from gateway.bills.reconciliation.matching import day_of_middle
 from gateway.intake.price_terms import PREPAID, PRIORITY
 from spool.currencies import Converter, round_product
 from spool.ledger import money
@@ -55,26 +55,26 @@ def replace_by_bills(
             ]
             stated = [*dict.fromkeys(name for name, _ in own)]
             are_spread = any(term.kind in (PRIORITY, FEE) and term.per == TERM for _, term in own)
-            billed = _sum((row for row in rows if _charge_of(row) == charges[0]), converter)
+            billed = _sum_rows((row for row in rows if _line_charge(row) == charges[0]), converter)
             if billed is None or not stated or are_spread:
                 continue
             places = sorted(place for place in parts if place[0] in stated and place[1] in charges)
             places = places or [(stated[0], charges[0], "")]
             weights = [abs(parts.get(place, 0)) for place in places]
-            parts.update(zip(places, in_turn(billed, weights), strict=True))
+            parts.update(zip(places, divide_in_sequence(billed, weights), strict=True))
             replaced.update(product(stated, charges))
     return replaced
 
 
-def _charge_of(row: StatementRow) -> str:
+def _line_charge(row: StatementRow) -> str:
     is_money = row.currency is not None and row.unit != ACCRUED
-    return charge_of_line(row.kind, is_negative=row.amount < 0) if is_money else ""
+    return contract_charge_of_line(row.kind, is_negative=row.amount < 0) if is_money else ""
 
 
-def _sum(rows: Iterable[StatementRow], converter: Converter) -> int | None:
+def _sum_rows(rows: Iterable[StatementRow], converter: Converter) -> int | None:
     amounts = []
     for row in rows:
-        rate = converter.rate(str(row.currency), day_of(row))
+        rate = converter.rate(str(row.currency), day_of_middle(row))
         if rate is None:
             return None
         amounts.append(round_product(money.units(f"{row.amount:f}") * rate))

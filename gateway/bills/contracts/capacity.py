@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gateway.bills.billed.spreading import in_turn
-from gateway.bills.contracts.declared import HOUR, TERM, Contract, Term, price_term, span_of
+from gateway.bills.billed.spreading import divide_in_sequence
+from gateway.bills.contracts.declared import HOUR, TERM, Contract, Term, first_day_and_end, price_term
 from gateway.intake.price_terms import CAPACITY, PREPAID, PriceTerm, covering_terms
 from gateway.intake.prices import PriceBook
 from spool.ledger import money
@@ -38,7 +38,7 @@ class Capacity:
     by_day: Mapping[int, int]
 
 
-def capacities(contracts: Iterable[Contract], days: Sequence[int], now: float) -> list[Capacity]:
+def capacity_terms(contracts: Iterable[Contract], days: Sequence[int], now: float) -> list[Capacity]:
     """
     Return the prepaid terms that apply on a day of a calendar month which has begun. `days` are its days. Terms about
     workloads are left out, because they have no price.
@@ -49,7 +49,9 @@ def capacities(contracts: Iterable[Contract], days: Sequence[int], now: float) -
             if term.kind not in PREPAID or term.is_workload:
                 continue
             by_day = {
-                day: part for day, part in by_days(contract, term, _cost(term), days).items() if day <= now
+                day: part
+                for day, part in divide_by_days(contract, term, _period_cost(term), days).items()
+                if day <= now
             }
             if by_day:
                 price = price_term(contract, term)
@@ -57,19 +59,19 @@ def capacities(contracts: Iterable[Contract], days: Sequence[int], now: float) -
     return found
 
 
-def _cost(term: Term) -> Fraction:
+def _period_cost(term: Term) -> Fraction:
     stated = (term.number, term.price) if term.kind == CAPACITY else (term.amount,)
     return prod(map(Fraction, stated), start=Fraction(money.UNIT))
 
 
-def by_days(contract: Contract, term: Term, amount: Fraction, days: Sequence[int]) -> dict[int, int]:
+def divide_by_days(contract: Contract, term: Term, amount: Fraction, days: Sequence[int]) -> dict[int, int]:
     """Divide an amount per period of a term. Return the parts of the contract's days in a calendar month."""
-    first, end = span_of(contract)
+    first, end = first_day_and_end(contract)
     if term.per == HOUR:
         parts = dict.fromkeys(days, int(amount * 24))
     else:
         period = range(first, end, DAY_S) if term.per == TERM else days
-        parts = dict(zip(period, in_turn(int(amount), [1] * len(period)), strict=True))
+        parts = dict(zip(period, divide_in_sequence(int(amount), [1] * len(period)), strict=True))
     return {day: parts[day] for day in days if first <= day < end}
 
 
@@ -146,7 +148,7 @@ def add_uses(
             use.value += money.units(text)
 
 
-def shares(cost: int, use: Mapping[str, TeamUse]) -> Iterator[tuple[str | None, int]]:
+def divide_among_teams(cost: int, use: Mapping[str, TeamUse]) -> Iterator[tuple[str | None, int]]:
     """
     Divide a day's amount among teams by the value of their calls, or by their number if no call has a value. The parts
     add up exactly. A day without a call has one part without a team (None).
@@ -157,4 +159,4 @@ def shares(cost: int, use: Mapping[str, TeamUse]) -> Iterator[tuple[str | None, 
         return
     values = [max(0, use[team].value) for team in teams]
     weights = values if any(values) else [use[team].calls for team in teams]
-    yield from zip(teams, in_turn(cost, weights), strict=True)
+    yield from zip(teams, divide_in_sequence(cost, weights), strict=True)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.bills.contracts.bills import Charged, Place, replace_by_bills
-from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, shares
-from gateway.bills.contracts.declared import UNUSED, Contract, has_amounts, span_of
+from gateway.bills.contracts.capacity import CalledModel, Capacity, CapacityUse, Covered, divide_among_teams
+from gateway.bills.contracts.declared import UNUSED, Contract, first_day_and_end, has_amounts
 from gateway.bills.contracts.reading import ChargeReader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.contracts.workloads import (
@@ -22,16 +22,16 @@ from gateway.bills.contracts.workloads import (
     ServedSpan,
     WorkloadDay,
     WorkloadMonth,
-    add_served,
+    add_served_tokens,
     divide_days,
-    weights_of,
+    token_weights,
 )
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.bills import final_rows
 from gateway.bills.reconciliation.counting import TokenPrices
-from spool.currencies import Converter, no_rates, round_product
+from spool.currencies import Converter, no_rate_known, round_product
 from spool.ledger import money
-from spool.ledger.queries import CostQuery, end_of_hour
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.ledger.sums import DAY_S, HOUR_S
 from spool.record import CURRENCY, moment
 from spool.registry.field_notes import example, words
@@ -157,7 +157,7 @@ class ContractQuestion:
 
     @property
     def converter(self) -> Converter:
-        return Converter(self.reader.ledger.rates or no_rates, self.currency)
+        return Converter(self.reader.ledger.rates or no_rate_known, self.currency)
 
 
 async def contract_costs(asking: ContractQuestion) -> ContractCosts:
@@ -168,10 +168,12 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     charges = [*prepaid_charges(terms, uses), *await asking.reader.sums([asking.month])]
     lacking = Counter[tuple[Charged, str]]()
     parts = _add_up_parts(asking, charges, lacking)
-    contracts = [each for each in asking.reader.contracts if has_amounts(each) and _is_in(each, asking.month)]
+    contracts = [
+        each for each in asking.reader.contracts if has_amounts(each) and _overlaps_month(each, asking.month)
+    ]
     bills = await final_rows(asking.statements, (each.provider for each in contracts), asking.month)
     billed = replace_by_bills(parts, contracts, bills, asking.converter)
-    capacity = [_term(*of_term, asking) for of_term in zip(terms, uses, strict=True)]
+    capacity = [_capacity_row(*of_term, asking) for of_term in zip(terms, uses, strict=True)]
     sums = Counter[SourcedPlace]()
     for (contract, charge, team), part in parts.items():
         source = "statement" if (contract, charge) in billed else "contract"
@@ -179,15 +181,15 @@ async def contract_costs(asking: ContractQuestion) -> ContractCosts:
     unconverted = Counter[str]()
     for (charged, currency), amount in lacking.items():
         unconverted[currency] += 0 if charged in billed else amount
-    for each, of_month, days in await _workloads(asking):
+    for each, of_month, days in await _read_workloads(asking):
         own = Counter[SourcedPlace]()
         unconverted[CURRENCY] += _add_workload(own, each.term.contract.name, days, asking.converter)
-        capacity.append(_workload(each, of_month, own, asking))
+        capacity.append(_workload_row(each, of_month, own, asking))
         sums.update(own)
-    return _answer(asking, sums, unconverted, capacity)
+    return _build_answer(asking, sums, unconverted, capacity)
 
 
-async def _workloads(
+async def _read_workloads(
     asking: ContractQuestion,
 ) -> list[tuple[WorkloadMonth, WorkloadOfMonth, list[WorkloadDay]]]:
     """Return the workloads in the month. They have the tokens of model servers, if all of the month are known."""
@@ -198,12 +200,12 @@ async def _workloads(
     terms = [each.term for each in workloads]
     await _add_hours(asking, Covered(terms), [each.calls for each in workloads])
     served = await asking.served(month.start, month.end)
-    add_served(workloads, served.tokens)
+    add_served_tokens(workloads, served.tokens)
     prices = TokenPrices(reader.prices.without_contracts())
     day = min(month.days[-1], int(reader.now) // DAY_S * DAY_S)
     found = []
     for each in workloads:
-        weights_model, weights = weights_of(each, prices, day)
+        weights_model, weights = token_weights(each, prices, day)
         days = [*divide_days(each, weights, reader.now)]
         of_month = WorkloadOfMonth(
             name="/".join(each.term.term.place),
@@ -211,7 +213,7 @@ async def _workloads(
             tokens=served.missing or ("servers" if each.tokens.served else "calls"),
             weights_model=weights_model,
             weights=[money.text(weight * money.UNIT // weights.input) for weight in weights],
-            prices={_date(day.day): money.text(day.price) for day in days if day.price is not None},
+            prices={_format_date(day.day): money.text(day.price) for day in days if day.price is not None},
         )
         found.append((each, of_month, days))
     return found
@@ -232,14 +234,14 @@ def _add_workload(
     return unconverted
 
 
-def _is_in(contract: Contract, month: CalendarMonth) -> bool:
-    first, end = span_of(contract)
+def _overlaps_month(contract: Contract, month: CalendarMonth) -> bool:
+    first, end = first_day_and_end(contract)
     return first < month.end and month.start < end
 
 
 async def _add_hours(asking: ContractQuestion, covered: Covered, uses: Sequence[CapacityUse]) -> None:
     since = datetime.fromtimestamp(asking.month.start, UTC)
-    until = min(datetime.fromtimestamp(asking.month.end, UTC), end_of_hour(asking.reader.now))
+    until = min(datetime.fromtimestamp(asking.month.end, UTC), next_full_hour(asking.reader.now))
     if await asking.reader.ledger.since_hours(since) > since:
         return
     for use in uses:
@@ -271,12 +273,12 @@ def _add_up_parts(
         if rate is None:
             lacking[(each.contract.name, each.charge), each.contract.currency] += each.amount
             continue
-        for team, part in shares(round_product(each.amount * rate), each.use):
+        for team, part in divide_among_teams(round_product(each.amount * rate), each.use):
             parts[each.contract.name, each.charge, team or ""] += part
     return parts
 
 
-def _answer(
+def _build_answer(
     asking: ContractQuestion,
     parts: Mapping[SourcedPlace, int],
     unconverted: Mapping[str, int],
@@ -309,7 +311,7 @@ def _answer(
     )
 
 
-def _term(term: Capacity, use: CapacityUse, asking: ContractQuestion) -> CapacityOfMonth:
+def _capacity_row(term: Capacity, use: CapacityUse, asking: ContractQuestion) -> CapacityOfMonth:
     contract, converter = term.contract, asking.converter
     cost = unused = value = 0
     for day, own in term.by_day.items():
@@ -330,14 +332,14 @@ def _term(term: Capacity, use: CapacityUse, asking: ContractQuestion) -> Capacit
         cost=money.text(cost),
         unused=money.text(unused),
         list_value=money.text(value),
-        utilisation=_percentage(value, cost),
+        utilisation=_format_percentage(value, cost),
         calls=sum(team.calls for team in of_teams),
         unpriced_calls=sum(team.unpriced for team in of_teams),
-        idle_hours=None if use.hours is None else len(_hours(term, asking.reader.now) - use.hours),
+        idle_hours=None if use.hours is None else len(_begun_hours(term, asking.reader.now) - use.hours),
     )
 
 
-def _workload(
+def _workload_row(
     found: WorkloadMonth,
     of_month: WorkloadOfMonth,
     parts: Mapping[SourcedPlace, int],
@@ -348,26 +350,26 @@ def _workload(
     by_charge = Counter[str]()
     for (_, charge, *_), part in parts.items():
         by_charge[charge] += part
-    shown = _term(found.term, found.calls, asking)
+    shown = _capacity_row(found.term, found.calls, asking)
     cost, value = sum(by_charge.values()), money.units(shown.list_value)
     return replace(
         shown,
         cost=money.text(cost),
         unused=money.text(by_charge[UNUSED]),
         unreported=money.text(by_charge[UNREPORTED]),
-        utilisation=_percentage(value, cost),
+        utilisation=_format_percentage(value, cost),
         workload=of_month,
     )
 
 
-def _percentage(value: int, cost: int) -> str | None:
+def _format_percentage(value: int, cost: int) -> str | None:
     return f"{(Decimal(value) / cost * 100).quantize(Decimal('0.01')):f}" if cost else None
 
 
-def _date(day: int) -> str:
+def _format_date(day: int) -> str:
     return f"{datetime.fromtimestamp(day, UTC):%Y-%m-%d}"
 
 
-def _hours(term: Capacity, now: float) -> set[int]:
+def _begun_hours(term: Capacity, now: float) -> set[int]:
     hours = (hour for day in term.by_day for hour in range(day, day + DAY_S, HOUR_S))
     return {hour for hour in hours if hour <= now}

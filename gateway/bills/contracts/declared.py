@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.core.fields import KEPT, changes_of, item_of, one_of
+from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
 from gateway.intake.price_terms import CAPACITY, DISCOUNT, KINDS, PREPAID, PRIORITY, TIER_PRICE, PriceTerm
 from gateway.intake.rate_cards.card import Amounts
 from spool import providers
@@ -18,7 +18,7 @@ from spool.errors import Invalid, NotAllowed
 from spool.processing import PRICED_TIERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
@@ -187,10 +187,10 @@ class Contract(NewContract, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
 
-def charge_of_line(kind: str, *, is_negative: bool = False) -> str:
+def contract_charge_of_line(kind: str, *, is_negative: bool = False) -> str:
     """Return the charge of contracts that a line of a bill states, by the words of its kind, or ""."""
     if kind == CREDIT or (is_negative and _has_any(kind, _WORDS_OF_CREDITS)):
         return CREDIT
@@ -221,7 +221,7 @@ def price_term(contract: NewContract, term: StatedTerm) -> PriceTerm:
     )
 
 
-def span_of(contract: NewContract) -> tuple[int, int]:
+def first_day_and_end(contract: NewContract) -> tuple[int, int]:
     """Return the first day of a contract, and the first day after it, in epoch seconds."""
     return parse_day(contract.since), parse_day(contract.until) if contract.until else parse_day("9999-12-31")
 
@@ -235,13 +235,13 @@ def _price_terms(contract: NewContract) -> Iterator[PriceTerm]:
     return (price_term(contract, term) for term in contract.terms)
 
 
-def contracts_of(registry: Registry | None) -> list[Contract]:
+def all_contracts(registry: Registry | None) -> list[Contract]:
     return [] if registry is None else registry.table(ContractTable).in_order()
 
 
 def price_terms(registry: Registry | None) -> tuple[PriceTerm, ...]:
     """Return the terms of all contracts about prices of calls."""
-    terms = chain.from_iterable(map(_price_terms, contracts_of(registry)))
+    terms = chain.from_iterable(map(_price_terms, all_contracts(registry)))
     return tuple(term for term in terms if term.kind in KINDS)
 
 
@@ -251,8 +251,8 @@ def check_contract(draft: NewContract) -> NewContract:
     from spool.currencies import DECIMALS
 
     check_one_of("currency", draft.currency, DECIMALS)
-    since = _day("since", draft.since)
-    until = _day("until", draft.until) if draft.until else ""
+    since = _check_day("since", draft.since)
+    until = _check_day("until", draft.until) if draft.until else ""
     if until and until <= since:
         raise Invalid("until must be after since; it is the first day without the contract")
     first, end = date.fromisoformat(since), date.fromisoformat(until) if until else None
@@ -264,7 +264,7 @@ def check_contract(draft: NewContract) -> NewContract:
         provider=providers.canonical_name(check_text("provider", draft.provider, MAX_NAME)),
         since=since,
         until=until,
-        terms=tuple(_term(number, term, first, end) for number, term in enumerate(draft.terms, 1)),
+        terms=tuple(_check_term(number, term, first, end) for number, term in enumerate(draft.terms, 1)),
     )
     for (number, one), (other_number, other) in combinations(enumerate(_price_terms(checked), 1), 2):
         if one.overlaps(other):
@@ -280,12 +280,12 @@ def check_contract(draft: NewContract) -> NewContract:
 
 
 def _have_common_workload(one: NewContract, other: NewContract) -> bool:
-    (first, end), (other_first, other_end) = span_of(one), span_of(other)
+    (first, end), (other_first, other_end) = first_day_and_end(one), first_day_and_end(other)
     workloads = ({term.place for term in each.terms if term.is_workload} for each in (one, other))
     return max(first, other_first) < min(end, other_end) and bool(set.intersection(*workloads))
 
 
-def _term(number: int, term: StatedTerm, since: date, end: date | None) -> Term:
+def _check_term(number: int, term: StatedTerm, since: date, end: date | None) -> Term:
     at = f"terms.{number}"
     check_one_of(f"{at}.kind", term.kind, _FIELDS)
     what, (needed, further) = str(term.kind), _FIELDS[term.kind]
@@ -328,7 +328,7 @@ def _term(number: int, term: StatedTerm, since: date, end: date | None) -> Term:
     return Term(**stored)
 
 
-def _day(field: str, text: str) -> str:
+def _check_day(field: str, text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
@@ -362,6 +362,6 @@ class ContractTable(ManagedTable[Contract], NamedTable[Contract]):
                 raise NotAllowed(f"terms: the contract {other.name!r} has the same workload")
 
 
-ContractChanges = changes_of(NewContract)
-ContractItem = item_of(NewContract, "A stored contract. Times are RFC 3339.", answered=KEPT)
-OneContract = one_of(NewContract, ContractItem)
+ContractChanges = change_struct(NewContract)
+ContractItem = item_struct(NewContract, "A stored contract. Times are RFC 3339.", answered=KEPT)
+OneContract = single_item_struct(NewContract, ContractItem)

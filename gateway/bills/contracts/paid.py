@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.bills.contracts.capacity import shares
-from gateway.bills.contracts.declared import contracts_of, has_amounts, span_of
+from gateway.bills.contracts.capacity import divide_among_teams
+from gateway.bills.contracts.declared import all_contracts, first_day_and_end, has_amounts
 from gateway.bills.contracts.reading import charge_reader, prepaid_charges
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.plans.charge_rows import (
     Amount,
     PeriodSum,
     Place,
+    begun_days_in_query,
+    calendar_months,
     check_size,
-    days_of,
-    group_of,
-    months_of,
-    rows_of,
-    runs_of,
-    value_of,
+    days_by_period,
+    group_if_included,
+    sums_to_rows,
+    value_or_empty,
 )
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
-from spool.currencies import Converter, no_rates, round_product
+from spool.currencies import Converter, no_rate_known, round_product
 from spool.errors import Invalid
-from spool.ledger.costs import periods
+from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CHARGE, PLAN, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
@@ -49,8 +49,8 @@ class ContractCharges:
     now: float
 
     async def rows(self, query: CostQuery) -> Sequence[CostRow]:
-        firsts = [span_of(each)[0] for each in contracts_of(self.registry) if has_amounts(each)]
-        days = days_of(query, min(firsts), self.now) if firsts else range(0)
+        firsts = [first_day_and_end(each)[0] for each in all_contracts(self.registry) if has_amounts(each)]
+        days = begun_days_in_query(query, min(firsts), self.now) if firsts else range(0)
         if not days:
             return []
         try:
@@ -58,18 +58,18 @@ class ContractCharges:
         except CardUnreadable as error:
             raise Invalid(str(error)) from error
         reader = charge_reader(self.whole, self.registry, prices, self.now)
-        months = list(months_of(days))
+        months = list(calendar_months(days))
         charges = await reader.sums(months)
         for month in months:
             terms, uses, _ = await reader.prepaid(month)
             charges += prepaid_charges(terms, uses)
-        return await asyncio.to_thread(self._rows, query, days, charges)
+        return await asyncio.to_thread(self._charge_rows, query, days, charges)
 
-    def _rows(self, query: CostQuery, days: range, charges: Iterable[DayCharge]) -> list[CostRow]:
+    def _charge_rows(self, query: CostQuery, days: range, charges: Iterable[DayCharge]) -> list[CostRow]:
         derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
-        converter = Converter(self.whole.rates or no_rates, query.currency)
-        starts = [start for start, _ in periods(query)]
-        runs = runs_of(days, query.zone, [start.timestamp() for start in starts])
+        converter = Converter(self.whole.rates or no_rate_known, query.currency)
+        starts = [start for start, _ in periods_of_query(query)]
+        runs = days_by_period(days, query.zone, [start.timestamp() for start in starts])
         period_of = {days[index]: run.period for run in runs for index in range(run.first, run.end)}
         sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
         for each in charges:
@@ -78,13 +78,13 @@ class ContractCharges:
             own = each.contract.currency
             rate = converter.rate(own, each.day)
             amounts = (each.amount, round_product(each.amount * (rate or 0)), 0 if rate else each.amount)
-            of_teams = zip(*(shares(amount, each.use) for amount in amounts), strict=True)
+            of_teams = zip(*(divide_among_teams(amount, each.use) for amount in amounts), strict=True)
             for (team, own_part), (_, cost), (_, lacking) in of_teams:
                 values = {"provider": each.contract.provider, PLAN: each.contract.name, CHARGE: each.charge}
                 values |= {"team": team} if team else {}
-                group = group_of(query, derived, values)
-                if group is None or not self.ledger.has_call(partial(value_of, values)):
+                group = group_if_included(query, derived, values)
+                if group is None or not self.ledger.has_call(partial(value_or_empty, values)):
                     continue
                 sums[period_of[each.day], group].add(Amount(own_part, cost, lacking), own, query.currency)
                 check_size(sums)
-        return rows_of(sums, starts)
+        return sums_to_rows(sums, starts)

@@ -15,7 +15,7 @@ from gateway.bills.contracts.capacity import (
     CapacityUse,
     Covered,
     add_uses,
-    capacities,
+    capacity_terms,
 )
 from gateway.bills.contracts.declared import (
     ALLOWANCE,
@@ -25,12 +25,12 @@ from gateway.bills.contracts.declared import (
     UNUSED,
     Contract,
     Workload,
-    contracts_of,
+    all_contracts,
+    first_day_and_end,
     has_amounts,
-    span_of,
 )
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
-from gateway.bills.contracts.workloads import WorkloadMonth, WorkloadUse, add_reported, workload_terms
+from gateway.bills.contracts.workloads import WorkloadMonth, WorkloadUse, add_reported_calls, workload_terms
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import Coverage, DividedLedger, usable_plans
 from gateway.bills.reconciliation.counting import TokenPrices, tokens_by_kind, values_by_kind
@@ -47,10 +47,10 @@ from spool.ledger.queries import (
     AnswersCosts,
     CostQuery,
     CostRow,
-    end_of_hour,
+    next_full_hour,
 )
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import COUNTS, DAY_S, sized
+from spool.ledger.sums import COUNTS, DAY_S, decode_size
 from spool.record import NS
 from spool.registry.registry import Registry
 
@@ -74,10 +74,10 @@ class ChargeReader:
 
     async def prepaid(self, month: CalendarMonth) -> tuple[list[Capacity], list[CapacityUse], Covered]:
         """Return the prepaid terms in a month, their uses, and the rule that assigns calls to them."""
-        terms = capacities(self.contracts, month.days, self.now)
+        terms = capacity_terms(self.contracts, month.days, self.now)
         covered, listed = Covered(terms), self.prices.without_contracts()
         uses = [CapacityUse() for _ in terms]
-        sums = await self._calls(terms)
+        sums = await self._calls_on_term_days(terms)
         await asyncio.to_thread(add_uses, uses, sums, covered, listed)
         return terms, uses, covered
 
@@ -90,9 +90,9 @@ class ChargeReader:
         terms = workload_terms(self.contracts, costs, [day for day in month.days if day <= self.now])
         covered, listed = Covered(terms), self.prices.without_contracts()
         uses, tokens = [CapacityUse() for _ in terms], [WorkloadUse() for _ in terms]
-        sums = await self._calls(terms)
+        sums = await self._calls_on_term_days(terms)
         await asyncio.to_thread(add_uses, uses, sums, covered, listed)
-        await asyncio.to_thread(add_reported, tokens, sums, covered)
+        await asyncio.to_thread(add_reported_calls, tokens, sums, covered)
         return [WorkloadMonth(*of_term) for of_term in zip(terms, uses, tokens, strict=True)]
 
     async def _container_costs(self, month: CalendarMonth) -> Mapping[tuple[int, Workload], int]:
@@ -107,44 +107,46 @@ class ChargeReader:
             arranged=BILLED_TYPES["discounted_amortized_cost"],
         )
         rows = await self.ledger.costs(query)
-        return {(int(row.start.timestamp()), _workload(row)): money.units(row.cost) for row in rows}
+        return {(int(row.start.timestamp()), _row_workload(row)): money.units(row.cost) for row in rows}
 
-    async def _calls(self, terms: Sequence[Capacity]) -> list[CalledSum]:
+    async def _calls_on_term_days(self, terms: Sequence[Capacity]) -> list[CalledSum]:
         days = sorted({day for term in terms for day in term.by_day})
         if not days:
             return []
         query = CostQuery(
             since=datetime.fromtimestamp(days[0], UTC),
-            until=min(datetime.fromtimestamp(days[-1] + DAY_S, UTC), end_of_hour(self.now)),
+            until=min(datetime.fromtimestamp(days[-1] + DAY_S, UTC), next_full_hour(self.now)),
             group_by=_OF_MODELS,
             exclude={"status": ("cached",)},
             measures=COUNTS,
             meter=EVERY_METER,
         )
         rows = await self.ledger.costs(query)
-        return await asyncio.to_thread(lambda: [*map(_called, rows)])
+        return await asyncio.to_thread(lambda: [*map(_row_to_called_sum, rows)])
 
     async def sums(self, asked: Sequence[CalendarMonth]) -> list[DayCharge]:
         """Return the amounts of adjacent months that depend on sums of calls."""
         charges: list[DayCharge] = []
         for contract in self.contracts:
-            first, end = span_of(contract)
+            first, end = first_day_and_end(contract)
             is_asked = first < asked[-1].end and asked[0].start < end
             if is_asked and any(term.kind in SUMS for term in contract.terms):
-                months = _months(contract, asked)
+                months = _needed_months(contract, asked)
                 sums = ContractSums(
                     contract=contract,
                     months=months,
                     now=self.now,
-                    uses=await self._uses(contract, max(first, months[0].start), min(end, asked[-1].end)),
+                    uses=await self._metered_uses(
+                        contract, max(first, months[0].start), min(end, asked[-1].end)
+                    ),
                     prepaid=_prepaid_by_day(contract, months, self.now),
                 )
                 found = await asyncio.to_thread(sums.charges)
                 charges += [charge for charge in found if charge.day >= asked[0].start]
         return charges
 
-    async def _uses(self, contract: Contract, start: int, end: int) -> list[ModelUse]:
-        until = min(datetime.fromtimestamp(end, UTC), end_of_hour(self.now))
+    async def _metered_uses(self, contract: Contract, start: int, end: int) -> list[ModelUse]:
+        until = min(datetime.fromtimestamp(end, UTC), next_full_hour(self.now))
         since = datetime.fromtimestamp(start, UTC)
         if until <= since:
             return []
@@ -173,17 +175,17 @@ def charge_reader(whole: Ledger, registry: Registry, prices: PriceBook, now: flo
     return ChargeReader(
         ledger=whole,
         metered=DividedLedger(whole, coverage, METERED_COST),
-        contracts=contracts_of(registry),
+        contracts=all_contracts(registry),
         prices=prices,
         now=now,
     )
 
 
-async def charges_in(
+async def read_month_charges(
     ledger: Ledger, registry: Registry | None, month: CalendarMonth, prices: PriceBook, now: float
 ) -> Sequence[DayCharge]:
     """Return the amounts of contracts in a month that depend on sums of calls."""
-    if registry is None or not any(map(has_amounts, contracts_of(registry))):
+    if registry is None or not any(map(has_amounts, all_contracts(registry))):
         return []
     return await charge_reader(ledger, registry, prices, now).sums([month])
 
@@ -196,9 +198,9 @@ def prepaid_charges(terms: Iterable[Capacity], uses: Iterable[CapacityUse]) -> I
             yield DayCharge(term.contract, COMMITMENT if of_teams else UNUSED, day, amount, of_teams)
 
 
-def _months(contract: Contract, asked: Iterable[CalendarMonth]) -> list[CalendarMonth]:
+def _needed_months(contract: Contract, asked: Iterable[CalendarMonth]) -> list[CalendarMonth]:
     months = [*asked]
-    first, _ = span_of(contract)
+    first, _ = first_day_and_end(contract)
     if any(term.kind in SUMS and term.per == TERM for term in contract.terms):
         while months[0].start > first:
             months.insert(0, months[0].previous)
@@ -208,7 +210,7 @@ def _months(contract: Contract, asked: Iterable[CalendarMonth]) -> list[Calendar
 def _prepaid_by_day(contract: Contract, months: Iterable[CalendarMonth], now: float) -> Mapping[int, int]:
     by_day = Counter[int]()
     for month in months:
-        for term in capacities([contract], month.days, now):
+        for term in capacity_terms([contract], month.days, now):
             by_day.update(term.by_day)
     return by_day
 
@@ -219,18 +221,26 @@ def _model_uses(rows: Iterable[CostRow], book: PriceBook) -> list[ModelUse]:
 
 
 def _model_use(row: CostRow, prices: TokenPrices) -> ModelUse:
-    day, team, called, total = _called(row)
+    day, team, called, total = _row_to_called_sum(row)
     tokens = tokens_by_kind(total)
     values, _ = values_by_kind(total, tokens, prices) if any(tokens.values()) else ({}, {})
-    return ModelUse(day, team, called, money.units(row.cost), row.calls, _by_kind(tokens), _by_kind(values))
+    return ModelUse(
+        day,
+        team,
+        called,
+        money.units(row.cost),
+        row.calls,
+        _amounts_by_kind(tokens),
+        _amounts_by_kind(values),
+    )
 
 
-def _workload(row: CostRow) -> Workload:
+def _row_workload(row: CostRow) -> Workload:
     cluster, namespace, workload = (name or "" for name in row.group)
     return cluster, namespace, workload
 
 
-def _called(row: CostRow) -> CalledSum:
+def _row_to_called_sum(row: CostRow) -> CalledSum:
     provider, team, model, request_model, mode, size = (*row.group, *[None] * len(_OF_MODELS))[
         : len(_OF_MODELS)
     ]
@@ -241,7 +251,7 @@ def _called(row: CostRow) -> CalledSum:
         request_model=request_model,
         mode=mode or "",
         time=day * NS,
-        beyond=sized(int(size or 0))[0],
+        beyond=decode_size(int(size or 0))[0],
         until=(day + DAY_S) * NS,
         meters=row.meters,
         **{name: getattr(row, name) for name in COUNTS},
@@ -251,7 +261,7 @@ def _called(row: CostRow) -> CalledSum:
     )
 
 
-def _by_kind(amounts: Mapping[str, int]) -> Mapping[str, int]:
+def _amounts_by_kind(amounts: Mapping[str, int]) -> Mapping[str, int]:
     by_kind = Counter[str]()
     for meter, amount in amounts.items():
         by_kind["cache_write" if meter in (WRITE_5M, WRITE_1H) else meter] += amount

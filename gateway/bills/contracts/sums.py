@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import NamedTuple
 
-from gateway.bills.billed.spreading import in_turn
-from gateway.bills.contracts.capacity import CalledModel, TeamUse, by_days
+from gateway.bills.billed.spreading import divide_in_sequence
+from gateway.bills.contracts.capacity import CalledModel, TeamUse, divide_by_days
 from gateway.bills.contracts.declared import (
     ALLOWANCE,
     CREDIT,
@@ -25,8 +25,8 @@ from gateway.bills.contracts.declared import (
     TERM,
     Contract,
     Term,
+    first_day_and_end,
     price_term,
-    span_of,
 )
 from gateway.bills.months import CalendarMonth
 from gateway.intake.price_terms import PriceTerm
@@ -82,52 +82,54 @@ class ContractSums:
     _paid: Counter[int] = field(default_factory=Counter)
 
     def charges(self) -> list[DayCharge]:
-        return list(self._charges())
+        return list(self._all_charges())
 
-    def _charges(self) -> Iterator[DayCharge]:
+    def _all_charges(self) -> Iterator[DayCharge]:
         for day, amount in self.prepaid.items():
             self._paid[day] += amount
         for use in self.uses:
             self._paid[use.day] += use.cost
-        by_day = _by_day(self.uses)
-        for term in self._terms(ALLOWANCE):
-            yield from self._added(self._allowance(term))
+        by_day = _uses_by_day(self.uses)
+        for term in self._terms_of_kind(ALLOWANCE):
+            yield from self._add_to_paid(self._allowance_charges(term))
         # a minimum counts the cost of calls and capacity, not fees
         lines = Counter(self._paid)
-        for term in self._terms(FEE):
-            amounts = self._fee(term, lines)
-            yield from self._added(self._charge(FEE, day, amounts[day], by_day) for day in sorted(amounts))
-        for term in self._terms(MINIMUM):
-            yield from self._added(self._minimum(term, lines))
-        for term in self._terms(CREDIT):
-            for days, granted in self._periods(term):
-                yield from self._credit(days, granted, by_day)
+        for term in self._terms_of_kind(FEE):
+            amounts = self._fee_by_day(term, lines)
+            yield from self._add_to_paid(
+                self._day_charge(FEE, day, amounts[day], by_day) for day in sorted(amounts)
+            )
+        for term in self._terms_of_kind(MINIMUM):
+            yield from self._add_to_paid(self._minimum_charges(term, lines))
+        for term in self._terms_of_kind(CREDIT):
+            for days, granted in self._begun_periods(term):
+                yield from self._credit_charges(days, granted, by_day)
 
-    def _terms(self, kind: str) -> list[Term]:
+    def _terms_of_kind(self, kind: str) -> list[Term]:
         return [term for term in self.contract.terms if term.kind == kind]
 
-    def _added(self, charges: Iterable[DayCharge]) -> Iterator[DayCharge]:
+    def _add_to_paid(self, charges: Iterable[DayCharge]) -> Iterator[DayCharge]:
         for charge in charges:
             if charge.amount:
                 self._paid[charge.day] += charge.amount
                 yield charge
 
-    def _charge(self, charge: str, day: int, amount: int, by_day: UsesByDay) -> DayCharge:
+    def _day_charge(self, charge: str, day: int, amount: int, by_day: UsesByDay) -> DayCharge:
         return DayCharge(self.contract, charge, day, amount, by_day.get(day, {}))
 
-    def _days(self) -> list[int]:
-        first, end = span_of(self.contract)
+    def _begun_days(self) -> list[int]:
+        first, end = first_day_and_end(self.contract)
         days = (day for month in self.months for day in month.days)
         return [day for day in days if first <= day < end and day <= self.now]
 
-    def _periods(self, term: Term) -> Iterator[tuple[list[int], int]]:
+    def _begun_periods(self, term: Term) -> Iterator[tuple[list[int], int]]:
         """
         Yield the days of each period of a term which have begun, with the quantity of the period. A month of which the
         contract has only some days has only their share.
         """
-        first, end = span_of(self.contract)
+        first, end = first_day_and_end(self.contract)
         quantity = Fraction(term.tokens) if term.tokens else Fraction(term.amount) * money.UNIT
-        begun = self._days()
+        begun = self._begun_days()
         spans: Sequence[Sequence[int]] = [month.days for month in self.months]
         if term.per != MONTH:
             spans = [range(first, end, DAY_S)] if term.per == TERM else [[day] for day in begun]
@@ -137,52 +139,54 @@ class ContractSums:
                 own = sum(first <= day < end for day in span)
                 yield days, int(quantity * own / len(span))
 
-    def _allowance(self, term: Term) -> Iterator[DayCharge]:
+    def _allowance_charges(self, term: Term) -> Iterator[DayCharge]:
         """
         Yield what covered calls cost less: an amount, or the share of the free tokens in all their tokens. Each call
         has the same share, so it does not matter which calls are first.
         """
         price = price_term(self.contract, term)
-        covered = [use for use in self.uses if _is_covered(price, use.called)]
-        for days, granted in self._periods(term):
+        covered = [use for use in self.uses if _price_covers(price, use.called)]
+        for days, granted in self._begun_periods(term):
             chosen = set(days)
             uses = [use._replace(cost=use.cost_of(term.kinds)) for use in covered if use.day in chosen]
-            by_day, tokens = _by_day(uses), sum(use.tokens_of(term.kinds) for use in uses)
+            by_day, tokens = _uses_by_day(uses), sum(use.tokens_of(term.kinds) for use in uses)
             weights = [max(0, sum(team.value for team in by_day.get(day, {}).values())) for day in days]
             free = sum(weights)
             if term.tokens:
                 free = free * min(granted, tokens) // tokens if tokens else 0
             else:
                 free = min(granted, free)
-            for day, part in zip(days, in_turn(free, weights), strict=True):
-                yield self._charge(ALLOWANCE, day, -part, by_day)
+            for day, part in zip(days, divide_in_sequence(free, weights), strict=True):
+                yield self._day_charge(ALLOWANCE, day, -part, by_day)
 
-    def _fee(self, term: Term, lines: Mapping[int, int]) -> Mapping[int, int]:
+    def _fee_by_day(self, term: Term, lines: Mapping[int, int]) -> Mapping[int, int]:
         amounts = Counter[int]()
         share = Fraction(term.percent or 0) / 100
         for month in self.months if term.amount else ():
-            amounts.update(by_days(self.contract, term, Fraction(term.amount) * money.UNIT, month.days))
-        return {day: amounts[day] + int(max(0, lines.get(day, 0)) * share) for day in self._days()}
+            amounts.update(
+                divide_by_days(self.contract, term, Fraction(term.amount) * money.UNIT, month.days)
+            )
+        return {day: amounts[day] + int(max(0, lines.get(day, 0)) * share) for day in self._begun_days()}
 
-    def _minimum(self, term: Term, lines: Mapping[int, int]) -> Iterator[DayCharge]:
+    def _minimum_charges(self, term: Term, lines: Mapping[int, int]) -> Iterator[DayCharge]:
         """Yield what the costs of a period lack to the minimum. It counts on the last day of the period."""
-        _, end = span_of(self.contract)
-        for days, least in self._periods(term):
+        _, end = first_day_and_end(self.contract)
+        for days, least in self._begun_periods(term):
             last = days[-1]
             if last + DAY_S == end or (term.per == MONTH and last == CalendarMonth.at(last).days[-1]):
                 lacking = max(0, least - sum(lines.get(day, 0) for day in days))
-                yield DayCharge(self.contract, MINIMUM, last, lacking, _merged(self.uses, set(days)))
+                yield DayCharge(self.contract, MINIMUM, last, lacking, _uses_by_team(self.uses, set(days)))
 
-    def _credit(self, days: Sequence[int], granted: int, by_day: UsesByDay) -> Iterator[DayCharge]:
+    def _credit_charges(self, days: Sequence[int], granted: int, by_day: UsesByDay) -> Iterator[DayCharge]:
         owed = used = 0
         for day in days:
             owed += self._paid[day]
             before, used = used, min(granted, max(0, owed))
             if used != before:
-                yield self._charge(CREDIT, day, before - used, by_day)
+                yield self._day_charge(CREDIT, day, before - used, by_day)
 
 
-def _by_day(uses: Iterable[ModelUse]) -> UsesByDay:
+def _uses_by_day(uses: Iterable[ModelUse]) -> UsesByDay:
     by_day: dict[int, dict[str, TeamUse]] = defaultdict(dict)
     for use in uses:
         of_team = by_day[use.day].setdefault(use.team, TeamUse())
@@ -191,11 +195,11 @@ def _by_day(uses: Iterable[ModelUse]) -> UsesByDay:
     return by_day
 
 
-def _merged(uses: Iterable[ModelUse], days: Collection[int]) -> Mapping[str, TeamUse]:
-    return _by_day(use._replace(day=0) for use in uses if use.day in days).get(0, {})
+def _uses_by_team(uses: Iterable[ModelUse], days: Collection[int]) -> Mapping[str, TeamUse]:
+    return _uses_by_day(use._replace(day=0) for use in uses if use.day in days).get(0, {})
 
 
-def _is_covered(price: PriceTerm, called: CalledModel) -> bool:
+def _price_covers(price: PriceTerm, called: CalledModel) -> bool:
     names = (called.model, called.request_model)
     return providers.canonical_name(called.provider) == price.provider and any(
         price.covers(name, called.mode) for name in names if name

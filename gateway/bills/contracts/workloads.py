@@ -14,9 +14,16 @@ from dataclasses import dataclass, field
 from operator import mul
 from typing import NamedTuple
 
-from gateway.bills.billed.spreading import in_turn
+from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.contracts.capacity import CalledSum, Capacity, CapacityUse, Covered
-from gateway.bills.contracts.declared import COMMITMENT, UNUSED, Contract, Workload, price_term, span_of
+from gateway.bills.contracts.declared import (
+    COMMITMENT,
+    UNUSED,
+    Contract,
+    Workload,
+    first_day_and_end,
+    price_term,
+)
 from gateway.bills.reconciliation.counting import TokenPrices
 from gateway.bills.reconciliation.sides import CACHE_READ, INPUT, OUTPUT
 from spool import providers
@@ -39,7 +46,7 @@ class ModelTokens(NamedTuple):
     def plus(self, other: ModelTokens) -> ModelTokens:
         return ModelTokens(*map(sum, zip(self, other, strict=True)))
 
-    def weighed(self, weights: ModelTokens) -> int:
+    def weighted_sum(self, weights: ModelTokens) -> int:
         return sum(map(mul, self, weights))
 
 
@@ -104,7 +111,7 @@ def workload_terms(
     """Return the terms about workloads that apply on some of the days, with their container costs by day."""
     found = []
     for contract in contracts:
-        first, end = span_of(contract)
+        first, end = first_day_and_end(contract)
         own_days = [day for day in days if first <= day < end]
         for term in contract.terms if own_days else ():
             if term.is_workload:
@@ -115,7 +122,7 @@ def workload_terms(
     return found
 
 
-def add_reported(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: Covered) -> None:
+def add_reported_calls(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered: Covered) -> None:
     for day, team, called, total in sums:
         index = covered.index(called, day)
         if index is None:
@@ -127,7 +134,7 @@ def add_reported(uses: Sequence[WorkloadUse], sums: Iterable[CalledSum], covered
         uses[index].add_model(called.model or called.request_model, tokens)
 
 
-def add_served(workloads: Sequence[WorkloadMonth], served: Iterable[ServedTokens]) -> None:
+def add_served_tokens(workloads: Sequence[WorkloadMonth], served: Iterable[ServedTokens]) -> None:
     """
     Add the tokens of model servers, each to one term that names the model. Of several, the term of the server's own
     provider is first. A term without models has only the tokens of this provider.
@@ -149,7 +156,7 @@ def add_served(workloads: Sequence[WorkloadMonth], served: Iterable[ServedTokens
             use.add_model(counted.model, counted.tokens)
 
 
-def weights_of(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[str | None, ModelTokens]:
+def token_weights(found: WorkloadMonth, prices: TokenPrices, day: int) -> tuple[str | None, ModelTokens]:
     """
     Return the list prices of the term's model with the most tokens, and its name. If they are unknown, return None and
     the default weights.
@@ -167,19 +174,21 @@ def divide_days(found: WorkloadMonth, weights: ModelTokens, now: float) -> Itera
     """Divide the cost of each day. If the hours with calls are unknown, a day with tokens has no unused part."""
     term, (used_hours, use) = found.term, (found.calls.hours, found.tokens)
     for day, cost in term.by_day.items():
-        reported = {team: tokens.weighed(weights) for team, tokens in sorted(use.reported[day].items())}
+        reported = {team: tokens.weighted_sum(weights) for team, tokens in sorted(use.reported[day].items())}
         known = sum(reported.values())
-        tokens = max(known, use.served.get(day, ModelTokens()).weighed(weights))
+        tokens = max(known, use.served.get(day, ModelTokens()).weighted_sum(weights))
         begun = [hour for hour in range(day, day + DAY_S, HOUR_S) if hour <= now]
         active = 0
         if tokens:
             in_use = begun if used_hours is None else [*filter((used_hours | use.hours).__contains__, begun)]
             active = len(in_use or begun)
-        of_tokens, unused = in_turn(cost, [active, len(begun) - active])
+        of_tokens, unused = divide_in_sequence(cost, [active, len(begun) - active])
         parts: dict[tuple[str, str], int] = {(UNUSED, ""): unused} if unused else {}
         if tokens:
             places = [*((COMMITMENT, team) for team in reported), (UNREPORTED, "")]
-            shares = zip(places, in_turn(of_tokens, [*reported.values(), tokens - known]), strict=True)
+            shares = zip(
+                places, divide_in_sequence(of_tokens, [*reported.values(), tokens - known]), strict=True
+            )
             parts |= {place: part for place, part in shares if part}
         price = of_tokens * _MILLION * weights.input // tokens if tokens else None
         yield WorkloadDay(day, cost, parts, price)

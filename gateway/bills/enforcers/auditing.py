@@ -81,10 +81,10 @@ class EnforcerAuditor:
             if last is None or last.states != states or not 0 <= now - last.at < FRESH_S:
                 if not await self._sources.ledger.is_complete():
                     return ()
-                last = self._last = _Look(now, states, await self._compared(now))
+                last = self._last = _Look(now, states, await self._audit_all(now))
             return last.audits
 
-    async def _compared(self, now: float) -> Sequence[LimitAudit]:
+    async def _audit_all(self, now: float) -> Sequence[LimitAudit]:
         audits: list[LimitAudit] = []
         delays = await self._sources.delays()
         for enforcer in self._sources.settings():
@@ -131,8 +131,8 @@ class _Sums:
         key = names, since, until, status
         if key not in self._known:
             query = CostQuery(
-                since=_moment(since),
-                until=_moment(until),
+                since=_to_datetime(since),
+                until=_to_datetime(until),
                 granularity=TOTAL,
                 group_by=list(names),
                 include={**self.of_type.scope, **({"status": status} if status else {})},
@@ -151,8 +151,8 @@ class _Sums:
         key = dimension, since
         if key not in self._unpriced:
             query = CostQuery(
-                since=_moment(since),
-                until=_moment(_next_hour(self.now)),
+                since=_to_datetime(since),
+                until=_to_datetime(_next_hour(self.now)),
                 granularity=TOTAL,
                 group_by=[*([dimension] if dimension else []), "model"],
                 include=self.of_type.scope,
@@ -174,8 +174,8 @@ class _Sums:
     async def hours(self, dimension: str, value: str, since: float) -> Sequence[tuple[float, int, Decimal]]:
         """Return hours with successful calls: their start, calls and cost."""
         query = CostQuery(
-            since=_moment(since),
-            until=_moment(_next_hour(self.now)),
+            since=_to_datetime(since),
+            until=_to_datetime(_next_hour(self.now)),
             granularity="hourly",
             group_by=[],
             include={**self.of_type.scope, "status": ("ok",), **({dimension: (value,)} if dimension else {})},
@@ -194,8 +194,8 @@ class _Sums:
             until = _next_hour(self.now)
             since = max(until - LIVE_S, (await self.ledger.hours_since()).timestamp())
             query = CostQuery(
-                since=_moment(_next_hour(since) if since % HOUR_S else since),
-                until=_moment(until),
+                since=_to_datetime(_next_hour(since) if since % HOUR_S else since),
+                until=_to_datetime(until),
                 granularity="hourly",
                 group_by=[],
                 include=self.of_type.scope,
@@ -224,7 +224,7 @@ class _EnforcerAudit:
         self._sums = sums
         self._budgets: dict[tuple[str, str | None] | None, list[OurBudget]] = defaultdict(list)
         for budget in budgets:
-            self._budgets[self._calls_of(budget)].append(budget)
+            self._budgets[self._budget_dimension_and_value(budget)].append(budget)
         self._series: dict[tuple[str, ...], list[tuple[float, EnforcerLimit]]] = {}
         for reading in readings:
             for limit in reading.limits:
@@ -241,23 +241,26 @@ class _EnforcerAudit:
             for limit in window:
                 await asyncio.sleep(0)  # requests go on between the limits
                 too_many = TOO_MANY_WINDOWS if number >= MAX_WINDOWS else ""
-                audits.append(await self._of(limit, too_many))
+                audits.append(await self._audit_limit(limit, too_many))
         return audits
 
-    async def _of(self, limit: EnforcerLimit, too_many: str) -> LimitAudit:
+    async def _audit_limit(self, limit: EnforcerLimit, too_many: str) -> LimitAudit:
         series = self._series[limit.key]
         shown = LimitAudit(
             enforcer=self._enforcer.name, type=self._enforcer.type, limit=limit, read_at=self._last_at
         )
-        reason = await self._reason(limit) or too_many
-        value = "" if reason else await self._value(limit)
+        reason = await self._reason_not_comparable(limit) or too_many
+        value = "" if reason else await self._known_value(limit)
         if not reason and value is None:
             reason = "no call with its name was reported in its window"
         if reason or value is None:
             return replace(shown, reason=reason)
         try:
-            judged = [await self._judged(at, each, value) for at, each in await self._comparable(series)]
-            found = await self._faults(limit, series, judged, value)
+            judged = [
+                await self._judge_reading(at, each, value)
+                for at, each in await self._comparable_readings(series)
+            ]
+            found = await self._find_faults(limit, series, judged, value)
         except NotKept as error:
             return replace(shown, reason=str(error))
         if not judged:
@@ -265,7 +268,7 @@ class _EnforcerAudit:
         last = judged[-1]
         return replace(shown, faults=found, band=last.band, judged_at=last.at)
 
-    async def _reason(self, limit: EnforcerLimit) -> str:
+    async def _reason_not_comparable(self, limit: EnforcerLimit) -> str:
         if limit.unmatched:
             return limit.unmatched
         if limit.currency != CURRENCY:
@@ -278,19 +281,19 @@ class _EnforcerAudit:
             return "the totals lack a part of its window"
         return ""
 
-    async def _value(self, limit: EnforcerLimit) -> str | None:
+    async def _known_value(self, limit: EnforcerLimit) -> str | None:
         if not limit.dimension:
             return ""
         assert limit.starts_at is not None
         try:
             known = await self._sums.by(
-                (limit.dimension,), _hour(limit.starts_at), _next_hour(self._sums.now)
+                (limit.dimension,), _hour_start(limit.starts_at), _next_hour(self._sums.now)
             )
         except NotKept:
             return None
         return next((value for value in limit.values if (value,) in known), None)
 
-    async def _comparable(
+    async def _comparable_readings(
         self, series: Sequence[tuple[float, EnforcerLimit]]
     ) -> Sequence[tuple[float, EnforcerLimit]]:
         newest = await self._sums.newest()
@@ -306,27 +309,31 @@ class _EnforcerAudit:
         ]
         return same if len(same) == len(settled) else ()
 
-    async def _judged(self, at: float, limit: EnforcerLimit, value: str) -> JudgedReading:
+    async def _judge_reading(self, at: float, limit: EnforcerLimit, value: str) -> JudgedReading:
         spent = None if limit.spent is None else Decimal(limit.spent)
-        return JudgedReading(at=at, spent=spent, band=await self._band(limit, value, at))
+        return JudgedReading(at=at, spent=spent, band=await self._spend_bounds(limit, value, at))
 
-    async def _band(self, limit: EnforcerLimit, value: str, at: float, by: str = "", group: str = "") -> Band:
+    async def _spend_bounds(
+        self, limit: EnforcerLimit, value: str, at: float, by: str = "", group: str = ""
+    ) -> Band:
         assert limit.starts_at is not None
-        low_until = _hour(at - self._sums.delay_s - MARGIN_S)
+        low_until = _hour_start(at - self._sums.delay_s - MARGIN_S)
         # a counter may lack the calls before its reset, which an enforcer may do some minutes late
         low_since = _next_hour(limit.starts_at + RESET_S - 1)
-        low = await self._sum(limit.dimension, value, low_since, low_until, by, group)
-        high = await self._sum(limit.dimension, value, _hour(limit.starts_at), _next_hour(at), by, group)
+        low = await self._sum_spend(limit.dimension, value, low_since, low_until, by, group)
+        high = await self._sum_spend(
+            limit.dimension, value, _hour_start(limit.starts_at), _next_hour(at), by, group
+        )
         return Band(low=low, high=high)
 
-    async def _sum(
+    async def _sum_spend(
         self, dimension: str, value: str, since: float, until: float, by: str, group: str
     ) -> Decimal:
         names = tuple(name for name in (dimension, by) if name)
         wanted = tuple(each for name, each in ((dimension, value), (by, group)) if name)
         return (await self._sums.by(names, since, until)).get(wanted, Decimal(0))
 
-    async def _faults(
+    async def _find_faults(
         self,
         limit: EnforcerLimit,
         series: Sequence[tuple[float, EnforcerLimit]],
@@ -341,9 +348,9 @@ class _EnforcerAudit:
         if reset is not None and await self._explains_reset(reset, series, value):
             found.append(reset.fault(limit))
         elif len(judged) == faults.IN_A_ROW:
-            found += await self._counter(limit, series, judged, value)
-        found += await self._not_refusing(limit, series, value)
-        found += await self._unpriced(limit, value)
+            found += await self._counter_faults(limit, series, judged, value)
+        found += await self._not_refusing_faults(limit, series, value)
+        found += await self._unpriced_faults(limit, value)
         return found
 
     async def _explains_reset(
@@ -351,12 +358,14 @@ class _EnforcerAudit:
     ) -> bool:
         for at, limit in series:
             if at >= reset.after and limit.spent is not None:
-                high = await self._sum(limit.dimension, value, _hour(reset.before), _next_hour(at), "", "")
+                high = await self._sum_spend(
+                    limit.dimension, value, _hour_start(reset.before), _next_hour(at), "", ""
+                )
                 if not faults.is_at_most(Decimal(limit.spent), high):
                     return False
         return True
 
-    async def _counter(
+    async def _counter_faults(
         self,
         limit: EnforcerLimit,
         series: Sequence[tuple[float, EnforcerLimit]],
@@ -365,12 +374,12 @@ class _EnforcerAudit:
     ) -> list[EnforcerFault]:
         if not faults.are_outside(judged):
             return []
-        cause = faults.cause_of(judged, [each for _, each in series])
-        cause = cause or await self._still(series, judged[-1], value)
+        cause = faults.proven_cause(judged, [each for _, each in series])
+        cause = cause or await self._unchanged_counter_cause(series, judged[-1], value)
         cause = cause or await self._missing_group(limit, series, judged, value)
-        return [faults.counter(limit, judged[-1], cause)]
+        return [faults.counter_fault(limit, judged[-1], cause)]
 
-    async def _still(
+    async def _unchanged_counter_cause(
         self, series: Sequence[tuple[float, EnforcerLimit]], last: JudgedReading, value: str
     ) -> str:
         streak = []
@@ -380,7 +389,7 @@ class _EnforcerAudit:
             streak.append((at, limit))
         if len(streak) < faults.IN_A_ROW:
             return ""
-        return faults.stands_still(await self._judged(*streak[-1], value), last)
+        return faults.stands_still(await self._judge_reading(*streak[-1], value), last)
 
     async def _missing_group(
         self,
@@ -399,51 +408,55 @@ class _EnforcerAudit:
             for at, each in series
             if at <= judged[-1].at and (each.starts_at, each.ends_at) == (limit.starts_at, limit.ends_at)
         ]
-        readings = [await self._judged(at, each, value) for at, each in same]
+        readings = [await self._judge_reading(at, each, value) for at, each in same]
         exact = [each for each in readings if faults.is_exact(each)]
         if not exact:
             return ""
         for by in ("status", "model"):
             names = tuple(name for name in (limit.dimension, by) if name)
-            groups = await self._sums.by(names, _hour(limit.starts_at), _next_hour(judged[-1].at))
+            groups = await self._sums.by(names, _hour_start(limit.starts_at), _next_hour(judged[-1].at))
             for group in sorted({key[-1] for key in groups if not limit.dimension or key[0] == value}):
-                bands = [await self._band(limit, value, each.at, by, group) for each in (*exact, *judged)]
+                bands = [
+                    await self._spend_bounds(limit, value, each.at, by, group) for each in (*exact, *judged)
+                ]
                 if all(map(faults.is_without, (*exact, *judged), bands)):
                     return f"its counter lacks exactly the calls with {by} {group or 'unknown'}"
         return ""
 
-    async def _not_refusing(
+    async def _not_refusing_faults(
         self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> list[EnforcerFault]:
-        crossed_at = await self._crossed_at(limit, series, value)
+        crossed_at = await self._limit_reached_at(limit, series, value)
         if crossed_at is None:
             return []
         since = _next_hour(crossed_at + 2 * self._sums.delay_s + MARGIN_S)
         if not await self._sums.has_succeeded(limit.dimension, value, since):
             return []
         hours = await self._sums.hours(limit.dimension, value, since)
-        return faults.not_refusing(limit, crossed_at, hours, self._last_at)
+        return faults.not_refusing_faults(limit, crossed_at, hours, self._last_at)
 
-    async def _crossed_at(
+    async def _limit_reached_at(
         self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> float | None:
         crossed_at = None
         for at, each in reversed(series):
             if (each.limit, each.starts_at) != (limit.limit, limit.starts_at) or not each.enforcing:
                 break
-            spent = (await self._band(each, value, at)).low if each.spent is None else Decimal(each.spent)
+            spent = (
+                (await self._spend_bounds(each, value, at)).low if each.spent is None else Decimal(each.spent)
+            )
             if each.limit is None or spent < Decimal(each.limit):
                 break
             crossed_at = at
         return crossed_at
 
-    async def _unpriced(self, limit: EnforcerLimit, value: str) -> list[EnforcerFault]:
+    async def _unpriced_faults(self, limit: EnforcerLimit, value: str) -> list[EnforcerFault]:
         if limit.limit is None or limit.starts_at is None:
             return []
-        calls = await self._sums.unpriced(limit.dimension, _hour(limit.starts_at))
-        return faults.unpriced(limit, calls.get(value, {}), self._last_at)
+        calls = await self._sums.unpriced(limit.dimension, _hour_start(limit.starts_at))
+        return faults.unpriced_faults(limit, calls.get(value, {}), self._last_at)
 
-    def _calls_of(self, budget: OurBudget) -> tuple[str, str | None] | None:
+    def _budget_dimension_and_value(self, budget: OurBudget) -> tuple[str, str | None] | None:
         """
         Return the dimension of a budget and its value, or None for all values. Return None if no limit can have its
         calls. The scope of the enforcer may be named or not.
@@ -460,17 +473,17 @@ class _EnforcerAudit:
         return (first[0], first[1]) if len(rest) == 1 and len(first) == 2 else None
 
 
-def _hour(at: float) -> float:
+def _hour_start(at: float) -> float:
     return at // HOUR_S * HOUR_S
 
 
 def _next_hour(at: float) -> float:
-    return _hour(at) + HOUR_S
+    return _hour_start(at) + HOUR_S
 
 
-def _moment(at: float) -> datetime:
+def _to_datetime(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
 
-def all_faults(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:
+def faults_with_enforcers(audits: Iterable[LimitAudit]) -> list[EnforcerFault]:
     return [fault.of(audit.enforcer) for audit in audits for fault in audit.faults]

@@ -77,7 +77,7 @@ class Reset:
         return EnforcerFault(
             detector=WINDOW,
             limit=limit,
-            title=f"{_named(limit)} was reset at another time than stated",
+            title=f"{_limit_phrase(limit)} was reset at another time than stated",
             seen=f"It stated that its counter is reset {stated}. It was reset between {moment(self.before)} and "
             f"{moment(self.after)}.",
             newest=self.after,
@@ -100,7 +100,7 @@ def are_outside(judged: Sequence[JudgedReading]) -> bool:
     return len(known) == IN_A_ROW and (all(too_low) or all(too_high))
 
 
-def cause_of(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
+def proven_cause(judged: Sequence[JudgedReading], series: Sequence[EnforcerLimit]) -> str:
     """Return the cause that all readings prove without a look at single calls, or ""."""
     spent = [each.spent for each in judged if each.spent is not None]
     times = [
@@ -188,7 +188,7 @@ def late_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFa
         EnforcerFault(
             detector=WINDOW,
             limit=limit,
-            title=f"{_named(limit)} was not reset at the stated time",
+            title=f"{_limit_phrase(limit)} was not reset at the stated time",
             seen=f"It stated that its counter is reset at {moment(end)}. At {moment(at)}, its counter was still "
             f"${Decimal(limit.spent):,.2f}.",
             newest=at,
@@ -196,7 +196,7 @@ def late_reset(series: Sequence[tuple[float, EnforcerLimit]]) -> list[EnforcerFa
     ]
 
 
-def counter(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> EnforcerFault:
+def counter_fault(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> EnforcerFault:
     assert judged.spent is not None
     low, high = judged.band.low, judged.band.high
     ours = f"${low:,.2f}" if high - low < CENT else f"${low:,.2f} to ${high:,.2f}"
@@ -205,14 +205,17 @@ def counter(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> Enforcer
     return EnforcerFault(
         detector=COUNTER,
         limit=limit,
-        title=f"{_named(limit)} counts {way} than its calls cost: ${judged.spent:,.2f}, ours {ours}",
-        seen=f"At {moment(judged.at)}, its counter was ${judged.spent:,.2f}. Our calls {_since(limit)} cost {ours}. "
-        f"The two readings before differ in the same way.{because}",
+        title=f"{_limit_phrase(limit)} counts {way} than its calls cost: ${judged.spent:,.2f}, ours {ours}",
+        seen=(
+            f"At {moment(judged.at)}, its counter was ${judged.spent:,.2f}. Our calls {_since_phrase(limit)} "
+            f"cost {ours}. "
+            f"The two readings before differ in the same way.{because}"
+        ),
         newest=judged.at,
     )
 
 
-def not_refusing(
+def not_refusing_faults(
     limit: EnforcerLimit, crossed_at: float, hours: Sequence[tuple[float, int, Decimal]], read_at: float
 ) -> list[EnforcerFault]:
     """Claim calls that succeeded after the limit was reached."""
@@ -225,7 +228,7 @@ def not_refusing(
         EnforcerFault(
             detector=NOT_REFUSING,
             limit=limit,
-            title=f"{_named(limit)} does not refuse: {calls:,} calls for ${cost:,.2f} after its limit",
+            title=f"{_limit_phrase(limit)} does not refuse: {calls:,} calls for ${cost:,.2f} after its limit",
             seen=f"At {moment(crossed_at)}, {spent} had reached the limit of ${Decimal(limit.limit or 0):,.2f}. "
             f"Afterwards, {calls:,} successful calls cost ${cost:,.2f}. The first of them began in the hour from "
             f"{moment(min(start for start, _, _ in hours))}. The limit was last read at {moment(read_at)}.",
@@ -245,7 +248,7 @@ def differing_limit(
         EnforcerFault(
             detector=LIMIT_DIFFERS,
             limit=limit,
-            title=f"{_named(limit)} allows ${theirs:,.2f}, budget {budget.name} ${budget.amount:,.2f}",
+            title=f"{_limit_phrase(limit)} allows ${theirs:,.2f}, budget {budget.name} ${budget.amount:,.2f}",
             seen=f"At {moment(read_at)}, its limit per {limit.window} was ${theirs:,.2f}. The budget {budget.name} of "
             f"the same calls has ${budget.amount:,.2f}.",
             newest=read_at,
@@ -265,9 +268,9 @@ def fixed_days(limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: floa
         EnforcerFault(
             detector=WINDOW,
             limit=limit,
-            title=f"{_named(limit)} resets every {days} days, but budget {budget.name} is monthly",
+            title=f"{_limit_phrase(limit)} resets every {days} days, but budget {budget.name} is monthly",
             seen=f"Its window ends at {moment(limit.ends_at)}. The month of the budget {budget.name} ends at "
-            f"{moment(_end_of_month(read_at))}.",
+            f"{moment(_month_end(read_at))}.",
             newest=read_at,
         )
         for budget in budgets[:1]
@@ -275,7 +278,9 @@ def fixed_days(limit: EnforcerLimit, budgets: Sequence[OurBudget], read_at: floa
     ]
 
 
-def unpriced(limit: EnforcerLimit, calls_by_model: Mapping[str, int], read_at: float) -> list[EnforcerFault]:
+def unpriced_faults(
+    limit: EnforcerLimit, calls_by_model: Mapping[str, int], read_at: float
+) -> list[EnforcerFault]:
     """Claim models behind a limit whose calls have no price, so that no counter of money can limit them."""
     if not calls_by_model:
         return []
@@ -287,23 +292,26 @@ def unpriced(limit: EnforcerLimit, calls_by_model: Mapping[str, int], read_at: f
         EnforcerFault(
             detector=UNPRICED,
             limit=limit,
-            title=f"{_named(limit)} is a limit over calls without a price",
-            seen=f"In its window ({_since(limit)}), these models had calls without a known price: {shown}. The limit "
-            f"was read at {moment(read_at)}.",
+            title=f"{_limit_phrase(limit)} is a limit over calls without a price",
+            seen=(
+                f"In its window ({_since_phrase(limit)}), these models had calls without a known price: "
+                f"{shown}. The limit "
+                f"was read at {moment(read_at)}."
+            ),
             newest=read_at,
         )
     ]
 
 
-def _named(limit: EnforcerLimit) -> str:
+def _limit_phrase(limit: EnforcerLimit) -> str:
     return f"The limit of {limit.kind} {limit.name[:60] or limit.id[:60]}"
 
 
-def _since(limit: EnforcerLimit) -> str:
+def _since_phrase(limit: EnforcerLimit) -> str:
     return f"since {moment(limit.starts_at)}" if limit.starts_at is not None else "so far"
 
 
-def _end_of_month(at: float) -> float:
+def _month_end(at: float) -> float:
     now = datetime.fromtimestamp(at, UTC)
     first = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1).timestamp()

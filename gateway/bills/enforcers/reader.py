@@ -79,7 +79,7 @@ class EnforcerReader:
             wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
             # a longer wait was stored by a clock that was ahead
             if not 0 < wait_s <= max(enforcer.every, RETRY_S):
-                await self._read(enforcer)
+                await self._read_and_store(enforcer)
 
     async def _forget_others(self) -> None:
         """Delete the readings of removed enforcers. This changes the registry, so it is done only for new names."""
@@ -90,16 +90,16 @@ class EnforcerReader:
 
     async def read(self, name: str) -> None:
         """Read an enforcer now. A failure is stored in its state. Raises NotThere if no enforcer has this name."""
-        await self._read(self._named(name))
+        await self._read_and_store(self._require_enforcer(name))
 
     def check(self, name: str) -> None:
         """Raise NotThere if no enforcer has this name."""
-        self._named(name)
+        self._require_enforcer(name)
 
     async def statuses(self) -> Sequence[EnforcerStatus]:
-        return [await self._status(enforcer) for enforcer in self._settings()]
+        return [await self._enforcer_status(enforcer) for enforcer in self._settings()]
 
-    async def _status(self, enforcer: EnforcerSettings) -> EnforcerStatus:
+    async def _enforcer_status(self, enforcer: EnforcerSettings) -> EnforcerStatus:
         state = await self._table.state(enforcer.name)
         return EnforcerStatus(
             name=enforcer.name,
@@ -110,18 +110,18 @@ class EnforcerReader:
             truncated=state.stored[-1].truncated if state.stored else False,
         )
 
-    def _named(self, name: str) -> EnforcerSettings:
+    def _require_enforcer(self, name: str) -> EnforcerSettings:
         for enforcer in self._settings():
             if enforcer.name == name:
                 return enforcer
         raise NotThere(f"there is no [[enforcers]] named {name!r}")
 
-    async def _read(self, enforcer: EnforcerSettings) -> None:
+    async def _read_and_store(self, enforcer: EnforcerSettings) -> None:
         async with self._turn:
             now = self._clock.now()
             before = await self._table.state(enforcer.name)
             try:
-                reading = await self._reading(enforcer, now)
+                reading = await self._fetch_reading(enforcer, now)
             except PullFailed as error:
                 state = EnforcerState(
                     reason=str(error),
@@ -135,7 +135,7 @@ class EnforcerReader:
             state = EnforcerState(last_success=now, next_at=now + enforcer.every)
             await self._table.store_attempt(enforcer.name, state, reading)
 
-    async def _reading(self, enforcer: EnforcerSettings, now: float) -> EnforcerReading:
+    async def _fetch_reading(self, enforcer: EnforcerSettings, now: float) -> EnforcerReading:
         limits: list[EnforcerLimit] = []
         requests = 0
         is_truncated = False

@@ -9,7 +9,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, TypeAlias
 
 from gateway.bills.statements.puller import PullFailed
-from spool.ledger.periods import beginning, next_beginning
+from spool.ledger.periods import next_beginning, period_beginning
 from spool.registry.tables.enforcers import EnforcerLimit
 
 # Function that sends a GET request for a path with its query, and returns the JSON value. Raises PullFailed.
@@ -33,7 +33,7 @@ class EnforcerType:
     test: str  # path of a request that tests the key
 
 
-def rows_in(page: Any, name: str) -> list[Mapping[str, Any]]:
+def objects_in_page(page: Any, name: str) -> list[Mapping[str, Any]]:
     """Return the list of objects in a page. Raises PullFailed if the page has none."""
     rows = page.get(name) if isinstance(page, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -41,7 +41,7 @@ def rows_in(page: Any, name: str) -> list[Mapping[str, Any]]:
     return rows
 
 
-def text(row: Mapping[str, Any], name: str) -> str:
+def scalar_text(row: Mapping[str, Any], name: str) -> str:
     value = row.get(name)
     return str(value) if isinstance(value, str | int) else ""
 
@@ -57,7 +57,7 @@ def amount_text(value: Any, *, cents: bool = False) -> str | None:
     return f"{exact / 100 if cents else exact:f}"
 
 
-def seconds(value: Any) -> float | None:
+def parse_seconds(value: Any) -> float | None:
     """Parse a timestamp. A time without a zone is in UTC."""
     if not isinstance(value, str):
         return None
@@ -68,13 +68,13 @@ def seconds(value: Any) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def calendar(window: str, now: float) -> dict[str, Any]:
+def calendar_window(window: str, now: float) -> dict[str, Any]:
     """Return window, start and end of the running day, week (from Monday) or month in UTC."""
-    start = beginning(datetime.fromtimestamp(now, UTC), WINDOWS[window])
+    start = period_beginning(datetime.fromtimestamp(now, UTC), WINDOWS[window])
     end = next_beginning(start, WINDOWS[window])
     return {"window": window, "starts_at": start.timestamp(), "ends_at": end.timestamp()}
 
 
 def start_of_window_ending(window: str, end: float) -> float:
     last = datetime.fromtimestamp(end, UTC) - timedelta(seconds=1)
-    return beginning(last, WINDOWS[window]).timestamp()
+    return period_beginning(last, WINDOWS[window]).timestamp()

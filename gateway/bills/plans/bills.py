@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from gateway.bills.billed.spreading import in_turn
+from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.sums import AskedDays, SeatMonth
-from gateway.bills.reconciliation.matching import day_of
+from gateway.bills.reconciliation.matching import day_of_middle
 from spool.ledger import money
 from spool.statements import SEAT, SEATS, StatementInfo, StatementRow, Statements
 
@@ -61,7 +61,7 @@ async def read_bills(
 ) -> dict[str, PlanBill]:
     """Return the final bills that cover every day of the month, by provider."""
     rows_by_provider = await final_rows(statements, providers, month)
-    return {provider: bill_of(rows, asked_days) for provider, rows in rows_by_provider.items()}
+    return {provider: sum_bill(rows, asked_days) for provider, rows in rows_by_provider.items()}
 
 
 async def final_rows(
@@ -78,7 +78,7 @@ async def final_rows(
         rows = await statements.statement_rows(provider=provider, start=month.start, end=month.end)
         source_rows = [row for row in rows if row.source == source]
         if all(row.settled for row in source_rows):
-            rows_by_provider[provider] = [row for row in source_rows if day_of(row) in month.days]
+            rows_by_provider[provider] = [row for row in source_rows if day_of_middle(row) in month.days]
     return rows_by_provider
 
 
@@ -98,7 +98,7 @@ def _whole_source(known: Iterable[StatementInfo], provider: str, month: Calendar
     return max(whole, key=lambda source: (rows[source], source), default=None)
 
 
-def bill_of(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
+def sum_bill(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
     """Sum the lines of a bill by what they pay for, without taxes."""
     sums: dict[str, dict[str, Counter[int]]] = defaultdict(lambda: defaultdict(Counter))
     seats = Fraction(0)
@@ -108,7 +108,7 @@ def bill_of(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
         elif row.currency is not None and row.kind != TAX:
             units = money.units(f"{row.amount:f}")
             kind = _KINDS.get(row.kind, OVERAGE)
-            sums[kind][row.currency][day_of(row)] += units
+            sums[kind][row.currency][day_of_middle(row)] += units
     lacking: Counter[str] = Counter()
     totals = {
         kind: sum(asked_days.converted(days, currency, lacking) for currency, days in by_currency.items())
@@ -124,7 +124,7 @@ def bill_of(rows: Sequence[StatementRow], asked_days: AskedDays) -> PlanBill:
     )
 
 
-def with_bills(
+def apply_bills(
     months: Sequence[SeatMonth], bills: Mapping[str, PlanBill]
 ) -> tuple[list[SeatMonth], list[BillDifference], set[str]]:
     """
@@ -142,32 +142,32 @@ def with_bills(
         if not places or bill.lacking:
             continue
         own_months = [months[index] for index in places]
-        differing += differences(provider, bill, own_months)
-        for index, month in zip(places, _billed(bill, own_months), strict=True):
+        differing += find_bill_differences(provider, bill, own_months)
+        for index, month in zip(places, _divide_bill(bill, own_months), strict=True):
             billed_months[index] = month
             billed_plans.add(month.plan.id)
     return billed_months, differing, billed_plans
 
 
-def _billed(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:
+def _divide_bill(bill: PlanBill, own: Sequence[SeatMonth]) -> list[SeatMonth]:
     by_overage = [month.overage for month in own]
     by_use = [month.use.value if month.use.value > 0 else 0 for month in own]
-    overages = in_turn(bill.overage, by_overage if any(by_overage) else by_use)
+    overages = divide_in_sequence(bill.overage, by_overage if any(by_overage) else by_use)
     fees = [month.fee for month in own]
     if bill.fees is not None:
-        fees = in_turn(bill.fees, fees)
+        fees = divide_in_sequence(bill.fees, fees)
     return [
         replace(month, overage=overage, fee=fee, lacking={})
         for month, overage, fee in zip(own, overages, fees, strict=True)
     ]
 
 
-def differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list[BillDifference]:
+def find_bill_differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list[BillDifference]:
     """Return the differences of at least one cent between a bill and the calculated plan costs."""
     bill_differences = []
     fees = sum(month.fee for month in own)
     if bill.fees is not None and not _is_near(bill.fees, fees):
-        held = sum((_of_month(month) for month in own), Fraction(0))
+        held = sum((_share_of_month(month) for month in own), Fraction(0))
         is_count = bill.seats is not None and bill.seats != held
         difference = BillDifference(
             provider=provider,
@@ -178,7 +178,7 @@ def differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list
             counted_seats=held,
         )
         bill_differences.append(difference)
-    included = sum(month.included_of(month.use.worth) for month in own)
+    included = sum(month.included_part(month.use.worth) for month in own)
     overage = sum(month.overage for month in own)
     pairs = ((INCLUDED, bill.included, included), (OVERAGE, bill.overage, overage))
     for cause, billed, counted in pairs:
@@ -188,7 +188,7 @@ def differences(provider: str, bill: PlanBill, own: Sequence[SeatMonth]) -> list
     return bill_differences
 
 
-def _of_month(month: SeatMonth) -> Fraction:
+def _share_of_month(month: SeatMonth) -> Fraction:
     return Fraction(month.held_days, month.days)
 
 

@@ -68,12 +68,12 @@ class PeriodSum:
             combine_rows([], start=start, group=group),
             cost=money.text(self.cost),
             converted=money.text(self.converted),
-            charges=_texts(self.charges),
-            unconverted=_texts(self.lacking),
+            charges=_amounts_by_currency(self.charges),
+            unconverted=_amounts_by_currency(self.lacking),
         )
 
 
-def rows_of(sums: Mapping[Place, PeriodSum], starts: Sequence[datetime]) -> list[CostRow]:
+def sums_to_rows(sums: Mapping[Place, PeriodSum], starts: Sequence[datetime]) -> list[CostRow]:
     """Return the sums as rows, without those that are 0."""
     return [
         amounts.row(starts[period], group)
@@ -89,11 +89,11 @@ def check_size(sums: Sized) -> None:
         limit.check_time()
 
 
-def value_of(values: Values, name: str) -> str:
+def value_or_empty(values: Values, name: str) -> str:
     return values.get(name, "")
 
 
-def group_of(query: CostQuery, derived: DerivedDimensions, values: Values) -> Group | None:
+def group_if_included(query: CostQuery, derived: DerivedDimensions, values: Values) -> Group | None:
     """Return the group of a charge, or None if it does not pass the filters of the query."""
 
     def value(name: str) -> str:
@@ -109,23 +109,25 @@ def group_of(query: CostQuery, derived: DerivedDimensions, values: Values) -> Gr
 
 def running_sums(amounts: Iterable[Amount]) -> list[Amount]:
     """Return the sums of the first amounts: of none, of one, of two, and so on."""
-    return [*accumulate(amounts, _plus, initial=Amount())]
+    return [*accumulate(amounts, _add_amounts, initial=Amount())]
 
 
-def _plus(before: Amount, amount: Amount) -> Amount:
+def _add_amounts(before: Amount, amount: Amount) -> Amount:
     return Amount(*map(sum, zip(before, amount, strict=True)))
 
 
-def runs_of(days: range, zone: tzinfo, starts: Sequence[float]) -> list[Run]:
+def days_by_period(days: range, zone: tzinfo, starts: Sequence[float]) -> list[Run]:
     runs = []
     indexes = range(len(days))
-    for period, run in groupby(indexes, lambda index: bisect_right(starts, _midnight(days[index], zone)) - 1):
+    for period, run in groupby(
+        indexes, lambda index: bisect_right(starts, _midnight_in_zone(days[index], zone)) - 1
+    ):
         first, *rest = run
         runs.append(Run(period, first, (rest or [first])[-1] + 1))
     return runs
 
 
-def days_of(query: CostQuery, first: int, now: float) -> range:
+def begun_days_in_query(query: CostQuery, first: int, now: float) -> range:
     """Return the days (UTC) from `first` on that have begun and whose midnight is in the time of a query."""
     # without these limits, a query may begin or end at a time that has no date
     since = max(query.since.timestamp(), first - 2 * DAY_S)
@@ -138,19 +140,19 @@ def _first_day(at: float, zone: tzinfo) -> int:
     """Return the first day whose midnight in a zone is not before a moment. The day is its start in UTC."""
     local = datetime.fromtimestamp(at, zone)
     day = int(datetime.combine(local.date(), time(), UTC).timestamp())
-    return day if _midnight(day, zone) >= at else day + DAY_S
+    return day if _midnight_in_zone(day, zone) >= at else day + DAY_S
 
 
-def _midnight(day: int, zone: tzinfo) -> float:
+def _midnight_in_zone(day: int, zone: tzinfo) -> float:
     return datetime.combine(datetime.fromtimestamp(day, UTC).date(), time(), zone).timestamp()
 
 
-def months_of(days: range) -> Iterator[CalendarMonth]:
+def calendar_months(days: range) -> Iterator[CalendarMonth]:
     month = CalendarMonth.at(days[0])
     while month.start <= days[-1]:
         yield month
         month = CalendarMonth.at(month.end)
 
 
-def _texts(amounts: Mapping[str, int]) -> dict[str, str]:
+def _amounts_by_currency(amounts: Mapping[str, int]) -> dict[str, str]:
     return {currency: money.text(units) for currency, units in sorted(amounts.items()) if units}

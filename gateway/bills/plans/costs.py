@@ -17,8 +17,8 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.plans.bills import BillDifference, PlanBill, read_bills, with_bills
-from gateway.bills.plans.coverage import Coverage, place_of, usable_plans
+from gateway.bills.plans.bills import BillDifference, PlanBill, apply_bills, read_bills
+from gateway.bills.plans.coverage import Coverage, parse_seat_mark, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
 from gateway.bills.plans.fees import seat_values
 from gateway.bills.plans.sums import (
@@ -27,14 +27,14 @@ from gateway.bills.plans.sums import (
     SeatMonth,
     SeatUse,
     Uses,
-    allowance,
-    cycles,
-    month_of_plan,
-    used_of,
+    billing_cycles,
+    included_allowance,
+    months_of_seats,
+    used_in_plan_unit,
 )
 from gateway.bills.plans.unmet import unmet_sentences
 from gateway.bills.plans.uses import UseReader
-from spool.currencies import Converter, no_rates
+from spool.currencies import Converter, no_rate_known
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -178,7 +178,7 @@ class SeatNames:
         self._plans = {plan.id: plan for plan in registry.table(PlanTable).all()}
 
     def of(self, mark: str) -> str:
-        plan_id, seat_index = place_of(mark)
+        plan_id, seat_index = parse_seat_mark(mark)
         return self._plans[plan_id].seats[seat_index].user
 
     def is_dropped(self, mark: str) -> bool:
@@ -197,7 +197,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     days = AskedDays(
         days=month.days,
         begun=sum(day <= asking.now for day in month.days),
-        converter=Converter(asking.whole.rates or no_rates, currency),
+        converter=Converter(asking.whole.rates or no_rate_known, currency),
     )
     known = [plan for plan, _ in plans]
     reader = UseReader(coverage=coverage, plans=known, month=month, currency=currency)
@@ -218,7 +218,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
         bills=await read_bills(asking.registry.statements, billers, month, days),
         names=names,
     )
-    return await asyncio.to_thread(_answer, inputs, used, shown)
+    return await asyncio.to_thread(_build_answer, inputs, used, shown)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,15 +237,15 @@ class _Asked:
     names: SeatNames
 
 
-def _answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
+def _build_answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
     """
     Build the answer. Run this in a thread, because thousands of seats are slow. `shown` is the part of `used`
     that the person sees.
     """
     month, limit = inputs.month, inputs.limit
-    by_plans = list(chain.from_iterable(month_of_plan(plan, inputs.days, used) for plan in inputs.plans))
-    months, differing, billed = with_bills(by_plans, inputs.bills)
-    seen = _seen(months, inputs)
+    by_plans = list(chain.from_iterable(months_of_seats(plan, inputs.days, used) for plan in inputs.plans))
+    months, differing, billed = apply_bills(by_plans, inputs.bills)
+    seen = _visible_months(months, inputs)
     return PlanCosts(
         plan_costs=PlanMonth(
             month=month.name,
@@ -255,33 +255,33 @@ def _answer(inputs: _Asked, used: Uses, shown: Uses) -> PlanCosts:
             row_count=len(seen),
             truncated=len(seen) > limit,
         ),
-        total=_total(months, seen, shown),
-        plans=list(_plans(seen, shown, billed, inputs.unmet)),
+        total=_sum_visible(months, seen, shown),
+        plans=list(_plan_rows(seen, shown, billed, inputs.unmet)),
         idle_seats=_idle_seats(inputs, used)[:limit],
-        differences=list(map(_difference, differing)) if inputs.ledger.is_whole else [],
-        rows=_rows(seen, shown, limit, inputs.names),
+        differences=list(map(_difference_fields, differing)) if inputs.ledger.is_whole else [],
+        rows=_seat_rows(seen, shown, limit, inputs.names),
     )
 
 
-def _seen(months: Iterable[SeatMonth], inputs: _Asked) -> list[SeatMonth]:
-    return [month for month in months if inputs.ledger.has_call(partial(_value_of, month, inputs))]
+def _visible_months(months: Iterable[SeatMonth], inputs: _Asked) -> list[SeatMonth]:
+    return [month for month in months if inputs.ledger.has_call(partial(_seat_dimension, month, inputs))]
 
 
-def _value_of(month: SeatMonth, inputs: _Asked, name: str) -> str:
+def _seat_dimension(month: SeatMonth, inputs: _Asked, name: str) -> str:
     view = inputs.views[month.plan.id]
     return seat_values(month.plan, view, month.seat, month.seat.user).get(name, "")
 
 
-def _use(month: SeatMonth, shown: Uses) -> SeatUse:
+def _visible_use(month: SeatMonth, shown: Uses) -> SeatUse:
     return shown.of(month.mark, month.start, month.end)
 
 
-def _included(months: Iterable[SeatMonth], shown: Uses) -> str:
-    values = [seat_month.included_of(_use(seat_month, shown).worth) for seat_month in months]
+def _included_value(months: Iterable[SeatMonth], shown: Uses) -> str:
+    values = [seat_month.included_part(_visible_use(seat_month, shown).worth) for seat_month in months]
     return money.text(sum(values))
 
 
-def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
+def _sum_visible(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) -> PlanTotal:
     """
     Sum the seats that the person sees. The value of visible calls counts even if their seat is not visible.
     """
@@ -292,36 +292,36 @@ def _total(months: Sequence[SeatMonth], seen: Sequence[SeatMonth], shown: Uses) 
         fees=money.text(fees),
         overage=money.text(overage),
         metered=money.text(shown.metered),
-        included_value=_included(months, shown),
-        unconverted=_texts([shown.unpaid, *(seat_month.lacking for seat_month in seen)]),
-        included_unconverted=_texts([shown.unvalued]),
+        included_value=_included_value(months, shown),
+        unconverted=_sum_by_currency([shown.unpaid, *(seat_month.lacking for seat_month in seen)]),
+        included_unconverted=_sum_by_currency([shown.unvalued]),
     )
 
 
-def _texts(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
+def _sum_by_currency(amounts: Iterable[Mapping[str, int]]) -> dict[str, str]:
     together: Counter[str] = Counter()
     for counts in amounts:
         together.update(counts)
     return {currency: money.text(units) for currency, units in sorted(together.items()) if units}
 
 
-def _difference(bill_difference: BillDifference) -> PlanDifference:
+def _difference_fields(bill_difference: BillDifference) -> PlanDifference:
     return PlanDifference(
         provider=bill_difference.provider,
         cause=bill_difference.cause,
         billed=money.text(bill_difference.billed),
         counted=money.text(bill_difference.counted),
         difference=money.text(bill_difference.billed - bill_difference.counted),
-        billed_seats=_seats(bill_difference.billed_seats),
-        counted_seats=_seats(bill_difference.counted_seats),
+        billed_seats=_format_seats(bill_difference.billed_seats),
+        counted_seats=_format_seats(bill_difference.counted_seats),
     )
 
 
-def _seats(count: Fraction | None) -> str | None:
+def _format_seats(count: Fraction | None) -> str | None:
     return None if count is None else f"{float(count):.4f}".rstrip("0").rstrip(".")
 
 
-def _plans(
+def _plan_rows(
     seen: Sequence[SeatMonth], shown: Uses, billed: Collection[str], unmet: Mapping[str, str]
 ) -> Iterator[PlanOfMonth]:
     by_plan: dict[str, list[SeatMonth]] = defaultdict(list)
@@ -331,8 +331,8 @@ def _plans(
         plan = months[0].plan
         fees = sum(seat_month.fee for seat_month in months)
         overage = sum(seat_month.overage for seat_month in months)
-        included = allowance(plan, [seat_month.seat for seat_month in months])
-        used = [used_of(plan, _use(seat_month, shown)) for seat_month in months]
+        included = included_allowance(plan, [seat_month.seat for seat_month in months])
+        used = [used_in_plan_unit(plan, _visible_use(seat_month, shown)) for seat_month in months]
         yield PlanOfMonth(
             id=plan.id,
             name=plan.name,
@@ -340,7 +340,7 @@ def _plans(
             paid=money.text(fees + overage),
             fees=money.text(fees),
             overage=money.text(overage),
-            included_value=_included(months, shown),
+            included_value=_included_value(months, shown),
             unit=plan.unit,
             used=money.text(sum(used)),
             included=None if included is None else money.text(included),
@@ -359,10 +359,12 @@ def _idle_seats(inputs: _Asked, used: Uses) -> list[IdleSeat]:
     idle_seats: list[tuple[int, IdleSeat]] = []
     for plan in inputs.plans:
         for days in _ended_cycles(plan, inputs):
-            months = month_of_plan(plan, days, used)
+            months = months_of_seats(plan, days, used)
             if plan.is_pooled and any(seat_month.beyond for seat_month in months):
                 continue
-            idle = (seat_month for seat_month in _seen(months, inputs) if _is_idle(seat_month, inputs))
+            idle = (
+                seat_month for seat_month in _visible_months(months, inputs) if _is_idle(seat_month, inputs)
+            )
             idle_seats += [
                 (seat_month.fee, _idle_seat(seat_month, days, inputs.names)) for seat_month in idle
             ]
@@ -372,7 +374,7 @@ def _idle_seats(inputs: _Asked, used: Uses) -> list[IdleSeat]:
 
 def _ended_cycles(plan: AssistantPlan, inputs: _Asked) -> Iterator[AskedDays]:
     last = min(inputs.month.end, inputs.now)
-    for cycle in cycles(plan.cycle_day, inputs.month.start, inputs.month.end):
+    for cycle in billing_cycles(plan.cycle_day, inputs.month.start, inputs.month.end):
         if cycle.end <= last:
             yield AskedDays(days=cycle.days, begun=len(cycle.days), converter=inputs.days.converter)
 
@@ -393,18 +395,24 @@ def _idle_seat(month: SeatMonth, days: AskedDays, names: SeatNames) -> IdleSeat:
     )
 
 
-def _rows(seen: Sequence[SeatMonth], shown: Uses, limit: int, names: SeatNames) -> list[SeatOfMonth]:
+def _seat_rows(seen: Sequence[SeatMonth], shown: Uses, limit: int, names: SeatNames) -> list[SeatOfMonth]:
     plans: dict[str, set[str]] = defaultdict(set)
     for seat_month in seen:
         plans[seat_month.seat.user.casefold()].add(seat_month.plan.name)
     rows = []
     for seat_month in seen[:limit]:
         other_plans = plans[seat_month.seat.user.casefold()] - {seat_month.plan.name}
-        rows.append(_row(seat_month, _use(seat_month, shown), shown, other_plans, names.of(seat_month.mark)))
+        rows.append(
+            _seat_row(
+                seat_month, _visible_use(seat_month, shown), shown, other_plans, names.of(seat_month.mark)
+            )
+        )
     return rows
 
 
-def _row(month: SeatMonth, use: SeatUse, shown: Uses, other_plans: Collection[str], user: str) -> SeatOfMonth:
+def _seat_row(
+    month: SeatMonth, use: SeatUse, shown: Uses, other_plans: Collection[str], user: str
+) -> SeatOfMonth:
     plan, seat = month.plan, month.seat
     return SeatOfMonth(
         plan=plan.name,
@@ -415,9 +423,9 @@ def _row(month: SeatMonth, use: SeatUse, shown: Uses, other_plans: Collection[st
         paid=money.text(month.fee + month.overage),
         fees=money.text(month.fee),
         overage=money.text(month.overage),
-        included_value=_included([month], shown),
+        included_value=_included_value([month], shown),
         unit=plan.unit,
-        used=money.text(used_of(plan, use)),
+        used=money.text(used_in_plan_unit(plan, use)),
         beyond=money.text(month.beyond),
         calls=use.calls,
         unpriced_calls=use.unpriced,
@@ -425,7 +433,7 @@ def _row(month: SeatMonth, use: SeatUse, shown: Uses, other_plans: Collection[st
     )
 
 
-def month_of(month_name: str | None, now: float) -> CalendarMonth:
+def parse_month(month_name: str | None, now: float) -> CalendarMonth:
     if month_name is None:
         return CalendarMonth.at(now)
     try:

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
 from spool.ledger import money
-from spool.ledger.costs import combine_rows, periods
+from spool.ledger.costs import combine_rows, periods_of_query
 from spool.ledger.queries import (
     COVERED_COST,
     PLAN,
@@ -57,7 +57,7 @@ def seat_mark(plan: AssistantPlan, seat_index: int) -> str:
     return f"{plan.id}:{seat_index}"
 
 
-def place_of(mark: str) -> tuple[str, int]:
+def parse_seat_mark(mark: str) -> tuple[str, int]:
     """Return the plan id and the position of a seat."""
     plan_id, _, index_text = mark.rpartition(":")
     return plan_id, int(index_text)
@@ -69,7 +69,7 @@ def usable_plans(registry: Registry, dimensions: Sequence[str]) -> list[tuple[As
     with a broken view, or a view of units of work, covers nothing and is omitted.
     """
     views = [(plan, registry.views.find(plan.view_id)) for plan in registry.table(PlanTable).in_order()]
-    as_recorded, matched = registry.table(PlanTable).as_recorded, registry.views.expand_names
+    as_recorded, matched = registry.table(PlanTable).with_hashed_users, registry.views.expand_names
     return [
         (as_recorded(plan), matched(view))
         for plan, view in views
@@ -94,7 +94,7 @@ class Coverage:
         sources = {USER, SECOND_NAME}
         for _, view in plans:
             for name in view_dimensions(view):
-                sources.update(self._own(name))
+                sources.update(self._source_dimensions(name))
         self._sources = tuple(sorted(sources))
         self._places = {name: index for index, name in enumerate(self._sources)}
 
@@ -118,7 +118,7 @@ class Coverage:
         Return the dimension for a span that begins at `at`. Its value is the seat mark, or "" if no plan
         covers the call.
         """
-        held = self._held(day_text(at))
+        held = self._seats_by_user(day_text(at))
         # If nobody has a seat, any dimension gives the same result. The provider has few values, so the query
         # reads few sums.
         if not held:
@@ -126,7 +126,7 @@ class Coverage:
 
         @lru_cache(_MEMO)  # cached, because many calls have the same values
         def value(values: tuple[str, ...]) -> str:
-            value_of = partial(self._value_of, values)
+            value_of = partial(self._dimension_value, values)
             names = map(self._people.person_identity, values_for_filter(USER, value_of))
             seats = chain.from_iterable(held.get(name, ()) for name in dict.fromkeys(names))
             marks = (mark for _, mark, view in sorted(seats, key=_PLACE) if view.has_call(value_of))
@@ -134,7 +134,7 @@ class Coverage:
 
         return Derived(name=NAME, label="", sources=self._sources, value=value)
 
-    def _held(self, day: str) -> Mapping[str, Sequence[_Held]]:
+    def _seats_by_user(self, day: str) -> Mapping[str, Sequence[_Held]]:
         held: dict[str, list[_Held]] = defaultdict(list)
         for place, (plan, view) in enumerate(self._plans):
             for seat_index, seat in enumerate(plan.seats):
@@ -143,14 +143,14 @@ class Coverage:
                     held[self._people.person_identity(seat.user)].append((place, mark, view))
         return held
 
-    def _value_of(self, values: tuple[str, ...], name: str) -> str:
+    def _dimension_value(self, values: tuple[str, ...], name: str) -> str:
         derived = self._derived.get(name)
         if derived is None:
             return values[self._places[name]]
         sources = [values[self._places[source]] for source in derived.sources]
         return derived.value(tuple(sources))
 
-    def _own(self, name: str) -> Sequence[str]:
+    def _source_dimensions(self, name: str) -> Sequence[str]:
         derived = self._derived.get(name)
         return (name,) if derived is None else derived.sources
 
@@ -190,14 +190,14 @@ class DividedLedger:
         Return costs as `Ledger.costs` does. The period is queried in parts, because seats change at midnight (UTC).
         """
         if query.top is not None:
-            query = replace(query, top=None, kept=await self._largest(query, query.top))
+            query = replace(query, top=None, kept=await self._largest_groups(query, query.top))
         # runs in a thread, because it is slow with thousands of seats
-        parts = await asyncio.to_thread(self._parts, query)
+        parts = await asyncio.to_thread(self._queries_by_span, query)
         row_sets = [*await self._ledger.costs_of(parts)]
         row_sets += [await charges.rows(query) for charges in self._charges]
-        return await asyncio.to_thread(_together, query, row_sets)
+        return await asyncio.to_thread(_merge_parts, query, row_sets)
 
-    def _parts(self, query: CostQuery) -> Sequence[CostQuery]:
+    def _queries_by_span(self, query: CostQuery) -> Sequence[CostQuery]:
         since, until = int(query.since.timestamp()), int(query.until.timestamp())
         sides: dict[str, Wanted] = {"include": {}, "exclude": {}}
         sides[self._side] = {NAME: NOT_COVERED}
@@ -214,7 +214,7 @@ class DividedLedger:
             parts.append(part)
         return parts
 
-    async def _largest(self, query: CostQuery, top: int) -> frozenset[Group]:
+    async def _largest_groups(self, query: CostQuery, top: int) -> frozenset[Group]:
         total_query = replace(
             query,
             top=None,
@@ -223,40 +223,40 @@ class DividedLedger:
             meter="",
         )
         rows = await self.costs(total_query)
-        groups = await asyncio.to_thread(_first, rows, query.top_by, top)
+        groups = await asyncio.to_thread(_largest_row_groups, rows, query.top_by, top)
         unknown = (None,) * len(query.group_by)
         return frozenset([unknown, *groups])
 
 
-def _first(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
+def _largest_row_groups(rows: Sequence[CostRow], name: str, top: int) -> list[Group]:
     """Return the groups of the `top` largest rows. Rows with equal costs are in order of their names."""
-    by_name = sort_in_steps(rows, lambda row: _texts(row.group))
-    largest = sort_in_steps(by_name, lambda row: -_size(row, name))
+    by_name = sort_in_steps(rows, lambda row: _group_texts(row.group))
+    largest = sort_in_steps(by_name, lambda row: -_measure_value(row, name))
     return [row.group for row in largest[:top]]
 
 
-def _together(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> list[CostRow]:
-    starts = [start for start, _ in periods(query)]
+def _merge_parts(query: CostQuery, row_sets: Sequence[Sequence[CostRow]]) -> list[CostRow]:
+    starts = [start for start, _ in periods_of_query(query)]
     places: dict[_Place, list[CostRow]] = defaultdict(list)
     for row in chain.from_iterable(row_sets):
         period = bisect_right(starts, row.start) - 1
         places[starts[period], row.group].append(row)
     rows = []
-    for key in sort_in_steps(places, _order):
+    for key in sort_in_steps(places, _place_order):
         start, group = key
         rows.append(combine_rows(places[key], start=start, group=group))
     return rows
 
 
-def _size(row: CostRow, name: str) -> int:
+def _measure_value(row: CostRow, name: str) -> int:
     value = getattr(row, name)
     return money.units(value) if isinstance(value, str) else int(value)
 
 
-def _order(key: _Place) -> tuple[datetime, list[str]]:
+def _place_order(key: _Place) -> tuple[datetime, list[str]]:
     start, group = key
-    return start, _texts(group)
+    return start, _group_texts(group)
 
 
-def _texts(group: Group) -> list[str]:
+def _group_texts(group: Group) -> list[str]:
     return [value or "" for value in group]

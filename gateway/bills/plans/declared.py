@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
-from gateway.core.fields import KEPT, changes_of, item_of, one_of
+from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
 from spool import providers
 from spool.errors import Invalid, NotAllowed
 from spool.people import People
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, words
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.texts import check_one_of, check_optional_unsigned, check_text, optional_text
@@ -121,7 +121,7 @@ class AssistantPlan(NewPlan, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
     @property
     def view_id(self) -> str:
@@ -159,14 +159,14 @@ def check_plan(draft: NewPlan, people: People) -> NewPlan:
         included=check_optional_unsigned("included", draft.included),
         overage_price=check_optional_unsigned("overage_price", draft.overage_price),
         credit_value=credit_value,
-        billed_by=_provider(draft.billed_by),
-        seats=_seats(draft.seats, people),
+        billed_by=_check_provider(draft.billed_by),
+        seats=_check_seats(draft.seats, people),
     )
 
 
-def _seats(seats: tuple[SeatHeld, ...], people: People) -> tuple[Seat, ...]:
+def _check_seats(seats: tuple[SeatHeld, ...], people: People) -> tuple[Seat, ...]:
     """Return seats sorted by user and first day. Raises Invalid if two seats of a user overlap."""
-    sorted_seats = sorted(map(_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
+    sorted_seats = sorted(map(_check_seat, seats), key=lambda seat: (seat.user.casefold(), seat.since))
     by_user: dict[str, list[Seat]] = defaultdict(list)
     for seat in sorted(sorted_seats, key=lambda seat: seat.since):
         held = by_user[people.person_identity(seat.user)]
@@ -176,21 +176,21 @@ def _seats(seats: tuple[SeatHeld, ...], people: People) -> tuple[Seat, ...]:
     return tuple(sorted_seats)
 
 
-def _seat(seat: SeatHeld) -> Seat:
-    since = _day("seats.since", seat.since)
-    until = _day("seats.until", seat.until) if seat.until else ""
+def _check_seat(seat: SeatHeld) -> Seat:
+    since = _check_day("seats.since", seat.since)
+    until = _check_day("seats.until", seat.until) if seat.until else ""
     if until and until <= since:
         raise Invalid("seats.until must be after since; it is the first day without the seat")
     user = check_text("seats.user", seat.user, MAX_USER)
     return Seat(user=user, since=since, until=until, team=optional_text("seats.team", seat.team, MAX_USER))
 
 
-def _provider(text: str) -> str:
+def _check_provider(text: str) -> str:
     stated = optional_text("billed_by", text, MAX_NAME)
     return providers.canonical_name(stated) if stated else ""
 
 
-def _day(field: str, text: str) -> str:
+def _check_day(field: str, text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
@@ -215,7 +215,7 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
         """Return all plans in order of precedence: if two plans cover a call, the first one applies."""
         return sorted(self.all(), key=lambda plan: (plan.created, plan.id))
 
-    def as_recorded(self, plan: AssistantPlan) -> AssistantPlan:
+    def with_hashed_users(self, plan: AssistantPlan) -> AssistantPlan:
         """
         Return the plan with its people named by the hash of their address, as in records. The order of seats stays.
         """
@@ -244,8 +244,8 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
             raise NotAllowed(f"view: a plan cannot use this view, because it filters by {view.unit}")
 
 
-PlanChanges = changes_of(NewPlan)
-PlanItem = item_of(
+PlanChanges = change_struct(NewPlan)
+PlanItem = item_struct(
     NewPlan,
     "A stored plan. Times are RFC 3339.",
     answered={
@@ -253,4 +253,4 @@ PlanItem = item_of(
         **KEPT,
     },
 )
-OnePlan = one_of(NewPlan, PlanItem)
+OnePlan = single_item_struct(NewPlan, PlanItem)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.bills.billed.spreading import in_turn
+from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.contracts.paid import ContractCharges
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.charge_rows import (
@@ -22,23 +22,23 @@ from gateway.bills.plans.charge_rows import (
     PeriodSum,
     Place,
     Run,
+    begun_days_in_query,
+    calendar_months,
     check_size,
-    days_of,
-    group_of,
-    months_of,
-    rows_of,
+    days_by_period,
+    group_if_included,
     running_sums,
-    runs_of,
-    value_of,
+    sums_to_rows,
+    value_or_empty,
 )
 from gateway.bills.plans.coverage import Coverage, DividedLedger, is_held, seat_mark, usable_plans
 from gateway.bills.plans.declared import AssistantPlan, PlanTable, Seat
-from gateway.bills.plans.sums import AskedDays, SeatMonth, Uses, fees_by_day, month_of_plan
+from gateway.bills.plans.sums import AskedDays, SeatMonth, Uses, fees_by_day, months_of_seats
 from gateway.bills.plans.uses import UseReader
 from gateway.intake.prices import PriceBook
-from spool.currencies import Converter, no_rates
+from spool.currencies import Converter, no_rate_known
 from spool.ledger import money
-from spool.ledger.costs import periods
+from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CHARGE, OVERAGE, PAID_COST, PLAN, SEAT_FEE, CostQuery, CostRow, Group
 from spool.ledger.slices import SlicedLedger
@@ -79,22 +79,22 @@ class SeatFees:
     now: float
 
     async def rows(self, query: CostQuery) -> Sequence[CostRow]:
-        days = self._days(query)
+        days = self._charged_days(query)
         if not days:
             return []
         with_overage = [plan for plan, _ in self.plans if _has_overage(plan)]
         uses: dict[CalendarMonth, Uses] = {}
-        for month in months_of(days) if with_overage else ():
+        for month in calendar_months(days) if with_overage else ():
             reader = UseReader(coverage=self.coverage, plans=with_overage, month=month, currency=CURRENCY)
             uses[month] = await reader.read(self.whole)
         users = await self.whole.values("user")
-        return await asyncio.to_thread(self._rows, query, days, uses, users)
+        return await asyncio.to_thread(self._fee_rows, query, days, uses, users)
 
-    def _days(self, query: CostQuery) -> range:
+    def _charged_days(self, query: CostQuery) -> range:
         firsts = [parse_day(seat.since) for plan, _ in self.plans for seat in plan.seats]
-        return days_of(query, min(firsts), self.now) if firsts else range(0)
+        return begun_days_in_query(query, min(firsts), self.now) if firsts else range(0)
 
-    def _rows(
+    def _fee_rows(
         self,
         query: CostQuery,
         days: range,
@@ -103,13 +103,15 @@ class SeatFees:
     ) -> list[CostRow]:
         derived = {**{dimension.name: dimension for dimension in self.ledger.derived()}, **query.derived}
         spelled = {self.people.person_identity(user): user for user in users} | {user: user for user in users}
-        starts = [start for start, _ in periods(query)]
-        runs = runs_of(days, query.zone, [start.timestamp() for start in starts])
+        starts = [start for start, _ in periods_of_query(query)]
+        runs = days_by_period(days, query.zone, [start.timestamp() for start in starts])
         sums: dict[Place, PeriodSum] = defaultdict(PeriodSum)
         for plan, view in self.plans:
-            asked_days = AskedDays(days=days, begun=len(days), converter=self._converter(query.currency))
-            fees = running_sums(_converted(fees_by_day(plan, asked_days), plan, asked_days))
-            overages = self._overages(plan, days, uses, query.currency) if _has_overage(plan) else {}
+            asked_days = AskedDays(
+                days=days, begun=len(days), converter=self._currency_converter(query.currency)
+            )
+            fees = running_sums(_convert_by_day(fees_by_day(plan, asked_days), plan, asked_days))
+            overages = self._overages_by_seat(plan, days, uses, query.currency) if _has_overage(plan) else {}
             counts: Counter[tuple[Group, int, int]] = Counter()  # seats whose fees are equal
             for seat_index, seat in enumerate(plan.seats):
                 mark = seat_mark(plan, seat_index)
@@ -120,24 +122,24 @@ class SeatFees:
                     or self.people.shown_name(name)
                 )
                 values = seat_values(plan, view, seat, user)
-                if not self.ledger.has_call(partial(value_of, values)):
+                if not self.ledger.has_call(partial(value_or_empty, values)):
                     continue
-                fee_group = group_of(query, derived, {**values, CHARGE: SEAT_FEE})
-                held = _held(seat, asked_days.texts)
+                fee_group = group_if_included(query, derived, {**values, CHARGE: SEAT_FEE})
+                held = _held_day_indexes(seat, asked_days.texts)
                 if fee_group is not None and held:
                     counts[fee_group, held.start, held.stop] += 1
                 if mark not in overages:
                     continue
-                group = group_of(query, derived, {**values, CHARGE: OVERAGE})
+                group = group_if_included(query, derived, {**values, CHARGE: OVERAGE})
                 if group is not None:
-                    _add(sums, runs, range(len(days)), group, overages[mark], plan, query.currency, 1)
+                    _add_amounts(sums, runs, range(len(days)), group, overages[mark], plan, query.currency, 1)
                     check_size(sums)
             for (group, first, end), count in counts.items():
-                _add(sums, runs, range(first, end), group, fees, plan, query.currency, count)
+                _add_amounts(sums, runs, range(first, end), group, fees, plan, query.currency, count)
                 check_size(sums)
-        return rows_of(sums, starts)
+        return sums_to_rows(sums, starts)
 
-    def _overages(
+    def _overages_by_seat(
         self, plan: AssistantPlan, days: range, uses: Mapping[CalendarMonth, Uses], currency: str
     ) -> Mapping[str, Sequence[Amount]]:
         """
@@ -149,41 +151,43 @@ class SeatFees:
             asked_days = AskedDays(
                 days=month.days,
                 begun=sum(day <= self.now for day in month.days),
-                converter=self._converter(plan.currency),
+                converter=self._currency_converter(plan.currency),
             )
-            for seat_month in month_of_plan(replace_fields(plan, fee="0"), asked_days, used):
+            for seat_month in months_of_seats(replace_fields(plan, fee="0"), asked_days, used):
                 if seat_month.overage:
-                    found[seat_month.mark].update(self._spread(seat_month, asked_days, currency))
+                    found[seat_month.mark].update(self._spread_overage(seat_month, asked_days, currency))
         nothing = Amount()
         return {
             mark: running_sums([by_day.get(day, nothing) for day in days]) for mark, by_day in found.items()
         }
 
-    def _spread(self, month: SeatMonth, asked_days: AskedDays, currency: str) -> Iterator[tuple[int, Amount]]:
+    def _spread_overage(
+        self, month: SeatMonth, asked_days: AskedDays, currency: str
+    ) -> Iterator[tuple[int, Amount]]:
         begun = range(max(1, asked_days.begun))
         held = [asked_days.days[index] for index in begun if is_held(month.seat, asked_days.texts[index])]
         held = held or [asked_days.days[begun[-1]]]  # the clock of a sender may be ahead
         lacking: Counter[str] = Counter()
-        converter = self._converter(currency)
+        converter = self._currency_converter(currency)
         in_currency = AskedDays(days=asked_days.days, begun=asked_days.begun, converter=converter)
         cost = in_currency.converted(
             {asked_days.days[begun[-1]]: month.overage}, month.plan.currency, lacking
         )
         even = [1] * len(held)
         amounts = (month.overage, cost, lacking[month.plan.currency])
-        parts = zip(*(in_turn(amount, even) for amount in amounts), strict=True)
+        parts = zip(*(divide_in_sequence(amount, even) for amount in amounts), strict=True)
         for day, part in zip(held, parts, strict=True):
             yield day, Amount(*part)
 
-    def _converter(self, currency: str) -> Converter:
-        return Converter(self.whole.rates or no_rates, currency)
+    def _currency_converter(self, currency: str) -> Converter:
+        return Converter(self.whole.rates or no_rate_known, currency)
 
 
 def _has_overage(plan: AssistantPlan) -> bool:
     return bool(plan.included and money.units(plan.overage_price or "0"))
 
 
-def _add(
+def _add_amounts(
     sums: Mapping[Place, PeriodSum],
     runs: Sequence[Run],
     days: range,
@@ -201,18 +205,20 @@ def _add(
             sums[run.period, group].add(amount, plan.currency, currency)
 
 
-def _converted(amounts: Mapping[int, int], plan: AssistantPlan, asked_days: AskedDays) -> Iterator[Amount]:
+def _convert_by_day(
+    amounts: Mapping[int, int], plan: AssistantPlan, asked_days: AskedDays
+) -> Iterator[Amount]:
     for day in asked_days.days:
         lacking: Counter[str] = Counter()
         cost = asked_days.converted({day: amounts[day]}, plan.currency, lacking)
         yield Amount(amounts[day], cost, lacking[plan.currency])
 
 
-def _held(seat: Seat, days: Sequence[str]) -> range:
+def _held_day_indexes(seat: Seat, days: Sequence[str]) -> range:
     return range(bisect_left(days, seat.since), bisect_left(days, seat.until) if seat.until else len(days))
 
 
-def divided(
+def ledger_divided_by_plans(
     ledger: SlicedLedger,
     whole: Ledger,
     registry: Registry,
@@ -232,7 +238,7 @@ def divided(
         return DividedLedger(ledger, coverage, cost_type)
     fees = SeatFees(
         plans=plans,
-        names=_names(registry),
+        names=_recorded_users(registry),
         coverage=coverage,
         people=registry.people,
         ledger=ledger,
@@ -243,7 +249,7 @@ def divided(
     return DividedLedger(ledger, coverage, cost_type, (fees, contracts))
 
 
-def _names(registry: Registry) -> Mapping[str, str]:
+def _recorded_users(registry: Registry) -> Mapping[str, str]:
     """Return the users of seats, by seat mark, as records name them. "" if records never name a person."""
     return {
         seat_mark(plan, seat_index): registry.people.recorded_form(seat.user) or ""

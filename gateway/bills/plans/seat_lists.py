@@ -116,16 +116,16 @@ def read_list(name: str, content: bytes) -> list[ListedSeat]:
         except ValueError as error:
             raise Invalid(f"{name} is not JSON: {error}") from error
         pages = root if isinstance(root, list) else [root]
-        return of_pages(name, pages)
+        return parse_seat_pages(name, pages)
     try:
-        return list(_of_table(name, text))
+        return list(_parse_table(name, text))
     except UnicodeDecodeError as error:
         raise Invalid(f"{name} is not text in UTF-8") from error
     except csv.Error as error:
         raise Invalid(f"{name} is not a CSV file: {error}") from error
 
 
-def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
+def parse_seat_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
     """
     Return the seats of all pages of a list. Raises Invalid if a page or a seat cannot be read, or a
     page is missing.
@@ -150,10 +150,10 @@ def of_pages(name: str, pages: Sequence[Any]) -> list[ListedSeat]:
 
 def _check_pages(name: str, pages: Sequence[Mapping[str, Any]], users: int) -> None:
     """Raise Invalid if the pages state that more pages or seats exist."""
-    seats = max(_numbers(pages, "total_seats"), default=0)
+    seats = max(_integers_in_pages(pages, "total_seats"), default=0)
     if users < seats:
         raise Invalid(f"{name} has {users} of {seats} seats; give all pages of the list")
-    count = max(_numbers(pages, "totalPages"), default=0)
+    count = max(_integers_in_pages(pages, "totalPages"), default=0)
     if len(pages) < count:
         raise Invalid(f"{name} has {len(pages)} of {count} pages; give all pages of the list")
     has_more = [bool(page.get("has_more") or page.get("nextPageToken")) for page in pages]
@@ -167,7 +167,7 @@ def _cycle_start(value: Any) -> str:
     return datetime.fromtimestamp(value // 1000, UTC).date().isoformat()
 
 
-def _numbers(pages: Sequence[Mapping[str, Any]], field: str) -> list[int]:
+def _integers_in_pages(pages: Sequence[Mapping[str, Any]], field: str) -> list[int]:
     values = [page.get(field) for page in pages]
     return [value for value in values if isinstance(value, int)]
 
@@ -182,55 +182,59 @@ def _read_row(name: str, field: str, row_number: int, row: Any) -> list[ListedSe
     return [] if seat is None else [seat]
 
 
-def _of_github(row: Mapping[str, Any]) -> ListedSeat:
+def _parse_github_seat(row: Mapping[str, Any]) -> ListedSeat:
     team = row.get("assigning_team") or {}
     return ListedSeat(
         user=str(row["assignee"]["login"]),
-        since=_day(row.get("created_at")),
-        until=_day(row.get("pending_cancellation_date")),
+        since=_parse_utc_day(row.get("created_at")),
+        until=_parse_utc_day(row.get("pending_cancellation_date")),
         team=str(team.get("name") or team.get("slug") or ""),
         tier=str(row.get("plan_type") or ""),
         tells_until=True,
     )
 
 
-def _of_cursor(row: Mapping[str, Any]) -> ListedSeat | None:
+def _parse_cursor_seat(row: Mapping[str, Any]) -> ListedSeat | None:
     role = plain_name(str(row.get("role") or ""))
     if row.get("isRemoved") or role in _FREE_ROLES:
         return None
     return ListedSeat(user=str(row["email"]))
 
 
-def _of_claude(row: Mapping[str, Any]) -> ListedSeat | None:
+def _parse_claude_seat(row: Mapping[str, Any]) -> ListedSeat | None:
     if row["type"] == "invite":
         is_open = row["status"] == "pending"
-        return ListedSeat(user=str(row["email"]), since=_day(row.get("invited_at"))) if is_open else None
+        return (
+            ListedSeat(user=str(row["email"]), since=_parse_utc_day(row.get("invited_at")))
+            if is_open
+            else None
+        )
     if row["type"] != "user":
         raise ValueError(f"type {row['type']}")
-    return ListedSeat(user=str(row["email"]), since=_day(row.get("added_at")))
+    return ListedSeat(user=str(row["email"]), since=_parse_utc_day(row.get("added_at")))
 
 
-def _of_code_assist(row: Mapping[str, Any]) -> ListedSeat:
-    return ListedSeat(user=str(row["username"]), since=_day(row.get("assignTime")))
+def _parse_code_assist_seat(row: Mapping[str, Any]) -> ListedSeat:
+    return ListedSeat(user=str(row["username"]), since=_parse_utc_day(row.get("assignTime")))
 
 
-def _of_gemini(row: Mapping[str, Any]) -> ListedSeat | None:
+def _parse_gemini_seat(row: Mapping[str, Any]) -> ListedSeat | None:
     if row["licenseAssignmentState"] != "ASSIGNED":
         return None
-    return ListedSeat(user=str(row["userPrincipal"]), since=_day(row.get("createTime")))
+    return ListedSeat(user=str(row["userPrincipal"]), since=_parse_utc_day(row.get("createTime")))
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], ListedSeat | None]] = {
-    "seats": _of_github,
-    "teamMembers": _of_cursor,
-    "teamMemberSpend": _of_cursor,
-    "licensedUsers": _of_code_assist,
-    "userLicenses": _of_gemini,
-    "data": _of_claude,
+    "seats": _parse_github_seat,
+    "teamMembers": _parse_cursor_seat,
+    "teamMemberSpend": _parse_cursor_seat,
+    "licensedUsers": _parse_code_assist_seat,
+    "userLicenses": _parse_gemini_seat,
+    "data": _parse_claude_seat,
 }
 
 
-def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
+def _parse_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     rows = table_rows(name, content, SEPARATORS)
     _, head = next(rows, (1, []))
     places = column_places(
@@ -247,17 +251,17 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
     )
     lines = [(line, row) for line, row in rows if any(row)]
     if places["user"] is None:
-        places["user"] = _addresses([row for _, row in lines], len(head))
+        places["user"] = _address_column([row for _, row in lines], len(head))
     if places["user"] is None:
         raise Invalid(f"{name} has no column of users; name a column one of {', '.join(_USER)}")
     for line, row in lines:
-        cells = {field_name: _cell(row, column) for field_name, column in places.items()}
+        cells = {field_name: _cell_text(row, column) for field_name, column in places.items()}
         if _has_no_seat(cells):
             continue
         if not cells["user"]:
             raise Invalid(f"{name}: line {line} has no user")
         try:
-            since, until = _day(cells["since"]), _day(cells["until"])
+            since, until = _parse_utc_day(cells["since"]), _parse_utc_day(cells["until"])
         except ValueError as error:
             raise Invalid(f"{name}: line {line} has an invalid day: {error}") from error
         yield ListedSeat(
@@ -270,9 +274,9 @@ def _of_table(name: str, content: bytes) -> Iterator[ListedSeat]:
         )
 
 
-def _addresses(rows: Sequence[Sequence[str]], columns: int) -> int | None:
+def _address_column(rows: Sequence[Sequence[str]], columns: int) -> int | None:
     """Return the only column that has an address in every row, or None if none or several do."""
-    cells = [[_cell(row, column) for row in rows] for column in range(columns)]
+    cells = [[_cell_text(row, column) for row in rows] for column in range(columns)]
     address_columns = [
         index for index, column in enumerate(cells) if column and all(map(_is_address, column))
     ]
@@ -290,11 +294,11 @@ def _has_no_seat(cells: Mapping[str, str]) -> bool:
     return plain_name(cells["tier"]) in _NO_TIERS or plain_name(cells["role"]) in _FREE_ROLES
 
 
-def _cell(row: Sequence[str], column: int | None) -> str:
+def _cell_text(row: Sequence[str], column: int | None) -> str:
     return "" if column is None or column >= len(row) else row[column].strip()
 
 
-def _day(value: Any) -> str:
+def _parse_utc_day(value: Any) -> str:
     """Parse a date or a timestamp into its UTC day. Return "" if the value is empty. Raises ValueError."""
     if not value:
         return ""
@@ -321,7 +325,7 @@ def read_names(name: str, content: bytes) -> dict[str, str]:
     return user_names
 
 
-def chosen(
+def choose_seats(
     listed: Iterable[ListedSeat], *, tier: str = "", names: Mapping[str, str] | None = None
 ) -> list[ListedSeat]:
     """
@@ -329,23 +333,23 @@ def chosen(
     once, with the earliest stated day. Raises Invalid if no seat is left.
     """
     by_user: dict[str, list[ListedSeat]] = defaultdict(list)
-    wanted_tier = _tier(tier)
+    wanted_tier = _normalize_tier(tier)
     for seat in listed:
-        if tier and _tier(seat.tier) != wanted_tier:
+        if tier and _normalize_tier(seat.tier) != wanted_tier:
             continue
         user = (names or {}).get(seat.user.casefold(), seat.user)
         by_user[user.casefold()].append(replace(seat, user=user))
     if not by_user:
         tier_text = f" of the tier {tier}" if tier else ""
         raise Invalid(f"the list has no seats{tier_text}; nothing was changed, because all seats would end")
-    return [_once(seats) for seats in by_user.values()]
+    return [_merge_seats_of_person(seats) for seats in by_user.values()]
 
 
-def _tier(name: str) -> str:
+def _normalize_tier(name: str) -> str:
     return plain_name(name).removesuffix("seats").removesuffix("seat")
 
 
-def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
+def _merge_seats_of_person(seats: Sequence[ListedSeat]) -> ListedSeat:
     """
     Merge the seats that one person has through several teams. The result ends when the last of them ends.
     """
@@ -356,13 +360,13 @@ def _once(seats: Sequence[ListedSeat]) -> ListedSeat:
     return replace(seats[0], since=since, until=until, team=team, rows=len(seats))
 
 
-def repeats(listed: Iterable[ListedSeat]) -> str:
+def repeats_message(listed: Iterable[ListedSeat]) -> str:
     """Return a message about repeated people in a list, or ""."""
     rows = sum(seat.rows - 1 for seat in listed)
     return f"{rows} rows of the list repeat a person; each person counts once" if rows else ""
 
 
-def merged(
+def merge_seat_list(
     seats: Sequence[Seat],
     listed: Sequence[ListedSeat],
     today: str,
@@ -388,7 +392,7 @@ def merged(
             added.append(listed_seat.user)
         else:
             own_seats = own_seats[:-1]
-        new_seats += [*own_seats, _updated(last, listed_seat)]
+        new_seats += [*own_seats, _update_seat(last, listed_seat)]
     for own_seats in seats_by_user.values():
         for seat in own_seats:
             if not _is_running(seat, today) or seat.since > today:
@@ -397,7 +401,7 @@ def merged(
             ended.append(seat.user)
             new_seats += [replace_fields(seat, until=today)] if seat.since < today else []
     return SeatChanges(
-        seats=tuple(new_seats), added=tuple(added), ended=tuple(ended), repeats=repeats(listed)
+        seats=tuple(new_seats), added=tuple(added), ended=tuple(ended), repeats=repeats_message(listed)
     )
 
 
@@ -405,7 +409,7 @@ def _is_running(seat: Seat, today: str) -> bool:
     return not seat.until or seat.until > today
 
 
-def _updated(seat: Seat, listed: ListedSeat) -> Seat:
+def _update_seat(seat: Seat, listed: ListedSeat) -> Seat:
     until = listed.until if listed.tells_until else seat.until
     if until and until <= seat.since:
         until = ""
@@ -435,19 +439,19 @@ async def keep_seats(plans: PlanTable, pull: SeatPull, pages: Sequence[Any], *, 
     Raises Invalid or NotThere if the list or the plan cannot be used. Then nothing is changed.
     """
     plan = plans.find_any(pull.plan)
-    changes = await asyncio.to_thread(_pulled, pull, plan, pages, now, plans.people)
-    if _in_order(changes.seats) == _in_order(plan.seats):
+    changes = await asyncio.to_thread(_merge_pulled_pages, pull, plan, pages, now, plans.people)
+    if _sort_seats(changes.seats) == _sort_seats(plan.seats):
         return ""
     await plans.change(plan.id, {"seats": changes.seats}, version=plan.version, actor=PULLER)
     message = f"{len(changes.added)} seats added, {len(changes.ended)} ended"
     return f"{message}; {changes.repeats}" if changes.repeats else message
 
 
-def _pulled(
+def _merge_pulled_pages(
     pull: SeatPull, plan: AssistantPlan, pages: Sequence[Any], now: float, people: People
 ) -> SeatChanges:
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
-    listed = of_pages(f"pull {pull.name}", pages)
+    listed = parse_seat_pages(f"pull {pull.name}", pages)
     names = None
     if pull.names_file is not None:
         try:
@@ -456,10 +460,10 @@ def _pulled(
         except OSError as error:
             raise Invalid(f"names_file {pull.names_file}: {error.strerror}") from error
         names = read_names(str(pull.names_file), content)
-    seats = chosen(listed, tier=pull.tier, names=names)
+    seats = choose_seats(listed, tier=pull.tier, names=names)
     people.check(seat.user for seat in seats)
-    return merged(plan.seats, seats, today, people.person_identity)
+    return merge_seat_list(plan.seats, seats, today, people.person_identity)
 
 
-def _in_order(seats: Sequence[Any]) -> list[Any]:
+def _sort_seats(seats: Sequence[Any]) -> list[Any]:
     return sorted(seats, key=lambda seat: (seat.user.casefold(), seat.since))

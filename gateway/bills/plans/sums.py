@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 
-from gateway.bills.billed.spreading import in_turn
+from gateway.bills.billed.spreading import divide_in_sequence
 from gateway.bills.plans.coverage import is_held, seat_mark
 from gateway.bills.plans.declared import CALLS, USD, AssistantPlan, Seat
 from spool.currencies import Converter, round_product
@@ -38,7 +38,7 @@ class Cycle:
         return range(self.start, self.end, DAY_S)
 
 
-def cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
+def billing_cycles(day: int, start: int, end: int) -> Iterator[Cycle]:
     """
     Yield the cycles that overlap the time from `start` to before `end`.
 
@@ -91,7 +91,7 @@ NOTHING = SeatUse()
 _NO_SPANS: Mapping[int, SeatUse] = {}
 
 
-def _by_seat() -> dict[str, dict[int, SeatUse]]:
+def _empty_spans() -> dict[str, dict[int, SeatUse]]:
     return defaultdict(dict)
 
 
@@ -105,7 +105,7 @@ class Uses:
     by currency: `unpaid` for metered calls, `unvalued` for covered calls.
     """
 
-    spans: dict[str, dict[int, SeatUse]] = field(default_factory=_by_seat)
+    spans: dict[str, dict[int, SeatUse]] = field(default_factory=_empty_spans)
     metered: int = 0
     unpaid: Counter[str] = field(default_factory=Counter)
     unvalued: Counter[str] = field(default_factory=Counter)
@@ -182,7 +182,7 @@ class SeatMonth:
     included_value: int
     lacking: Mapping[str, int] = field(default_factory=dict)
 
-    def included_of(self, worth: int) -> int:
+    def included_part(self, worth: int) -> int:
         """Return how much of `worth` the plan includes. `worth` is a part of the seat's value."""
         return worth * self.included_value // self.use.value if self.use.value else 0
 
@@ -198,22 +198,22 @@ class Beyond:
     value: int = 0
 
 
-def month_of_plan(plan: AssistantPlan, asked_days: AskedDays, uses: Uses) -> list[SeatMonth]:
+def months_of_seats(plan: AssistantPlan, asked_days: AskedDays, uses: Uses) -> list[SeatMonth]:
     """Return the seats that are held on a requested day, with the fees of the days that have begun."""
     beyond: dict[str, Beyond] = defaultdict(Beyond)
-    for cycle in cycles(plan.cycle_day, asked_days.start, asked_days.end):
-        for seats in _sharing(plan, cycle):
+    for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
+        for seats in _sharing_groups(plan, cycle):
             _add_beyond(beyond, plan, cycle, seats, asked_days, uses)
     fees = fees_by_day(plan, asked_days)
     months = []
     for seat_index, seat in enumerate(plan.seats):
         if any(is_held(seat, day) for day in asked_days.texts):
             mark = seat_mark(plan, seat_index)
-            months.append(_month(plan, seat, mark, asked_days, uses, fees, beyond[mark]))
+            months.append(_seat_month(plan, seat, mark, asked_days, uses, fees, beyond[mark]))
     return months
 
 
-def _month(
+def _seat_month(
     plan: AssistantPlan,
     seat: Seat,
     mark: str,
@@ -240,7 +240,7 @@ def _month(
         days=len(asked_days.days),
         fee=asked_days.converted(own_fees, plan.currency, lacking),
         use=use,
-        used=used_of(plan, use),
+        used=used_in_plan_unit(plan, use),
         beyond=beyond.quantity,
         overage=overage,
         included_value=use.value - beyond.value,
@@ -248,14 +248,14 @@ def _month(
     )
 
 
-def allowance(plan: AssistantPlan, seats: Sequence[Seat]) -> int | None:
+def included_allowance(plan: AssistantPlan, seats: Sequence[Seat]) -> int | None:
     """Return the usage that these seats include together per cycle, or None if it is unlimited."""
     if not plan.included:
         return None
     return money.units(plan.included) * len({seat.user.casefold() for seat in seats})
 
 
-def used_of(plan: AssistantPlan, use: SeatUse) -> int:
+def used_in_plan_unit(plan: AssistantPlan, use: SeatUse) -> int:
     """Return usage in the plan's unit. Never below 0, even if corrections exceed the usage."""
     used = max(0, use.calls if plan.unit == CALLS else use.value)
     if plan.unit == USD:
@@ -264,7 +264,7 @@ def used_of(plan: AssistantPlan, use: SeatUse) -> int:
     return int(used * money.UNIT // unit_value)
 
 
-def _sharing(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]]:
+def _sharing_groups(plan: AssistantPlan, cycle: Cycle) -> Iterator[Sequence[MarkedSeat]]:
     first, last = day_text(cycle.start), day_text(cycle.end - DAY_S)
     groups: dict[str, list[MarkedSeat]] = defaultdict(list)
     for seat_index, seat in enumerate(plan.seats):
@@ -282,18 +282,18 @@ def _add_beyond(
     asked_days: AskedDays,
     uses: Uses,
 ) -> None:
-    included = allowance(plan, [seat for seat, _ in seats])
+    included = included_allowance(plan, [seat for seat, _ in seats])
     if included is None:
         return
     start, end = max(cycle.start, asked_days.start), min(cycle.end, asked_days.end)
-    through = [used_of(plan, uses.of(mark, cycle.start, end)) for _, mark in seats]
-    before = [used_of(plan, uses.of(mark, cycle.start, start)) for _, mark in seats]
+    through = [used_in_plan_unit(plan, uses.of(mark, cycle.start, end)) for _, mark in seats]
+    before = [used_in_plan_unit(plan, uses.of(mark, cycle.start, start)) for _, mark in seats]
     parts = [max(0, used - earlier) for used, earlier in zip(through, before, strict=True)]
     excess, was_over = max(0, sum(through) - included), max(0, sum(before) - included)
     if excess <= was_over:
         return
-    quantities = in_turn(excess - was_over, parts)
-    overages = in_turn(_price_of(plan, excess) - _price_of(plan, was_over), parts)
+    quantities = divide_in_sequence(excess - was_over, parts)
+    overages = divide_in_sequence(_overage_price(plan, excess) - _overage_price(plan, was_over), parts)
     for (_, mark), part, quantity, overage in zip(seats, parts, quantities, overages, strict=True):
         if part:
             value = max(0, uses.of(mark, start, end).value)
@@ -303,7 +303,7 @@ def _add_beyond(
             beyond.value += value * quantity // part
 
 
-def _price_of(plan: AssistantPlan, beyond: int) -> int:
+def _overage_price(plan: AssistantPlan, beyond: int) -> int:
     return int(beyond * money.units(plan.overage_price or "0") // money.UNIT)
 
 
@@ -314,7 +314,7 @@ def fees_by_day(plan: AssistantPlan, asked_days: AskedDays) -> dict[int, int]:
     """
     begun = set(asked_days.days[: asked_days.begun])
     fees: dict[int, int] = {}
-    for cycle in cycles(plan.cycle_day, asked_days.start, asked_days.end):
-        parts = in_turn(money.units(plan.fee or "0"), [1] * len(cycle.days))
+    for cycle in billing_cycles(plan.cycle_day, asked_days.start, asked_days.end):
+        parts = divide_in_sequence(money.units(plan.fee or "0"), [1] * len(cycle.days))
         fees.update((day, part) for day, part in zip(cycle.days, parts, strict=True) if day in begun)
     return fees

@@ -31,8 +31,8 @@ async def unmet_sentences(
     A plan is left out if one of its people made a call under another plan.
     """
     sentences = {}
-    for plan, view in _unmet(plans, used, month, people):
-        calls = await _calls(ledger, coverage, view, month)
+    for plan, view in _plans_without_users(plans, used, month, people):
+        calls = await _count_uncovered_calls(ledger, coverage, view, month)
         if calls:
             word = "call" if calls == 1 else "calls"
             verb = "has" if calls == 1 else "have"
@@ -40,7 +40,7 @@ async def unmet_sentences(
     return sentences
 
 
-def _unmet(
+def _plans_without_users(
     plans: Sequence[PlanAndView], used: Uses, month: CalendarMonth, people: People
 ) -> Iterable[PlanAndView]:
     days = [day_text(day) for day in month.days]
@@ -61,7 +61,9 @@ def _unmet(
             yield pair
 
 
-async def _calls(ledger: AskedLedger, coverage: Coverage, view: View, month: CalendarMonth) -> int:
+async def _count_uncovered_calls(
+    ledger: AskedLedger, coverage: Coverage, view: View, month: CalendarMonth
+) -> int:
     queries = [
         narrow_query(
             CostQuery(

@@ -11,7 +11,7 @@ from itertools import chain
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.coverage import NAME, AskedLedger, Coverage
 from gateway.bills.plans.declared import AssistantPlan
-from gateway.bills.plans.sums import SeatUse, Uses, cycles
+from gateway.bills.plans.sums import SeatUse, Uses, billing_cycles
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 from spool.record import CURRENCY
@@ -32,18 +32,18 @@ class UseReader:
     currency: str
 
     async def read(self, ledger: AskedLedger) -> Uses:
-        in_dollars = await self._rows(ledger, CURRENCY)
+        in_dollars = await self._fetch_rows(ledger, CURRENCY)
         in_currency = in_dollars
         if self.currency != CURRENCY:
-            in_currency = await self._rows(ledger, self.currency)
+            in_currency = await self._fetch_rows(ledger, self.currency)
         return await asyncio.to_thread(self._added_up, in_dollars, in_currency)
 
-    async def _rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
+    async def _fetch_rows(self, ledger: AskedLedger, currency: str) -> Sequence[Sequence[CostRow]]:
         # runs in a thread, because it is slow with thousands of seats
-        queries = await asyncio.to_thread(self._queries, currency)
+        queries = await asyncio.to_thread(self._span_queries, currency)
         return await ledger.costs_of(queries)
 
-    def _queries(self, currency: str) -> list[CostQuery]:
+    def _span_queries(self, currency: str) -> list[CostQuery]:
         return [
             CostQuery(
                 since=datetime.fromtimestamp(start, UTC),
@@ -54,13 +54,13 @@ class UseReader:
                 currency=currency,
                 derived={NAME: self.coverage.dimension(start)},
             )
-            for start, end in self.coverage.spans(self._edges())
+            for start, end in self.coverage.spans(self._span_edges())
         ]
 
-    def _edges(self) -> list[int]:
+    def _span_edges(self) -> list[int]:
         edges = {self.month.start, self.month.end}
         for day in {plan.cycle_day for plan in self.plans}:
-            edges.update(cycle.start for cycle in cycles(day, self.month.start, self.month.end))
+            edges.update(cycle.start for cycle in billing_cycles(day, self.month.start, self.month.end))
         return sorted(edges)
 
     def _added_up(

@@ -8,28 +8,28 @@ from typing import Any
 
 from gateway.bills.reconciliation.comparing import Reconciliation
 from gateway.bills.reconciliation.sides import DOUBTS
-from gateway.bills.reconciliation.wording import dollars
+from gateway.bills.reconciliation.wording import format_dollars
 from spool.ledger import money
 
 
-def accuracy_of(month: str, result: Reconciliation | None) -> dict[str, Any]:
+def month_accuracy(month: str, result: Reconciliation | None) -> dict[str, Any]:
     """Return the figures of a month. All of them are null without a compared bill that states money."""
     names = ("counted", "error", "error_percent", "token_coverage", "money_coverage", "sentence")
     if result is None or not result.compared or not result.has_money:
         return dict.fromkeys((*names, *(f"{name}_calls" for name in DOUBTS)))
     total = result.total
     begin = f"{date.fromisoformat(f'{month}-01'):%B %Y}, {result.provider}"
-    counted = f"{dollars(total.counted)} ± {dollars(result.error)} counted"
+    counted = f"{format_dollars(total.counted)} ± {format_dollars(result.error)} counted"
     return {
         "counted": money.text(total.counted),
         "error": money.text(result.error),
-        "error_percent": _percent(result.error, total.billed),
-        "token_coverage": _percent(total.captured_tokens, total.billed_tokens),
-        "money_coverage": _percent(total.captured_money, total.billed),
-        "sentence": f"{begin}: {dollars(total.billed)} billed, {counted}",
+        "error_percent": _format_percent(result.error, total.billed),
+        "token_coverage": _format_percent(total.captured_tokens, total.billed_tokens),
+        "money_coverage": _format_percent(total.captured_money, total.billed),
+        "sentence": f"{begin}: {format_dollars(total.billed)} billed, {counted}",
         **{f"{name}_calls": count for name, count in result.doubtful_calls.items()},
     }
 
 
-def _percent(part: int, whole: int) -> str | None:
+def _format_percent(part: int, whole: int) -> str | None:
     return None if whole <= 0 else f"{Decimal(100 * part) / whole:.2f}"

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import attrgetter
 
-from gateway.bills.reconciliation.counting import beside_of
+from gateway.bills.reconciliation.counting import non_token_meter
 from gateway.bills.reconciliation.limits import SAME
-from gateway.bills.reconciliation.repeats import Repeats, repeats_of
+from gateway.bills.reconciliation.repeats import Repeats, find_repeats
 from gateway.bills.reconciliation.sides import (
     ANYWHERE,
     INPUT_METERS,
@@ -43,8 +43,8 @@ from gateway.bills.reconciliation.sides import (
     CountedUse,
     Place,
     Prices,
-    counts,
-    divided,
+    divide_whole_number,
+    new_counts,
 )
 
 CHEAPER = frozenset({"batch", "flex"})  # tiers that are cheaper than the standard tier
@@ -64,8 +64,8 @@ class _Worth:
     listed: int = 0
     full: int = 0
     premium: int = 0
-    counted_in: dict[str, int] = field(default_factory=counts)
-    billed_in: dict[str, int] = field(default_factory=counts)
+    counted_in: dict[str, int] = field(default_factory=new_counts)
+    billed_in: dict[str, int] = field(default_factory=new_counts)
 
 
 _AtOurPrices = dict[Cell, dict[str, _Worth]]
@@ -93,7 +93,7 @@ class Levels:
             row.day,
             row.key if self.key else "",
             row.model if self.model else "",
-            tier_of(row.tier) if self.tier else STANDARD,
+            normalize_tier(row.tier) if self.tier else STANDARD,
             row.region if self.region and row.region not in ANYWHERE else "",
             max((least for least in self.contexts if least <= (row.context or 0)), default=0),
         )
@@ -143,21 +143,21 @@ class Split:
     billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
     metered: set[int] = field(default_factory=set)  # days for which a bill states tokens
-    parts: dict[Entry, int] = field(default_factory=counts)
+    parts: dict[Entry, int] = field(default_factory=new_counts)
     extra: dict[Place, int] = field(default_factory=dict)  # billed minus counted tokens
-    values: dict[Place, int] = field(default_factory=counts)
+    values: dict[Place, int] = field(default_factory=new_counts)
     listed: dict[Place, int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
-    worth: dict[Place, int] = field(default_factory=counts)
-    full: dict[Place, int] = field(default_factory=counts)
-    premium: dict[Place, int] = field(default_factory=counts)
-    paid: dict[Place, int] = field(default_factory=counts)
-    sold: dict[Place, int] = field(default_factory=counts)
-    lines: dict[Place, int] = field(default_factory=counts)
-    billed_money: dict[Cell, int] = field(default_factory=counts)
+    worth: dict[Place, int] = field(default_factory=new_counts)
+    full: dict[Place, int] = field(default_factory=new_counts)
+    premium: dict[Place, int] = field(default_factory=new_counts)
+    paid: dict[Place, int] = field(default_factory=new_counts)
+    sold: dict[Place, int] = field(default_factory=new_counts)
+    lines: dict[Place, int] = field(default_factory=new_counts)
+    billed_money: dict[Cell, int] = field(default_factory=new_counts)
     counted_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     billed_in: Regional = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
-    reported_fees: dict[str, int] = field(default_factory=counts)  # by kind
+    reported_fees: dict[str, int] = field(default_factory=new_counts)  # by kind
     # models with calls whose price differs from the list price
     varying: set[str] = field(default_factory=set)
     # models and tiers that are priced at the standard price
@@ -182,7 +182,7 @@ class Split:
         return sum(amount for (part, _, _), amount in self.parts.items() if part == name)
 
 
-def split(
+def split_difference(
     tokens: Iterable[BilledTokens],
     money: Sequence[BilledMoney],
     counted: Iterable[CountedUse],
@@ -202,9 +202,9 @@ def split(
     result = Split(levels=levels, metered=set(metered))
     _add_sides(result, tokens, money, counted, prices)
     paid_rates = _paid_rates(result)
-    theirs_of = {cell: _billed_tokens_of(result, cell) for cell in {*result.billed, *result.counted}}
-    result.repeats = repeats_of(theirs_of, result.counted)
-    matched_moves = list(moves(theirs_of, result.counted, prices, result.repeats.times))
+    theirs_of = {cell: _billed_or_counted_tokens(result, cell) for cell in {*result.billed, *result.counted}}
+    result.repeats = find_repeats(theirs_of, result.counted)
+    matched_moves = list(find_moves(theirs_of, result.counted, prices, result.repeats.times))
     arrived: dict[Place, list[Move]] = defaultdict(list)
     for move in matched_moves:
         arrived[move.target].append(move)
@@ -258,8 +258,8 @@ def split(
             result.reported_fees[kind] += fee
         if own_cost != ours.cost:
             result.parts[OWN, cell, ""] += own_cost - ours.cost
-    _level(result, at_our_prices, matched_moves)
-    _rates(result, at_our_prices, imputed=imputed)
+    _level_moves(result, at_our_prices, matched_moves)
+    _add_rate_parts(result, at_our_prices, imputed=imputed)
     result.parts = defaultdict(int, {entry: amount for entry, amount in result.parts.items() if amount})
     return result
 
@@ -295,21 +295,23 @@ def _add_sides(
             split_sides.paid[cell, amount.meter] += amount.amount
             split_sides.lines[cell, amount.meter] += 1
         else:
-            split_sides.parts[OTHER, cell, _beside(amount.meter, kinds)] += amount.amount
+            split_sides.parts[OTHER, cell, _common_kind(amount.meter, kinds)] += amount.amount
 
 
 def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
-    base, large = (prices(row.model, tier_of(row.tier), row.day, context) for context in (0, row.context))
+    base, large = (
+        prices(row.model, normalize_tier(row.tier), row.day, context) for context in (0, row.context)
+    )
     for meter, value in row.values.items():
         if 0 < base.get(meter, 0) < large.get(meter, 0):
             sums.premium[meter] += value - value * base[meter] // large[meter]
 
 
-def _beside(kind: str, kinds: Collection[str]) -> str:
+def _common_kind(kind: str, kinds: Collection[str]) -> str:
     """
     Return the bill's word for a kind. Lines use several words for images, for example, which calls report.
     """
-    unit = beside_of(kind)
+    unit = non_token_meter(kind)
     return unit if kind not in kinds and unit in kinds else kind
 
 
@@ -324,21 +326,21 @@ def _paid_rates(split_sides: Split) -> dict[tuple[str, str], int]:
     return {key: amount // tokens[key] for key, amount in paid.items() if tokens.get(key)}
 
 
-def _billed_tokens_of(split_sides: Split, cell: Cell) -> dict[str, int]:
+def _billed_or_counted_tokens(split_sides: Split, cell: Cell) -> dict[str, int]:
     ours = split_sides.counted.get(cell, CountedSums()).tokens
     return (
-        _metered(split_sides.billed.get(cell, BilledSums()).tokens, ours)
+        _divide_pooled_meters(split_sides.billed.get(cell, BilledSums()).tokens, ours)
         if cell.day in split_sides.metered
         else dict(ours)
     )
 
 
-def _metered(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
+def _divide_pooled_meters(billed: Mapping[str, int], ours: Mapping[str, int]) -> dict[str, int]:
     """Return billed meters. Those that the bill joins are divided in proportion to our tokens."""
     by_meter = {meter: billed.get(meter, 0) for meter in METERS}
     for pooled, meters in POOLED.items():
         if billed.get(pooled):
-            for meter, tokens in divided(billed[pooled], ours, meters).items():
+            for meter, tokens in divide_whole_number(billed[pooled], ours, meters).items():
                 by_meter[meter] += tokens
     return by_meter
 
@@ -361,10 +363,10 @@ def _add_regions(
             sums.billed_in[region] += worth * tokens // whole
 
 
-def _level(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
+def _level_moves(split_sides: Split, at_our_prices: _AtOurPrices, matched_moves: list[Move]) -> None:
     """Correct the values, so that both places of a move are billed at the same ratio to our prices."""
     coarse = split_sides.levels.coarse
-    for move, less, gain in levelled(
+    for move, less, gain in level_moves(
         matched_moves,
         coarse,
         worth=lambda cell_meter: at_our_prices[cell_meter[0]][cell_meter[1]].worth,
@@ -385,7 +387,7 @@ def _move_regions(sums: _Worth, move: Move, ours: CountedSums) -> None:
             )
 
 
-def _rates(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
+def _add_rate_parts(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed: bool) -> None:
     for (cell, meter), amount in split_sides.paid.items():
         split_sides.parts[RATE, cell, meter] += amount
     for cell, by_meter in at_our_prices.items():
@@ -427,7 +429,7 @@ def paid_as(split_sides: Split, cell: Cell, meter: str) -> str:
     return pools[0] if pools else (WHOLE if (cell, WHOLE) in split_sides.paid else meter)
 
 
-def tier_of(stated: str | None) -> str:
+def normalize_tier(stated: str | None) -> str:
     """Return the tier's name, "" for the standard tier."""
     return STANDARD if stated in (None, "", "standard", "default") else str(stated)
 
@@ -448,7 +450,7 @@ class Move:
         return self.tokens * self.price
 
 
-def moves(
+def find_moves(
     billed: Mapping[Cell, Mapping[str, int]],
     counted: Mapping[Cell, CountedSums],
     prices: Prices,
@@ -472,11 +474,11 @@ def moves(
         }
         for meters in (*((meter,) for meter in METERS), INPUT_METERS):
             chosen = {cell_meter: extra for cell_meter, extra in extras.items() if cell_meter[1] in meters}
-            for move in _matched(chosen, extras, counted, prices):
+            for move in _match_moves(chosen, extras, counted, prices):
                 yield replace(move, tokens=int(move.tokens * times(move.source[0])))
 
 
-def _matched(
+def _match_moves(
     chosen: Mapping[Place, int],
     remaining: dict[Place, int],
     counted: Mapping[Cell, CountedSums],
@@ -514,7 +516,7 @@ def _matched(
             )
 
 
-def levelled(
+def level_moves(
     matched_moves: list[Move],
     coarse: Callable[[Cell], Cell],
     worth: Callable[[Place], int],

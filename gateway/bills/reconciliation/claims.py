@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gateway.bills.reconciliation.cells import Entry, Split
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, LEAST_DAYS, MICRO, MOST_LISTED, NOTHING
-from gateway.bills.reconciliation.rate_series import of_model
+from gateway.bills.reconciliation.rate_series import model_rate_series
 from gateway.bills.reconciliation.sides import (
     OTHER,
     RATE,
@@ -23,7 +23,7 @@ from gateway.bills.reconciliation.sides import (
     CountedUse,
     Place,
 )
-from gateway.bills.reconciliation.wording import dollars
+from gateway.bills.reconciliation.wording import format_dollars
 
 # EXACT: an id proves the cause. STRONG: two independent numbers agree. WEAK: only the shape of the difference
 # suggests the cause.
@@ -73,7 +73,7 @@ class Claim:
         return self.sure == WEAK or bool(self.beside)
 
 
-def claim_of(
+def build_claim(
     cause: str,
     by_cell: Mapping[Cell, int],
     *,
@@ -140,7 +140,7 @@ class Case:
     sums: Sequence[ContractSum] = ()
     late_days: Collection[int] = ()
 
-    def is_rounded(self, entry: Entry, worth: int | None = None) -> bool:
+    def is_within_rounding(self, entry: Entry, worth: int | None = None) -> bool:
         """
         Return whether the rate is within half of the last digit per line.
 
@@ -194,7 +194,7 @@ class Case:
         beside: Sequence[str] = (),
     ) -> Iterator[Claim]:
         """Claim portions of entries, or whole entries with the rates of their cells."""
-        entries = entries if portions else self.remainder.with_rates(entries)
+        entries = entries if portions else self.remainder.add_unexplained_rates(entries)
         claim = self.remainder.take(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
         )
@@ -234,11 +234,13 @@ class Left:
         price may differ.
         """
         entry = (RATE, cell, meter)
-        if (cell, meter) in self._priced or (entry not in self.amounts and self._are_explained(cell, meter)):
+        if (cell, meter) in self._priced or (
+            entry not in self.amounts and self._are_cells_explained(cell, meter)
+        ):
             return None
         return self._split.paid[cell, meter] - self._split.parts.get(entry, 0) + self.amounts.get(entry, 0)
 
-    def _are_explained(self, cell: Cell, meter: str) -> bool:
+    def _are_cells_explained(self, cell: Cell, meter: str) -> bool:
         if not self._fine:
             for fine, kind in self._split.values:
                 self._fine[self._split.levels.coarse(fine), kind].append(fine)
@@ -249,7 +251,7 @@ class Left:
         """Return the entries of volume, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
-    def with_rates(self, volume: Iterable[Entry]) -> list[Entry]:
+    def add_unexplained_rates(self, volume: Iterable[Entry]) -> list[Entry]:
         """
         Return entries of volume, and the rates in their cells that no price difference explains.
 
@@ -262,7 +264,7 @@ class Left:
         coarse = {self._split.levels.coarse(cell) for _, cell, _ in entries}
         for model in {cell.model for cell in coarse}:
             rates = [entry for entry in self.rates(model) if entry[1] in coarse]
-            series = of_model(self._split, model, {meter for _, _, meter in rates}, self.paid)
+            series = model_rate_series(self._split, model, {meter for _, _, meter in rates}, self.paid)
             unsteady = {meter for meter, meter_series in series.items() if not meter_series.is_steady()}
             of_calls = [entry for entry in rates if entry[2] in unsteady or entry[2] not in series]
             if (
@@ -273,7 +275,7 @@ class Left:
                 entries += of_calls
         return entries
 
-    def shares_of_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
+    def divide_rates(self, entries: Sequence[Entry]) -> dict[Entry, Portion]:
         """
         Divide rates of money cells that also have one-sided tokens outside of `entries`, in proportion to the
         value of tokens.
@@ -353,7 +355,7 @@ class Left:
             if share is None and moved_tokens is None and portion is None:
                 continue
             if portion is not None:
-                share, moved_tokens = self._leave(entry, share, moved_tokens, portion)
+                share, moved_tokens = self._reduce_entry(entry, share, moved_tokens, portion)
             is_any_taken = True
             taken[entry] = Portion(share or 0, moved_tokens or 0)
             parts.add(part)
@@ -375,9 +377,9 @@ class Left:
             self._priced |= priced_whole
         # price differences may cancel each other out
         if VOLUME in parts and prices > ALIKE * abs(amount) and not are_prices_known:
-            evidence += f"; {dollars(priced)} of it is a different price of these tokens"
+            evidence += f"; {format_dollars(priced)} of it is a different price of these tokens"
             beside = (*beside, PRICES)
-        return claim_of(
+        return build_claim(
             cause,
             by_cell,
             sure=sure,
@@ -416,7 +418,7 @@ class Left:
         own_tokens = split.counted[cell].tokens.get(meter, 0) if cell in split.counted else 0
         return own_tokens + split.extra.get((cell, meter), 0)
 
-    def _leave(
+    def _reduce_entry(
         self, entry: Entry, share: int | None, tokens: int | None, portion: Portion
     ) -> tuple[int, int | None]:
         part, cell, meter = entry

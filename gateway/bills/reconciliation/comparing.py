@@ -14,9 +14,9 @@ from decimal import Decimal
 from fractions import Fraction
 from operator import attrgetter
 
-from gateway.bills.reconciliation.causes.list import claims, worded
+from gateway.bills.reconciliation.causes.list import add_other_causes_to_evidence, find_claims
 from gateway.bills.reconciliation.causes.rest import last_digit
-from gateway.bills.reconciliation.cells import Split, split
+from gateway.bills.reconciliation.cells import Split, split_difference
 from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
 from gateway.bills.reconciliation.contract_prices import (
     CONTRACT_PRICE,
@@ -25,25 +25,32 @@ from gateway.bills.reconciliation.contract_prices import (
     find_billed_prices,
 )
 from gateway.bills.reconciliation.limits import COARSEST, OWNER_DAYS
-from gateway.bills.reconciliation.matching import Keys, Owner, billed, levels_of, named_alike, one_source
-from gateway.bills.reconciliation.overrides import Override, overrides
+from gateway.bills.reconciliation.matching import (
+    Keys,
+    Owner,
+    choose_source_by_day,
+    classify_bill_rows,
+    named_alike,
+    shared_levels,
+)
+from gateway.bills.reconciliation.overrides import Override, suggest_overrides
 from gateway.bills.reconciliation.owed import OwedLine, owed_lines
 from gateway.bills.reconciliation.restating import (
     EXCHANGE_RATE,
     Conversion,
     FixedRate,
-    digit_of,
+    claim_exchanged_keys,
     exchange_rate,
     exchanged_keys,
+    find_market_rates,
     fixed_rate,
-    keys_exchanged,
+    last_digit_in_currency,
     late_rows,
-    market_rates_of,
     posted_late,
     restated_keys,
     restated_money,
 )
-from gateway.bills.reconciliation.set_aside import without_failed
+from gateway.bills.reconciliation.set_aside import set_aside_failed_calls
 from gateway.bills.reconciliation.sides import (
     DAY,
     KEY,
@@ -61,7 +68,7 @@ from gateway.bills.reconciliation.sides import (
     Row,
     are_alike,
     count_doubtful_calls,
-    with_key,
+    replace_key,
 )
 from spool.statements import StatementRow
 
@@ -210,25 +217,25 @@ class BothSides:
     listed: Prices | None = None  # prices without contracts, if there are contracts
 
 
-def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
+def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     """
     Compare a provider's bills with the ledger, and find the causes.
 
     Without `has_causes`, no check runs and the result has only the total and facts about the bills.
     """
-    bill_rows = billed(row for row in facts.rows if row.provider == facts.provider)
-    of_tokens = one_source(bill_rows.tokens, facts.covered)
-    of_money = one_source(bill_rows.money, facts.covered)
+    bill_rows = classify_bill_rows(row for row in facts.rows if row.provider == facts.provider)
+    of_tokens = choose_source_by_day(bill_rows.tokens, facts.covered)
+    of_money = choose_source_by_day(bill_rows.money, facts.covered)
     # a source without rows states that nothing was used
     for source in sorted(facts.covered.keys() - bill_rows.sources):
         of_tokens = dict.fromkeys(facts.covered[source], source) | of_tokens
-    states = _states(facts, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide)
+    states = _day_states(facts, of_tokens, of_money, bill_rows.unsettled, bill_rows.wide)
     compared = {day for day, state in states.items() if state not in (OPEN, UNKNOWN)}
     tokens = [row for row in bill_rows.tokens if of_tokens.get(row.day) == row.source]
-    tokens = _compared(tokens, bill_rows.wide, compared)
+    tokens = _rows_on_days(tokens, bill_rows.wide, compared)
     amounts = [row for row in bill_rows.money if of_money.get(row.day) == row.source]
-    amounts = _compared(amounts, bill_rows.wide, compared)
-    counted = _compared(facts.counted, bill_rows.wide, compared)
+    amounts = _rows_on_days(amounts, bill_rows.wide, compared)
+    counted = _rows_on_days(facts.counted, bill_rows.wide, compared)
     names = [use.model for use in counted]
 
     def price_of(name: str) -> tuple[frozenset[tuple[str, int]], ...]:
@@ -244,9 +251,9 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         owners, {*(row.key for row in tokens), *(row.key for row in amounts)}, {row.key for row in counted}
     )
     own_rows, billed_rows = counted, tokens
-    tokens = [with_key(row, keys.of_billed(row)) for row in tokens]
-    amounts = [with_key(row, keys.of_billed(row)) for row in amounts]
-    counted = [with_key(row, keys.of_counted(row)) for row in counted]
+    tokens = [replace_key(row, keys.billed_key(row)) for row in tokens]
+    amounts = [replace_key(row, keys.billed_key(row)) for row in amounts]
+    counted = [replace_key(row, keys.counted_key(row)) for row in counted]
 
     def prices(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
         return facts.prices(priced_as(model), tier, day, context)
@@ -254,16 +261,16 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     def listed(model: str, tier: str, day: int, context: int) -> Mapping[str, int]:
         return {} if facts.listed is None else facts.listed(priced_as(model), tier, day, context)
 
-    levels = levels_of(tokens, amounts, counted, keys=keys.any)
+    levels = shared_levels(tokens, amounts, counted, keys=keys.any)
     metered = compared & set(of_tokens)
     of_all = counted
-    set_aside = without_failed(tokens, counted, levels, metered)
+    set_aside = set_aside_failed_calls(tokens, counted, levels, metered)
     counted = [*set_aside.counted]
     own_rows = [use for use, is_out in zip(own_rows, set_aside.left_out, strict=True) if not is_out]
-    key_tokens, own_keys = _by_key(billed_rows, own_rows, keys)
+    key_tokens, own_keys = _tokens_of_unknown_keys(billed_rows, own_rows, keys)
 
     def sides(uses: Sequence[CountedUse], at: Prices, money: Sequence[BilledMoney]) -> Split:
-        return split(
+        return split_difference(
             tokens,
             money,
             uses,
@@ -276,7 +283,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     if not has_causes:
         return Reconciliation(
             provider=facts.provider,
-            total=_total(sides(counted, prices, amounts), ()),
+            total=_total_line(sides(counted, prices, amounts), ()),
             finest=levels.finest,
             has_money=bool(of_money),
             sources=sorted({*of_tokens.values(), *of_money.values()}),
@@ -284,7 +291,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             foreign=bill_rows.foreign,
         )
     conversion = facts.conversion
-    precision = _precision(amounts, of_money, conversion)
+    precision = _last_digit_by_day(amounts, of_money, conversion)
     at_contracts, billed_at = counted, BilledPrices(levels=levels)
     at_prices: Prices = prices
     of_contracts: Split | None = None
@@ -293,7 +300,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         all_listed = replace(billed_at, every=Fraction(1)).restated(counted)
         of_contracts, without = sides(counted, prices, amounts), sides(all_listed, listed, amounts)
         if conversion is not None:
-            market_rates = market_rates_of((of_contracts, without), conversion, precision)
+            market_rates = find_market_rates((of_contracts, without), conversion, precision)
         if conversion is not None and len(market_rates) == 1:
             in_dollars = restated_money(amounts, conversion, *market_rates)
             billed_at = find_billed_prices(
@@ -303,7 +310,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             billed_at = find_billed_prices(of_contracts, without, precision)
     if billed_at.is_any:
         at_prices = billed_at.prices(prices, listed)
-        counted = [*without_failed(tokens, billed_at.restated(of_all), levels, metered).counted]
+        counted = [*set_aside_failed_calls(tokens, billed_at.restated(of_all), levels, metered).counted]
     own = counted
     exchanged = exchanged_keys(tokens, counted) if levels.key else {}
     of_days = counted = restated_keys(counted, exchanged)
@@ -321,7 +328,7 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         remainder=Left(split_sides),
         key_tokens=key_tokens,
         own_keys=own_keys,
-        hours=_without(facts.hours, facts.failed_hours) if set_aside.are_all else facts.hours,
+        hours=_subtract_hours(facts.hours, facts.failed_hours) if set_aside.are_all else facts.hours,
         days=tuple(sorted(compared)),
         precision=precision,
         are_failed_known=set_aside.is_exact,
@@ -334,13 +341,13 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         sums=facts.sums if states.keys() <= compared else (),
         late_days={*late.posted.values()},
     )
-    found = [billed_at.as_hint_if_unclear(claim) for claim in claims(case)]
+    found = [billed_at.as_hint_if_unclear(claim) for claim in find_claims(case)]
     if late.posted:
         found.append(posted_late(split_sides, of_days, late))
     if exchanged:
-        found.append(keys_exchanged(split_sides, own, exchanged))
+        found.append(claim_exchanged_keys(split_sides, own, exchanged))
     if billed_at.is_any:
-        moved = tuple(claim.cause for claim in found if billed_at.is_of_moved(claim))
+        moved = tuple(claim.cause for claim in found if billed_at.is_about_moved_tokens(claim))
         found += [
             replace(claim, beside=moved) for claim in contract_price(split_sides, at_contracts, billed_at)
         ]
@@ -355,10 +362,13 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         # the prices with and without contracts show different rates of the market
         other_causes = (CONTRACT_PRICE,) if len(market_rates) > 1 else ()
         found.append(replace(claim, beside=(*claim.beside, *other_causes)))
-    found = sorted(map(worded, found), key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause))
+    found = sorted(
+        map(add_other_causes_to_evidence, found),
+        key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause),
+    )
     claimed = [claim for claim in found if not claim.is_hint]
-    days = _lines(split_sides, claimed, lambda cell: str(cell.day))
-    models, by_key = (_lines(split_sides, claimed, attrgetter(name)) for name in (MODEL, KEY))
+    days = _lines_by_name(split_sides, claimed, lambda cell: str(cell.day))
+    models, by_key = (_lines_by_name(split_sides, claimed, attrgetter(name)) for name in (MODEL, KEY))
     for line in models.values():
         line.where = {"model": sorted(spelled[line.name])} if line.name and spelled.get(line.name) else {}
     for line in by_key.values():
@@ -369,9 +379,9 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
     days_apart = _days_with_keys_apart(split_sides, facts.tolerance) if levels.key else ()
     return Reconciliation(
         provider=facts.provider,
-        total=_total(split_sides, claimed),
+        total=_total_line(split_sides, claimed),
         days=[
-            _with_state(
+            _set_line_state(
                 days.get(str(day), Line(name=str(day))),
                 state,
                 facts.tolerance,
@@ -382,8 +392,8 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
             )
             for day, state in sorted(states.items())
         ],
-        models=sorted(models.values(), key=_largest),
-        keys=sorted(by_key.values(), key=_largest) if split_sides.levels.key else (),
+        models=sorted(models.values(), key=_difference_rank),
+        keys=sorted(by_key.values(), key=_difference_rank) if split_sides.levels.key else (),
         claims=claimed,
         hints=[claim for claim in found if claim.is_hint],
         finest=split_sides.levels.finest,
@@ -391,31 +401,31 @@ def compare(facts: BothSides, *, has_causes: bool = True) -> Reconciliation:
         sources=sorted({*of_tokens.values(), *of_money.values()}),
         set_aside=sorted(bill_rows.sources - {*of_tokens.values(), *of_money.values()}),
         foreign=bill_rows.foreign,
-        only_billed=_only(split_sides, billed=True),
-        only_counted=_only(split_sides, billed=False),
+        only_billed=_names_on_one_side(split_sides, billed=True),
+        only_counted=_names_on_one_side(split_sides, billed=False),
         renamed=renamed,
         spelled={name: sorted(names) for name, names in spelled.items() if name},
         regions=frozenset(row.region for row in counted if row.region),
         accounts=sorted({*(row.account for row in tokens), *(row.account for row in amounts)} - {""}),
         owed=owed_lines(claimed, split_sides),
-        overrides=overrides(facts.provider, case, claimed, at_prices, spelled),
+        overrides=suggest_overrides(facts.provider, case, claimed, at_prices, spelled),
         owners=owner_pairs(facts.provider, key_tokens, own_keys),
         error=sum(
             abs(line.unexplained)
-            for line in _lines(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
+            for line in _lines_by_name(split_sides, claimed, lambda cell: f"{cell.day} {cell.model}").values()
         ),
         doubtful_calls=count_doubtful_calls(of_all),
     )
 
 
-def _precision(
+def _last_digit_by_day(
     amounts: Sequence[BilledMoney], of_money: Mapping[int, str], conversion: Conversion | None
 ) -> Mapping[int, int]:
     rows_by_source: dict[str, list[BilledMoney]] = defaultdict(list)
     for row in amounts:
         rows_by_source[row.source].append(row)
     digits = {
-        source: digit_of(rows, conversion)
+        source: last_digit_in_currency(rows, conversion)
         if conversion is not None and source in conversion.sources
         else last_digit(row.amount for row in rows)
         for source, rows in rows_by_source.items()
@@ -423,17 +433,17 @@ def _precision(
     return {day: digits[source] for day, source in of_money.items() if source in digits}
 
 
-def _compared(rows: Sequence[Row], wide: Mapping[int, int], days: Collection[int]) -> list[Row]:
+def _rows_on_days(rows: Sequence[Row], wide: Mapping[int, int], days: Collection[int]) -> list[Row]:
     """Return the rows of these days. Rows within a bucket of several days count on its first day."""
     placed = [replace(row, day=wide.get(row.day, row.day)) for row in rows] if wide else rows
     return [row for row in placed if row.day in days]
 
 
-def _without(hours: Mapping[int, int], less: Mapping[int, int]) -> Mapping[int, int]:
+def _subtract_hours(hours: Mapping[int, int], less: Mapping[int, int]) -> Mapping[int, int]:
     return {hour: count - less.get(hour, 0) for hour, count in hours.items()}
 
 
-def together(lines: Sequence[Line], *, name: str) -> Line:
+def merge_lines(lines: Sequence[Line], *, name: str) -> Line:
     """Merge lines into one without state and filter."""
     total = Line(name=name)
     for line in lines:
@@ -453,7 +463,7 @@ def together(lines: Sequence[Line], *, name: str) -> Line:
     return total
 
 
-def _states(
+def _day_states(
     facts: BothSides,
     of_tokens: Mapping[int, str],
     of_money: Mapping[int, str],
@@ -480,7 +490,7 @@ def _states(
     return states
 
 
-def _by_key(
+def _tokens_of_unknown_keys(
     tokens: Sequence[BilledTokens], counted: Sequence[CountedUse], keys: Keys
 ) -> tuple[dict[str, dict[tuple[int, str], int]], dict[str, dict[int, int]]]:
     theirs: dict[str, dict[tuple[int, str], int]] = defaultdict(lambda: defaultdict(int))
@@ -494,7 +504,7 @@ def _by_key(
     return theirs, ours
 
 
-def _lines(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
+def _lines_by_name(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dict[str, Line]:
     """
     Sum cells into lines by the name that `name_of` returns. The billed amount of a line is its counted amount
     plus its parts.
@@ -534,8 +544,8 @@ def _lines(split_sides: Split, claimed: Sequence[Claim], name_of: Naming) -> dic
     return lines
 
 
-def _total(split_sides: Split, claimed: Sequence[Claim]) -> Line:
-    return _lines(split_sides, claimed, lambda _: "").get("", Line())
+def _total_line(split_sides: Split, claimed: Sequence[Claim]) -> Line:
+    return _lines_by_name(split_sides, claimed, lambda _: "").get("", Line())
 
 
 def _largest_claims(claimed: Sequence[Claim]) -> dict[int, int]:
@@ -564,11 +574,11 @@ def _unexplained_tokens(split_sides: Split, claimed: Sequence[Claim]) -> Counter
 
 
 def _days_with_keys_apart(split_sides: Split, tolerance: Tolerance) -> set[int]:
-    by_key = _lines(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
+    by_key = _lines_by_name(split_sides, (), lambda cell: f"{cell.day} {cell.key}")
     return {int(name.split(" ")[0]) for name, line in by_key.items() if not tolerance.holds_tokens(line)}
 
 
-def _with_state(
+def _set_line_state(
     line: Line,
     state: str,
     tolerance: Tolerance,
@@ -584,7 +594,7 @@ def _with_state(
     return line
 
 
-def _only(split_sides: Split, *, billed: bool) -> dict[str, list[str]]:
+def _names_on_one_side(split_sides: Split, *, billed: bool) -> dict[str, list[str]]:
     return {
         f"{name}s": sorted(
             split_sides.names(name, billed=billed) - split_sides.names(name, billed=not billed) - {""}
@@ -593,7 +603,7 @@ def _only(split_sides: Split, *, billed: bool) -> dict[str, list[str]]:
     }
 
 
-def _largest(line: Line) -> tuple[int, int, str]:
+def _difference_rank(line: Line) -> tuple[int, int, str]:
     return -abs(line.difference), -line.billed, line.name
 
 

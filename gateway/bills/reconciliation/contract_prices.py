@@ -12,12 +12,12 @@ from fractions import Fraction
 from functools import cache
 from math import isqrt
 
-from gateway.bills.reconciliation.cells import Levels, Split, tier_of
-from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, Claim, claim_of
+from gateway.bills.reconciliation.cells import Levels, Split, normalize_tier
+from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, TIER_NOT_GIVEN, Claim, build_claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MICRO, NOTHING
-from gateway.bills.reconciliation.restating import undone
+from gateway.bills.reconciliation.restating import undo_restating
 from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, CountedUse, Prices
-from gateway.bills.reconciliation.wording import dollars, named
+from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 CONTRACT_PRICE = "contract_price"
 _CLEAR = 4  # a smaller multiple of a place's rounding may be rounding
@@ -45,16 +45,16 @@ class _Priced:
     listed: Fraction
     digit: int
 
-    def is_at(self, amount: Fraction) -> bool:
+    def is_near(self, amount: Fraction) -> bool:
         return abs(self.paid - amount) <= max(Fraction(self.digit), abs(amount) * Fraction(NOTHING))
 
     @property
     def is_listed(self) -> bool:
-        return self.is_at(self.listed)
+        return self.is_near(self.listed)
 
     @property
     def is_stated(self) -> bool:
-        return self.is_at(self.stated)
+        return self.is_near(self.stated)
 
     @property
     def is_between(self) -> bool:
@@ -85,24 +85,25 @@ class BilledPrices:
 
     def factor(self, model: str, tier: str, day: int) -> Fraction | None:
         """Return the factor of the prices without a contract, or None if the contract's prices apply."""
-        group = self._group(model, tier)
+        group = self._price_group(model, tier)
         return self.factors.get(group, self.every) if day in self.days.get(group, (day,)) else None
 
-    def _group(self, model: str, tier: str) -> Group:
-        return _group(self.levels.coarse(Cell(0, model=model, tier=tier_of(tier))))
+    def _price_group(self, model: str, tier: str) -> Group:
+        return _cell_group(self.levels.coarse(Cell(0, model=model, tier=normalize_tier(tier))))
 
-    def factor_of(self, use: CountedUse) -> Fraction | None:
+    def billed_factor(self, use: CountedUse) -> Fraction | None:
         """Return the factor at which a use under a contract is billed, or None."""
         return self.factor(use.model, use.tier, use.day) if use.contract else None
 
-    def name_of(self, use: CountedUse) -> str:
+    def model_and_tier(self, use: CountedUse) -> str:
         """Return the model of a use, with its tier if the tiers of the model have prices of their own."""
-        _, tier = self._group(use.model, use.tier)
+        _, tier = self._price_group(use.model, use.tier)
         return f"{use.model} in tier {tier}" if tier and self.every is None else use.model
 
     def restated(self, counted: Iterable[CountedUse]) -> list[CountedUse]:
         return [
-            use if (factor := self.factor_of(use)) is None else reprice_use(use, factor) for use in counted
+            use if (factor := self.billed_factor(use)) is None else reprice_use(use, factor)
+            for use in counted
         ]
 
     def prices(self, of_contracts: Prices, without: Prices) -> Prices:
@@ -117,7 +118,7 @@ class BilledPrices:
 
         return prices
 
-    def is_of_moved(self, claim: Claim) -> bool:
+    def is_about_moved_tokens(self, claim: Claim) -> bool:
         """
         Return whether a claim has tokens under another model or tier on the bill, while the bill follows contracts on a
         part of the days or tiers only. The amount of either cause then depends on the other.
@@ -133,7 +134,7 @@ class BilledPrices:
         """
         inside, outside = set[int](), set[int]()
         for (part, cell, _), portion in claim.parts.items() if claim.cause in _MOVED else ():
-            is_stated = (cell.day, _group(cell)) in self.stated
+            is_stated = (cell.day, _cell_group(cell)) in self.stated
             if part == VOLUME and portion.tokens < 0 and is_stated:
                 inside |= {cell.day} if self.factor(cell.model, cell.tier, cell.day) is None else set()
             elif part == VOLUME and portion.tokens > 0 and not is_stated:
@@ -146,15 +147,15 @@ class BilledPrices:
         """
         is_lasting = claim.cause in _LASTING and not claim.since and bool(self.unclear)
         is_unclear = claim.cause not in _PROVEN and any(
-            part == RATE and portion.amount and _group(cell) in self.unclear
+            part == RATE and portion.amount and _cell_group(cell) in self.unclear
             for (part, cell, _), portion in claim.parts.items()
         )
-        is_of_contract = self.is_of_moved(claim) or self._is_out_of_contract(claim)
+        is_of_contract = self.is_about_moved_tokens(claim) or self._is_out_of_contract(claim)
         is_doubtful = is_lasting or is_unclear or is_of_contract
         return replace(claim, beside=(*claim.beside, CONTRACT_PRICE)) if is_doubtful else claim
 
 
-def _group(cell: Cell) -> Group:
+def _cell_group(cell: Cell) -> Group:
     return cell.model, cell.tier
 
 
@@ -175,7 +176,7 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     unclear if the bill may ignore a part of their contract.
     """
     groups: dict[Group, list[_Priced]] = defaultdict(list)
-    for priced in _priced(of_contracts, without, precision):
+    for priced in _contract_priced_places(of_contracts, without, precision):
         groups[priced.group].append(priced)
     is_followed = any(each.is_stated for places in groups.values() for each in places)
     factors: dict[Group, Fraction] = {}
@@ -184,7 +185,7 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     for group, places in groups.items():
         stated, listed = {each.day for each in places if each.is_stated}, _listed_days(places)
         at_listed = [each for each in places if each.is_listed]
-        is_rise = is_followed and _is_round(*_sums(places, "listed", "stated"))
+        is_rise = is_followed and _is_round(*_sum_fields(places, "listed", "stated"))
         is_proven = not is_rise and _is_rounding(at_listed)
         if not stated and is_proven and 2 * len(at_listed) > len(places):
             factors[group] = Fraction(1)
@@ -194,7 +195,7 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
                 unclear.add(group)
         elif listed or len(stated) < LEAST_DAYS:
             unclear.add(group)
-    factor = _one_factor([place for group in unclear for place in groups[group]])
+    factor = _find_common_factor([place for group in unclear for place in groups[group]])
     if factor is not None:
         factors |= dict.fromkeys(unclear, factor)
         unclear = set()
@@ -212,13 +213,13 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
         days=days,
         every=every,
         unclear=unclear,
-        stated=_stated(of_contracts, without),
+        stated=_places_with_contract_price(of_contracts, without),
     )
 
 
-def _stated(of_contracts: Split, without: Split) -> set[tuple[int, Group]]:
+def _places_with_contract_price(of_contracts: Split, without: Split) -> set[tuple[int, Group]]:
     return {
-        (place[0].day, _group(place[0]))
+        (place[0].day, _cell_group(place[0]))
         for place, price in of_contracts.listed.items()
         if price != without.listed.get(place) or of_contracts.values[place] != without.values[place]
     }
@@ -245,12 +246,12 @@ def _is_in_part(places: Iterable[_Priced], ignored: Collection[int]) -> bool:
 
 
 def _is_rounding(places: Sequence[_Priced]) -> bool:
-    paid, listed = _sums(places, "paid", "listed")
+    paid, listed = _sum_fields(places, "paid", "listed")
     chance = isqrt(sum(each.digit**2 for each in places))
     return abs(paid - listed) <= max(Fraction(chance), listed * Fraction(NOTHING))
 
 
-def _one_factor(places: Sequence[_Priced]) -> Fraction | None:
+def _find_common_factor(places: Sequence[_Priced]) -> Fraction | None:
     """
     Return the factor f < 1 with paid = f * listed at all places of two models or more, or None. The price of a single
     model may have changed.
@@ -258,20 +259,20 @@ def _one_factor(places: Sequence[_Priced]) -> Fraction | None:
     f must be a whole percentage, as a contract states it, and not that of a tier. The billed amounts must not be a
     round share of those of the contract, because a fee or a further discount would give the same.
     """
-    paid, listed = _sums(places, "paid", "listed")
+    paid, listed = _sum_fields(places, "paid", "listed")
     if len({model for (model, _) in (each.group for each in places)}) < 2 or not 0 < paid < listed:
         return None
     factor = paid / listed
     percentage = round(100 * factor)
     is_stated = abs(100 * factor - percentage) <= 100 * _ROUND and percentage != _OF_TIERS
-    if not is_stated or not all(each.is_at(factor * each.listed) for each in places):
+    if not is_stated or not all(each.is_near(factor * each.listed) for each in places):
         return None
-    paid, stated = _sums(places, "paid", "stated")
-    is_share = bool(stated) and all(each.is_at(each.stated * paid / stated) for each in places)
+    paid, stated = _sum_fields(places, "paid", "stated")
+    is_share = bool(stated) and all(each.is_near(each.stated * paid / stated) for each in places)
     return None if is_share and _is_round(paid, stated) else factor
 
 
-def _sums(places: Iterable[_Priced], *names: str) -> Iterator[Fraction]:
+def _sum_fields(places: Iterable[_Priced], *names: str) -> Iterator[Fraction]:
     return (sum((Fraction(getattr(each, name)) for each in places), Fraction(0)) for name in names)
 
 
@@ -282,14 +283,16 @@ def _is_round(amount: Fraction, whole: Fraction) -> bool:
     return abs(steps - round(steps)) <= 200 * _ROUND
 
 
-def _priced(of_contracts: Split, without: Split, precision: Mapping[int, int]) -> Iterator[_Priced]:
+def _contract_priced_places(
+    of_contracts: Split, without: Split, precision: Mapping[int, int]
+) -> Iterator[_Priced]:
     """Yield the places in which a contract decides prices. Rounding must be small next to the difference."""
     for place, paid in of_contracts.paid.items():
         cell, _ = place
         stated, listed = (Fraction(split.worth.get(place, 0)) for split in (of_contracts, without))
         digit = max(precision.get(cell.day, 0), MICRO) * max(1, of_contracts.lines.get(place, 0))
         if abs(listed - stated) > _CLEAR * digit:
-            yield _Priced(cell.day, _group(cell), paid, stated, listed, digit)
+            yield _Priced(cell.day, _cell_group(cell), paid, stated, listed, digit)
 
 
 def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPrices) -> Iterator[Claim]:
@@ -298,25 +301,27 @@ def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPr
 
     Afterwards, the split has the counted sums at the prices of the contract.
     """
-    restated = [use for use in counted if use.is_estimated and billed.factor_of(use) is not None]
+    restated = [use for use in counted if use.is_estimated and billed.billed_factor(use) is not None]
     stated = sum(sum(use.values.values()) for use in restated)
-    by_cell = undone(split, counted)
+    by_cell = undo_restating(split, counted)
     if not by_cell:
         return  # no call has an estimate under a contract
     groups: dict[Fraction, set[str]] = defaultdict(set)
     for use in restated:
-        groups[billed.factor_of(use) or Fraction(0)].add(billed.name_of(use))
+        groups[billed.billed_factor(use) or Fraction(0)].add(billed.model_and_tier(use))
     texts = [
-        f"{named(sorted(names))} at {'' if factor == 1 else f'{float(factor):.4f} of '}the prices without a contract"
+        f"{join_names(sorted(names))} at {'' if factor == 1 else f'{float(factor):.4f} of '}the prices "
+        "without a contract"
         for factor, names in sorted(groups.items())
     ]
-    yield claim_of(
+    yield build_claim(
         CONTRACT_PRICE,
         by_cell,
         sure=EXACT,
         evidence=(
-            f"the bill charges {' and '.join(texts)}: {dollars(stated + sum(by_cell.values()))} for the calls, but the "
-            f"contract {named(sorted({use.contract for use in restated}))} states {dollars(stated)}"
+            f"the bill charges {' and '.join(texts)}: {format_dollars(stated + sum(by_cell.values()))} "
+            "for the calls, but the "
+            f"contract {join_names(sorted({use.contract for use in restated}))} states {format_dollars(stated)}"
         ),
         advice="Ask the provider for the prices of the contract, or correct it with `tollhouse contracts edit`.",
     )

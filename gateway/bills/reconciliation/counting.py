@@ -19,7 +19,7 @@ from gateway.bills.reconciliation.sides import (
     WRITE_5M,
     CountedUse,
 )
-from gateway.intake.leaves import UNITS, Unpriced, charged_leaves, quantities_of_sum
+from gateway.intake.leaves import UNITS, Unpriced, charged_leaves, sum_quantities
 from gateway.intake.prices import PriceBook
 from gateway.normalise.reading import models
 from spool import providers
@@ -90,7 +90,7 @@ _UNIT_WORDS = {
 _KIND_OF_TOKENS = {"cache_read": CACHE_READ, "cache_write": WRITE_5M}
 
 
-def _meter_of_unit(name: str) -> str:
+def _meter_for_unit(name: str) -> str:
     """
     Return the kind of token that a unit belongs to. For other units, return the name that bills use, or
     the unit itself.
@@ -107,10 +107,10 @@ def _meter_of_unit(name: str) -> str:
     )
 
 
-_METER_OF_UNIT = {name: _meter_of_unit(name) for name in UNITS}
+_METER_OF_UNIT = {name: _meter_for_unit(name) for name in UNITS}
 
 
-def beside_of(kind: str) -> str:
+def non_token_meter(kind: str) -> str:
     """Return the meter or unit of a kind of line that is not about tokens, or ""."""
     if kind in _KINDS:
         return kind
@@ -149,7 +149,7 @@ class TokenPrices:
             self._without = TokenPrices(self._book.without_contracts())
         return self._without
 
-    def contract_of(self, total: TokenSum) -> str:
+    def deciding_contract(self, total: TokenSum) -> str:
         """Return the name of the contract that decides the price of a sum, or ""."""
         return self._book.contract_that_prices(total)
 
@@ -160,7 +160,7 @@ class TokenPrices:
             known_values = self._known[price_key] = {
                 kind: money.units(text)
                 for kind, counts in _ONE_OF.items()
-                if (text := self._book.estimate_sum(_one(price_key, counts))) is not None
+                if (text := self._book.estimate_sum(_token_sum(price_key, counts))) is not None
             }
         return known_values
 
@@ -170,7 +170,7 @@ class TokenPrices:
         None if a price is unknown.
         """
         rate = self._book.part_rate(total)
-        charged = None if rate is None else charged_leaves(rate, quantities_of_sum(total))
+        charged = None if rate is None else charged_leaves(rate, sum_quantities(total))
         if rate is None or charged is None or isinstance(charged, Unpriced):
             return None
         places = 10 ** (rate.digits + DECIMALS)
@@ -186,7 +186,7 @@ class TokenPrices:
         """
         amounts = {}
         for name in FEES.intersection(total.meters):
-            fee_sum = _one(_Priced.of(total), _NONE)
+            fee_sum = _token_sum(_Priced.of(total), _NONE)
             fee = self._book.estimate_sum(replace(fee_sum, meters={name: total.meters[name]}))
             if fee is not None:
                 amounts[KIND_OF_FEE.get(name, name)] = money.units(fee)
@@ -195,10 +195,10 @@ class TokenPrices:
     def listed(self, provider: str, model: str, tier: str, day: int, context: int = 0) -> Mapping[str, int]:
         """Return list prices on a day, for inputs in the context window that begins at `context` tokens."""
         span = day * NS, context, (day + DAY_S) * NS
-        return self.unit_prices_of_sum(_one(_Priced(provider, model or None, None, tier, *span), _NONE))
+        return self.unit_prices_of_sum(_token_sum(_Priced(provider, model or None, None, tier, *span), _NONE))
 
 
-def _one(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
+def _token_sum(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
     return TokenSum(
         provider=price_key.provider,
         response_model=price_key.response,
@@ -211,18 +211,18 @@ def _one(price_key: _Priced, counts: Mapping[str, int]) -> TokenSum:
     )
 
 
-def counted(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[CountedUse]]:
+def group_uses_by_seller(sums: Iterable[UsageSum], prices: TokenPrices) -> dict[str, list[CountedUse]]:
     """Return usage by seller; "" if the seller is unknown."""
     uses_by_seller: dict[str, list[CountedUse]] = {}
     for usage_sum in sums:
         dimensions = usage_sum.dimensions
         uses_by_seller.setdefault(
-            seller(dimensions.source, dimensions.provider, dimensions.model), []
+            find_seller(dimensions.source, dimensions.provider, dimensions.model), []
         ).append(counted_use(usage_sum, prices))
     return uses_by_seller
 
 
-def seller(source: str | None, provider: str | None, model: str | None) -> str:
+def find_seller(source: str | None, provider: str | None, model: str | None) -> str:
     """
     Return the seller that billed a call. Counters report no provider, so the maker of the model is used.
     """
@@ -234,7 +234,7 @@ def seller(source: str | None, provider: str | None, model: str | None) -> str:
     return providers.canonical_name(maker) if maker else ""
 
 
-def calls_of(seller: str) -> Mapping[str, tuple[str, ...]]:
+def seller_filter(seller: str) -> Mapping[str, tuple[str, ...]]:
     """Return the costs filter that selects a seller's calls."""
     sources = tuple(source for source, sold_by in providers.BILLED_BY_SOURCE.items() if sold_by == seller)
     return {"source": sources} if sources else {"provider": (seller,)}
@@ -246,7 +246,7 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
     dimensions = usage_sum.dimensions
     tokens = tokens_by_kind(total)
     values, fees = values_by_kind(total, tokens, prices)
-    contract = prices.contract_of(total)
+    contract = prices.deciding_contract(total)
     return CountedUse(
         day=usage_sum.day,
         source=dimensions.source or "",
@@ -264,7 +264,7 @@ def counted_use(usage_sum: UsageSum, prices: TokenPrices) -> CountedUse:
         fees=fees,
         context=total.beyond,
         reasoning=total.reasoning_tokens,
-        beside=_beside(total.meters) if total.meters else {},
+        beside=_non_token_quantities(total.meters) if total.meters else {},
         contract=contract,
         listed=values_by_kind(total, tokens, prices.without_contracts())[0] if contract else {},
         is_estimated=dimensions.cost_source == ESTIMATED,
@@ -299,7 +299,7 @@ def values_by_kind(
     )
 
 
-def _beside(meters: Mapping[str, int]) -> Mapping[str, int]:
+def _non_token_quantities(meters: Mapping[str, int]) -> Mapping[str, int]:
     """
     Return quantities other than tokens, by the names that bills use and by unit. A meter that is part of
     another one is not added to the unit.

@@ -14,21 +14,26 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gateway.bills.contracts.capacity import capacities
-from gateway.bills.contracts.declared import DAY, SUMS, Contract, price_term, span_of
+from gateway.bills.contracts.capacity import capacity_terms
+from gateway.bills.contracts.declared import DAY, SUMS, Contract, first_day_and_end, price_term
 from gateway.bills.contracts.sums import DayCharge
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.comparing import BothSides, Tolerance
-from gateway.bills.reconciliation.counting import TokenPrices, calls_of, counted, seller
+from gateway.bills.reconciliation.counting import (
+    TokenPrices,
+    find_seller,
+    group_uses_by_seller,
+    seller_filter,
+)
 from gateway.bills.reconciliation.limits import DAYS_OF_RATES
-from gateway.bills.reconciliation.matching import Owner, day_of
+from gateway.bills.reconciliation.matching import Owner, day_of_middle
 from gateway.bills.reconciliation.restating import Conversion
 from gateway.bills.reconciliation.set_aside import has_failed
 from gateway.bills.reconciliation.sides import DAY_S, Commitment, ContractSum, CountedUse, Prices
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card
 from spool import providers
-from spool.currencies import Converter, Rates, no_rates, round_product
+from spool.currencies import Converter, Rates, no_rate_known, round_product
 from spool.ledger import money
 from spool.ledger.days.remembered import Marks
 from spool.ledger.ledger import Ledger
@@ -92,7 +97,7 @@ class Inputs:
     charges: Sequence[DayCharge] | None = None
 
 
-async def inputs_of(
+async def read_inputs(
     sources: StatementSources, month: CalendarMonth, *, now: float
 ) -> tuple[Inputs, PriceBook]:
     """Count the closed records, and return the inputs of a month with the price book."""
@@ -115,7 +120,7 @@ async def inputs_of(
     return inputs, book
 
 
-async def gather(
+async def read_sides(
     sources: StatementSources, inputs: Inputs, book: PriceBook, *, now: float, has_hours: bool = True
 ) -> Gathered:
     """Read a month's counted sums and bills. `has_hours` includes tokens by hour, which totals do not need."""
@@ -131,7 +136,7 @@ async def gather(
         if day > now:
             break
         sums = await sources.ledger.usage_of_day(day)
-        for name, rows in (await asyncio.to_thread(counted, sums, prices)).items():
+        for name, rows in (await asyncio.to_thread(group_uses_by_seller, sums, prices)).items():
             by_provider[name] += rows
     sides = []
     has_foreign = False
@@ -139,11 +144,13 @@ async def gather(
         billed = await sources.statements.statement_rows(provider=name, start=month.start, end=month.end)
         has_foreign = has_foreign or any(map(is_foreign, billed))
         uses = by_provider.get(name, ())
-        hours = await _hours(sources.ledger, name, month, now) if has_hours else {}
+        hours = await _tokens_by_hour(sources.ledger, name, month, now) if has_hours else {}
         failed_hours: Mapping[int, int] = {}
         if hours and any(map(has_failed, uses)):
-            failed_hours = await _hours(sources.ledger, name, month, now, {"status": ("error",)})
-        sides.append(await _sides(sources, inputs, now, name, billed, uses, prices, hours, failed_hours))
+            failed_hours = await _tokens_by_hour(sources.ledger, name, month, now, {"status": ("error",)})
+        sides.append(
+            await _build_sides(sources, inputs, now, name, billed, uses, prices, hours, failed_hours)
+        )
     return Gathered(sides=sides, without=without, is_foreign=has_foreign)
 
 
@@ -165,15 +172,15 @@ async def counted_by_seller(ledger: Ledger, month: CalendarMonth, now: float) ->
     )
     amounts: dict[str, int] = defaultdict(int)
     for row in await ledger.costs(query):
-        amounts[seller(*row.group)] += money.units(row.cost) - money.units(row.converted)
+        amounts[find_seller(*row.group)] += money.units(row.cost) - money.units(row.converted)
     return amounts
 
 
-def conversion_of(
+def find_conversion(
     rows: Sequence[StatementRow], rates: Rates | None, month: CalendarMonth
 ) -> Conversion | None:
     """Return how the money of rows is converted, or None unless one currency is converted."""
-    codes = currencies_of(rows)
+    codes = foreign_currencies(rows)
     if rates is None or len(codes) != 1:
         return None
     [code] = codes
@@ -185,13 +192,13 @@ def conversion_of(
     return Conversion(currency=code, sources=sources, rates=known) if known and sources else None
 
 
-async def exchanged(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
+async def convert_rows(ledger: Ledger, rows: Sequence[StatementRow]) -> Sequence[StatementRow]:
     """Convert the rows' money to dollars where a rate is known."""
     rates = ledger.rates
-    return rows if rates is None else await asyncio.to_thread(in_dollars, rows, rates)
+    return rows if rates is None else await asyncio.to_thread(convert_to_dollars, rows, rates)
 
 
-async def _sides(
+async def _build_sides(
     sources: StatementSources,
     inputs: Inputs,
     now: float,
@@ -203,7 +210,7 @@ async def _sides(
     failed_hours: Mapping[int, int],
 ) -> BothSides:
     month = inputs.month
-    rows = await exchanged(sources.ledger, statement_rows)
+    rows = await convert_rows(sources.ledger, statement_rows)
     covered: dict[str, set[int]] = defaultdict(set)
     unsettled: dict[str, set[int]] = defaultdict(set)
     for info in inputs.infos:
@@ -220,31 +227,31 @@ async def _sides(
         rows=rows,
         counted=uses,
         prices=lambda model, tier, day, context: prices.listed(provider, model, tier, day, context),
-        listed=_without_contracts(inputs, provider, prices),
+        listed=_prices_without_contracts(inputs, provider, prices),
         covered={source: frozenset(days) for source, days in covered.items()},
         unsettled={source: frozenset(days) for source, days in unsettled.items()},
         hours=hours,
         failed_hours=failed_hours,
         owners=inputs.owners,
         tolerance=inputs.tolerance,
-        conversion=await asyncio.to_thread(conversion_of, statement_rows, sources.ledger.rates, month),
-        commitments=_commitments(inputs, provider, now, sources.ledger.rates or no_rates),
-        sums=_sums(inputs, provider, sources.ledger.rates or no_rates),
+        conversion=await asyncio.to_thread(find_conversion, statement_rows, sources.ledger.rates, month),
+        commitments=_contract_commitments(inputs, provider, now, sources.ledger.rates or no_rate_known),
+        sums=_contract_sums(inputs, provider, sources.ledger.rates or no_rate_known),
     )
 
 
-def _without_contracts(inputs: Inputs, provider: str, prices: TokenPrices) -> Prices | None:
+def _prices_without_contracts(inputs: Inputs, provider: str, prices: TokenPrices) -> Prices | None:
     if all(contract.provider != provider for contract in inputs.contracts):
         return None
     listed = prices.without_contracts().listed
     return lambda model, tier, day, context: listed(provider, model, tier, day, context)
 
 
-def _commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> list[Commitment]:
+def _contract_commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> list[Commitment]:
     """Return the capacity of contracts with a provider, in dollars. Days without an exchange rate are left out."""
     contracts = [contract for contract in inputs.contracts if contract.provider == provider]
     converter, found = Converter(rates, CURRENCY), []
-    for capacity in capacities(contracts, inputs.month.days, now):
+    for capacity in capacity_terms(contracts, inputs.month.days, now):
         by_day = {
             day: round_product(amount * rate)
             for day, amount in capacity.by_day.items()
@@ -254,7 +261,7 @@ def _commitments(inputs: Inputs, provider: str, now: float, rates: Rates) -> lis
     return found
 
 
-def _sums(inputs: Inputs, provider: str, rates: Rates) -> list[ContractSum]:
+def _contract_sums(inputs: Inputs, provider: str, rates: Rates) -> list[ContractSum]:
     """
     Return the amounts of contracts with a provider that depend on sums of calls, in dollars. Those with a day without
     an exchange rate are left out.
@@ -263,7 +270,7 @@ def _sums(inputs: Inputs, provider: str, rates: Rates) -> list[ContractSum]:
     for contract in inputs.contracts:
         own = [each for each in inputs.charges or () if each.contract.id == contract.id]
         kinds = {term.kind for term in contract.terms if term.kind in SUMS}
-        begins, ends = span_of(contract)
+        begins, ends = first_day_and_end(contract)
         is_in = inputs.charges is not None and begins < inputs.month.end and inputs.month.start < ends
         for kind in sorted(kinds) if is_in and contract.provider == provider else ():
             amounts = [
@@ -283,7 +290,7 @@ def _sums(inputs: Inputs, provider: str, rates: Rates) -> list[ContractSum]:
     return found
 
 
-async def _hours(
+async def _tokens_by_hour(
     ledger: Ledger,
     provider: str,
     month: CalendarMonth,
@@ -300,7 +307,7 @@ async def _hours(
     until = datetime.fromtimestamp(min(month.end + DAY_S, int(now) // 3600 * 3600 + 3600), UTC)
     if until <= since:
         return {}
-    include = calls_of(provider)
+    include = seller_filter(provider)
     exclude = {} if "source" in include else {"source": (*providers.BILLED_BY_SOURCE,)}
     query = CostQuery(
         since=since,
@@ -317,13 +324,13 @@ async def _hours(
     return tokens_by_hour
 
 
-def in_dollars(rows: Sequence[StatementRow], rates: Rates) -> list[StatementRow]:
+def convert_to_dollars(rows: Sequence[StatementRow], rates: Rates) -> list[StatementRow]:
     """
     Convert the rows' money to dollars at the rate of the day, rounded once to 27 decimals.
 
     A row of several days uses the rate of its first day. Rows without a known rate stay in their currency.
     """
-    return [_converted(row, rates) if is_foreign(row) else row for row in rows]
+    return [_convert_row(row, rates) if is_foreign(row) else row for row in rows]
 
 
 def average_rate(rows: Sequence[StatementRow], currency: str, rates: Rates) -> Fraction | None:
@@ -333,7 +340,7 @@ def average_rate(rows: Sequence[StatementRow], currency: str, rates: Rates) -> F
     """
     amount = dollars = Fraction()
     for row in rows:
-        converted = _converted(row, rates) if row.currency == currency else row
+        converted = _convert_row(row, rates) if row.currency == currency else row
         if converted is not row:
             amount += Fraction(row.amount)
             dollars += Fraction(converted.amount)
@@ -345,14 +352,14 @@ def is_foreign(row: StatementRow) -> bool:
     return row.currency not in (None, CURRENCY)
 
 
-def currencies_of(rows: Sequence[StatementRow]) -> set[str]:
+def foreign_currencies(rows: Sequence[StatementRow]) -> set[str]:
     return {str(row.currency) for row in rows if is_foreign(row)}
 
 
-def _converted(row: StatementRow, rates: Rates) -> StatementRow:
+def _convert_row(row: StatementRow, rates: Rates) -> StatementRow:
     # a row of up to a day and a half may be one day in another time zone
     is_long = row.end - row.start > DAY_S + DAY_S // 2
-    day = row.start // DAY_S * DAY_S if is_long else day_of(row)
+    day = row.start // DAY_S * DAY_S if is_long else day_of_middle(row)
     rate = rates(str(row.currency), CURRENCY, day)
     if rate is None:
         return row

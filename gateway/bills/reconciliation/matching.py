@@ -23,7 +23,7 @@ from gateway.bills.reconciliation.sides import (
     BilledTokens,
     CountedUse,
     are_alike,
-    with_model,
+    replace_model,
 )
 from gateway.intake.rate_cards.names import family_letters, model_family
 from spool.ledger import money
@@ -94,7 +94,7 @@ class Billed:
         return {*(row.source for row in self.tokens), *(row.source for row in self.money)}
 
 
-def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
+def classify_bill_rows(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
     """
     Return bill rows by day, meter and tier. Refunded money counts as a credit, or under the bill's own
     name if `as_billed`.
@@ -106,12 +106,12 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
     unsettled: dict[str, set[int]] = defaultdict(set)
     wide: dict[int, int] = {}
     for row in rows:
-        day = day_of(row)
+        day = day_of_middle(row)
         if row.end - row.start > DAY_S + _HALF_DAY:
             day = row.start // DAY_S * DAY_S
             # For lines of calls, all days of the bucket count as its first day. Monthly fees and taxes do not
             # join days, because the other days have rows of their own.
-            if _is_of_calls(row):
+            if _is_about_calls(row):
                 wide.update(dict.fromkeys(range(day, row.end, DAY_S), day))
         if not row.settled:
             unsettled[row.source].add(day)
@@ -128,17 +128,17 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
         if row.currency not in (None, "USD"):
             foreign[str(row.currency)] += 1
         elif row.unit == DOLLARS:
-            line = _line_of(row, fields)
+            line = _to_billed_money(row, fields)
             if row.amount or row.amount_effective is None:
-                amounts.append(line if as_billed else _named(line))
-            beyond = _beyond(row)
+                amounts.append(line if as_billed else _as_credit_if_given_back(line))
+            beyond = _effective_difference(row)
             if beyond:
                 of_fee = UNUSED if row.line_type == UNUSED else line.meter
                 accrued.append(replace(line, meter=of_fee, amount=beyond))
         elif row.unit == ACCRUED:
-            accrued.append(_line_of(row, fields))
+            accrued.append(_to_billed_money(row, fields))
         elif row.unit in (TOKENS, REQUESTS) and row.corrects is None:
-            meter = None if row.unit == REQUESTS else meter_of(row.kind)
+            meter = None if row.unit == REQUESTS else token_meter(row.kind)
             if meter is None or meter in METERS or meter in POOLED:
                 quantity = int(row.amount.to_integral_value())
                 is_reasoning = row.kind == REASONING
@@ -155,9 +155,9 @@ def billed(rows: Iterable[StatementRow], *, as_billed: bool = False) -> Billed:
     )
 
 
-def _line_of(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
+def _to_billed_money(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
     amount = money.units(f"{row.amount:f}")
-    meter = meter_of(row.kind)
+    meter = token_meter(row.kind)
     line = BilledMoney(**fields, meter=meter, amount=amount, line=row.line_type or "")
     is_again = row.line_type in (REFUND, CORRECTION)
     if not is_again and (row.corrects is None or not line.is_for_tokens):
@@ -169,31 +169,31 @@ def _line_of(row: StatementRow, fields: Mapping[str, Any]) -> BilledMoney:
     return replace(correction_line, corrects=row.corrects or 0, corrects_until=row.corrects_until or 0)
 
 
-def _beyond(row: StatementRow) -> int:
+def _effective_difference(row: StatementRow) -> int:
     if row.amount_effective is None:
         return 0
     return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
 
 
-def _is_of_calls(row: StatementRow) -> bool:
+def _is_about_calls(row: StatementRow) -> bool:
     if row.line_type in (REFUND, CORRECTION):
         return False
-    return row.unit in (TOKENS, REQUESTS) or meter_of(row.kind) in (*METERS, *POOLED, WHOLE)
+    return row.unit in (TOKENS, REQUESTS) or token_meter(row.kind) in (*METERS, *POOLED, WHOLE)
 
 
-def _named(row: BilledMoney) -> BilledMoney:
+def _as_credit_if_given_back(row: BilledMoney) -> BilledMoney:
     is_given_back = row.amount < 0 and not row.is_for_tokens and row.meter not in NAMED
     return replace(row, meter=CREDIT) if is_given_back else row
 
 
-def day_of(row: StatementRow) -> int:
+def day_of_middle(row: StatementRow) -> int:
     """
     Return the UTC day that contains the middle of a bucket. So a day in another time zone keeps its date.
     """
     return (row.start + row.end) // 2 // DAY_S * DAY_S
 
 
-def meter_of(kind: str) -> str:
+def token_meter(kind: str) -> str:
     """
     Return the meter of a kind of tokens. Reasoning counts as output; other media count as input or output.
     """
@@ -206,7 +206,7 @@ def meter_of(kind: str) -> str:
     return TAX if _TAXES.intersection(kind.lower().replace("_", " ").split()) else kind
 
 
-def one_source(
+def choose_source_by_day(
     rows: Sequence[BilledTokens] | Sequence[BilledMoney], covered: Mapping[str, frozenset[int]]
 ) -> dict[int, str]:
     """
@@ -218,7 +218,7 @@ def one_source(
     for row in rows:
         rows_by_source[row.source].append(row)
     rank = {
-        source: (_detail(source_rows), len(source_rows), source)
+        source: (_count_details(source_rows), len(source_rows), source)
         for source, source_rows in rows_by_source.items()
     }
     days: dict[int, str] = {}
@@ -228,14 +228,14 @@ def one_source(
     return days
 
 
-def _detail(rows: Sequence[BilledTokens | BilledMoney]) -> int:
+def _count_details(rows: Sequence[BilledTokens | BilledMoney]) -> int:
     keys = any(row.key for row in rows)
     models = any(row.model for row in rows)
     tiers = any(row.tier is not None for row in rows)
     return keys + models + tiers
 
 
-def levels_of(
+def shared_levels(
     tokens: Sequence[BilledTokens],
     amounts: Sequence[BilledMoney],
     counted: Sequence[CountedUse],
@@ -311,7 +311,7 @@ class Keys:
         """Return the provider's keys without a known counterpart."""
         return self._theirs
 
-    def of_billed(self, row: BilledTokens | BilledMoney) -> str:
+    def billed_key(self, row: BilledTokens | BilledMoney) -> str:
         for name in (row.key, row.account):
             if name in self._named or name in self.matched:
                 return name
@@ -327,7 +327,7 @@ class Keys:
                 return {name: [value] for name, value in pairs if value}
         return {"api_key": [key]} if key in self.matched or key in self._ours else {}
 
-    def of_counted(self, row: CountedUse) -> str:
+    def counted_key(self, row: CountedUse) -> str:
         for owner in self._owners:
             if owner.owns(row):
                 return owner.billed
@@ -351,7 +351,7 @@ def named_alike(
     """
     theirs: dict[str, set[str]] = defaultdict(set)
     ours: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    families = _of_one_price(families_of(tokens, amounts, counted), counted, price_of)
+    families = _split_families_by_price(match_model_families(tokens, amounts, counted), counted, price_of)
     for name in {*(r.model for r in tokens), *(r.model for r in amounts)}:
         theirs[families[name]].add(name)
     for use in counted:
@@ -368,15 +368,15 @@ def named_alike(
         return min(theirs.get(model_name, {model_name}))
 
     return (
-        [with_model(row, families[row.model]) for row in tokens],
-        [with_model(row, families[row.model]) for row in amounts],
-        [with_model(row, families[row.model]) for row in counted],
+        [replace_model(row, families[row.model]) for row in tokens],
+        [replace_model(row, families[row.model]) for row in amounts],
+        [replace_model(row, families[row.model]) for row in counted],
         priced_as,
         pairs,
     )
 
 
-def _of_one_price(
+def _split_families_by_price(
     family_of: Mapping[str, str], counted: Iterable[CountedUse], price_of: PriceOf
 ) -> dict[str, str]:
     """
@@ -406,7 +406,7 @@ def _is_snapshot(name: str, other: str, family_name: str) -> bool:
     return all(dates) and (dates[0].endswith(dates[1]) or dates[1].endswith(dates[0]))
 
 
-def families_of(
+def match_model_families(
     tokens: Sequence[BilledTokens], amounts: Sequence[BilledMoney], counted: Sequence[CountedUse]
 ) -> dict[str, str]:
     """

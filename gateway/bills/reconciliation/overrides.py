@@ -60,7 +60,7 @@ class Override:
         return "\n".join([*lines, *(f'{name} = "{price}"' for name, price in self.prices.items())])
 
 
-def overrides(
+def suggest_overrides(
     provider: str,
     case: Case,
     claimed: Sequence[Claim],
@@ -76,7 +76,7 @@ def overrides(
     found = []
     for model in sorted({model for claim in claimed if claim.cause in _OF_PRICES for model in claim.models}):
         since = max(claim.since for claim in claimed if claim.cause in _OF_PRICES and model in claim.models)
-        entries = next(_fitting(case, model, since, prices), None)
+        entries = next(_fitting_entries(case, model, since, prices), None)
         for tier, named in sorted((entries or {}).items()):
             when = day_text(since) if since else ""
             found += [
@@ -86,7 +86,9 @@ def overrides(
     return found
 
 
-def _fitting(case: Case, model: str, since: int, prices: Prices) -> Iterator[dict[str, dict[str, str]]]:
+def _fitting_entries(
+    case: Case, model: str, since: int, prices: Prices
+) -> Iterator[dict[str, dict[str, str]]]:
     uses = [use for use in case.uses if use.model == model]
     # an entry without a tier is also for tiers without a list price
     tiers = sorted({use.tier for use in uses} - {PROVISIONED})
@@ -101,7 +103,7 @@ def _fitting(case: Case, model: str, since: int, prices: Prices) -> Iterator[dic
             tier: {meter: price for meter, (price, _) in by_meter.items()}
             for tier, by_meter in billed.items()
         }
-        if _agrees(case, model, uses, since, entries, prices):
+        if _model_agrees(case, model, uses, since, entries, prices):
             yield {
                 tier: {_PRICES[meter]: price for meter, price in by_meter.items()}
                 for tier, by_meter in entries.items()
@@ -147,7 +149,7 @@ def _billed_prices(
     return found
 
 
-def _agrees(
+def _model_agrees(
     case: Case,
     model: str,
     uses: Sequence[CountedUse],

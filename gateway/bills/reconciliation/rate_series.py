@@ -53,13 +53,13 @@ class RateSeries:
 Paid = Callable[[Cell, str], int | None]
 
 
-def of_model(
+def model_rate_series(
     split: Split, model: str, meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
-    return of_cells(split, split.cells(model), meters, paid_of)
+    return cell_rate_series(split, split.cells(model), meters, paid_of)
 
 
-def of_cells(
+def cell_rate_series(
     split: Split, cells: Collection[Cell], meters: Collection[str], paid_of: Paid | None = None
 ) -> dict[str, RateSeries]:
     """
@@ -80,11 +80,11 @@ def of_cells(
     return {meter: RateSeries(*meter_sums) for meter, meter_sums in sums.items()}
 
 
-def days_of(meters: Mapping[str, RateSeries]) -> set[int]:
+def days_with_rates(meters: Mapping[str, RateSeries]) -> set[int]:
     return {day for series in meters.values() for day in series.worth}
 
 
-def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
+def group_days_by_ratio(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict[str, Decimal]]]:
     """
     Return sets of days with equal ratios in any order, and the ratios that differ from our prices.
 
@@ -92,7 +92,7 @@ def sets_of_days(meters: Mapping[str, RateSeries]) -> list[tuple[list[int], dict
     several single days differ. In these cases the calls merely have another price.
     """
     day_sets: list[tuple[list[int], dict[str, Decimal]]] = []
-    for day in sorted(days_of(meters)):
+    for day in sorted(days_with_rates(meters)):
         ratios = {meter: series.ratio({day}) for meter, series in meters.items() if day in series.worth}
         for days, known in day_sets:
             if all(

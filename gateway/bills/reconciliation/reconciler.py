@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.comparing import Reconciliation, compare
-from gateway.bills.reconciliation.gathering import Inputs, StatementSources, gather, inputs_of
+from gateway.bills.reconciliation.comparing import Reconciliation, compare_sides
+from gateway.bills.reconciliation.gathering import Inputs, StatementSources, read_inputs, read_sides
 from gateway.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
 
@@ -65,7 +65,7 @@ class Reconciler:
         month = month or CalendarMonth.at(self._clock.now())
         turn = self._turn if has_causes else nullcontext()
         async with turn:
-            return (await self._reconcile(month, has_causes=has_causes)).of(provider)
+            return (await self._reconcile_month(month, has_causes=has_causes)).of(provider)
 
     async def look(self) -> Sequence[ReconciledMonth]:
         """
@@ -79,7 +79,7 @@ class Reconciler:
             if mark == self._mark:
                 return self._months
             this = CalendarMonth.at(now)
-            months = [await self._reconcile(month) for month in (this.previous, this)] if known else []
+            months = [await self._reconcile_month(month) for month in (this.previous, this)] if known else []
         newest: dict[str, Reconciliation] = {}
         for reconciled_month in months:
             for result in reconciled_month.providers:
@@ -88,15 +88,15 @@ class Reconciler:
         self.newest, self._months, self._mark = newest, months, mark
         return months
 
-    async def _reconcile(self, month: CalendarMonth, *, has_causes: bool = True) -> ReconciledMonth:
+    async def _reconcile_month(self, month: CalendarMonth, *, has_causes: bool = True) -> ReconciledMonth:
         now = self._clock.now()
-        inputs, book = await inputs_of(self._sources, month, now=now)
+        inputs, book = await read_inputs(self._sources, month, now=now)
         known_inputs, known = self._known.get(month.name, (None, None))
         if known is not None and await asyncio.to_thread(inputs.__eq__, known_inputs):
             self._known.move_to_end(month.name)
             return known
-        gathered = await gather(self._sources, inputs, book, now=now, has_hours=has_causes)
-        search = partial(compare, has_causes=has_causes)
+        gathered = await read_sides(self._sources, inputs, book, now=now, has_hours=has_causes)
+        search = partial(compare_sides, has_causes=has_causes)
         results = [await asyncio.to_thread(search, sides) for sides in gathered.sides]
         reconciled = ReconciledMonth(month=month, providers=results, without=gathered.without)
         if has_causes and not gathered.is_foreign:
@@ -107,7 +107,7 @@ class Reconciler:
         return reconciled
 
 
-def gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
+def reconciliation_gauges(newest: Iterable[Reconciliation]) -> Iterator[ReconciledRatio]:
     """
     Yield the ratio of counted to billed tokens for reconciliations with compared days, and the ratio of money
     if a bill states any.

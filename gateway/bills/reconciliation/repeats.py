@@ -36,10 +36,10 @@ class Repeats:
         return Fraction(self.billed.get(cell.day, 1), 2 if (cell.key, cell.model) in self.counted else 1)
 
 
-def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Repeats:
+def find_repeats(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Repeats:
     """Find exact multiples in input and output tokens: by day, and by key and model over all days."""
-    theirs = _sums(billed)
-    ours = _sums({cell: sums.tokens for cell, sums in counted.items()})
+    theirs = _sums_by_owner(billed)
+    ours = _sums_by_owner({cell: sums.tokens for cell, sums in counted.items()})
     sources = _two_sources(counted)
     twice = {
         owner: names for owner, names in sources.items() if _is_twice(ours[owner], theirs.get(owner, {}))
@@ -48,13 +48,13 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
         owner: {day: [count // 2 for count in sums] if owner in twice else sums for day, sums in days.items()}
         for owner, days in ours.items()
     }
-    known = _on_both_sides(theirs, ours)
+    known = _owners_on_both_sides(theirs, ours)
     days = {day for days in theirs.values() for day in days}
     repeated_days = {
         day: times
         for day in days
         if (
-            times := _times(
+            times := _common_multiple(
                 {owner: theirs.get(owner, {}).get(day, [0, 0]) for owner in known},
                 {owner: once.get(owner, {}).get(day, [0, 0]) for owner in known},
             )
@@ -68,7 +68,7 @@ def repeats_of(billed: BilledByCell, counted: Mapping[Cell, CountedSums]) -> Rep
     return Repeats(billed=repeated_days, counted=twice)
 
 
-def _sums(tokens: BilledByCell) -> _Sums:
+def _sums_by_owner(tokens: BilledByCell) -> _Sums:
     sums_by_owner: _Sums = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for cell, by_meter in tokens.items():
         for meter, count in by_meter.items():
@@ -77,7 +77,7 @@ def _sums(tokens: BilledByCell) -> _Sums:
     return sums_by_owner
 
 
-def _on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
+def _owners_on_both_sides(theirs: _Sums, ours: _Sums) -> set[Owner]:
     keys = {key for key, _ in theirs} & {key for key, _ in ours}
     models = {model for _, model in theirs} & {model for _, model in ours}
     owners = theirs.keys() | ours.keys()
@@ -98,13 +98,13 @@ def _two_sources(counted: Mapping[Cell, CountedSums]) -> dict[Owner, tuple[str, 
 
 def _is_twice(ours: Mapping[int, list[int]], theirs: Mapping[int, list[int]]) -> bool:
     days = ours.keys() | theirs.keys()
-    times = [_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
+    times = [_billed_ratio(theirs.get(day, _NOTHING), ours.get(day, _NOTHING)) for day in days]
     half = times.count(Fraction(1, 2))
     is_again = all(ratio and ratio * 2 == int(ratio * 2) <= MOST_AGAIN + 1 for ratio in times)
     return is_again and half >= LEAST_DAYS and half * 2 > len(times)
 
 
-def _ratio(billed: list[int], counted: list[int]) -> Fraction:
+def _billed_ratio(billed: list[int], counted: list[int]) -> Fraction:
     ratios = {
         Fraction(billed_count, counted_count)
         for billed_count, counted_count in zip(billed, counted, strict=True)
@@ -116,9 +116,9 @@ def _ratio(billed: list[int], counted: list[int]) -> Fraction:
     return ratios.pop() if is_one else Fraction(0)
 
 
-def _times(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]) -> int:
+def _common_multiple(billed: Mapping[Owner, list[int]], counted: Mapping[Owner, list[int]]) -> int:
     ratios = {
-        owner: _ratio(billed[owner], counted[owner])
+        owner: _billed_ratio(billed[owner], counted[owner])
         for owner in counted
         if any(billed[owner]) or any(counted[owner])
     }

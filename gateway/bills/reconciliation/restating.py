@@ -16,7 +16,7 @@ from itertools import combinations
 
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Levels, Split
-from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Claim, claim_of
+from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Claim, build_claim
 from gateway.bills.reconciliation.limits import FINEST, LATE_CALLS, LEAST_DAYS, NOISE, NOTHING
 from gateway.bills.reconciliation.matching import UNMATCHED
 from gateway.bills.reconciliation.sides import (
@@ -29,9 +29,9 @@ from gateway.bills.reconciliation.sides import (
     Cell,
     CountedSums,
     CountedUse,
-    with_key,
+    replace_key,
 )
-from gateway.bills.reconciliation.wording import day_text, named
+from gateway.bills.reconciliation.wording import day_text, join_names
 from spool.currencies import SCALE
 
 EXCHANGE_RATE = "exchange_rate"
@@ -55,7 +55,7 @@ def exchanged_keys(
     output. One equation is enough on a day on which neither key agrees with itself. If such days outnumber the
     other days on which neither key agrees, the keys are exchanged on all of them.
     """
-    theirs, ours = _vectors(tokens, counted)
+    theirs, ours = _tokens_by_key_and_day(tokens, counted)
     keys = sorted((theirs.keys() | ours.keys()) - {"", UNMATCHED})
     found: list[tuple[int, str, str, set[int]]] = []
     for first, second in combinations(keys, 2):
@@ -81,7 +81,9 @@ def exchanged_keys(
     return names
 
 
-def _vectors(tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]) -> tuple[_Vectors, _Vectors]:
+def _tokens_by_key_and_day(
+    tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]
+) -> tuple[_Vectors, _Vectors]:
     theirs: _Vectors = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     ours: _Vectors = defaultdict(lambda: defaultdict(lambda: defaultdict(int)))
     for row in tokens:
@@ -95,23 +97,23 @@ def _vectors(tokens: Iterable[BilledTokens], counted: Iterable[CountedUse]) -> t
 
 
 def restated_keys(counted: Iterable[CountedUse], names: ExchangedKeys) -> list[CountedUse]:
-    return [with_key(use, names.get((use.day, use.key), use.key)) for use in counted]
+    return [replace_key(use, names.get((use.day, use.key), use.key)) for use in counted]
 
 
-def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: ExchangedKeys) -> Claim:
+def claim_exchanged_keys(split: Split, counted: Iterable[CountedUse], names: ExchangedKeys) -> Claim:
     """
     Claim M_b - M_a for the key a and M_a - M_b for the key b, where M is the ledger's cost. The sum is 0.
 
     Afterwards, the split has the counted sums under the ledger's own keys.
     """
-    by_cell = undone(split, counted)
+    by_cell = undo_restating(split, counted)
     pairs = sorted({tuple(sorted((key, name))) for (_, key), name in names.items()})
-    claim = claim_of(
+    claim = build_claim(
         "keys_exchanged",
         by_cell,
         sure=EXACT,
         evidence=(
-            f"{named([' and '.join(pair) for pair in pairs])}: the bill has the tokens of each key under the "
+            f"{join_names([' and '.join(pair) for pair in pairs])}: the bill has the tokens of each key under the "
             f"other one, to the token, on {len({day for day, _ in names}):,} days"
         ),
         advice="Exchange the two keys in [[reconciliation.owner]], or check which program uses which key.",
@@ -120,7 +122,7 @@ def keys_exchanged(split: Split, counted: Iterable[CountedUse], names: Exchanged
     return replace(claim, moved=sum(map(abs, by_cell.values())) // 2)
 
 
-def undone(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
+def undo_restating(split: Split, counted: Iterable[CountedUse]) -> dict[Cell, int]:
     """
     Give the split the counted sums of `counted` again. Return the cost of the restated sums minus the cost of these, by
     cell, which becomes a part of the difference.
@@ -176,10 +178,10 @@ def late_rows(
     ours: _ByKeyAndModel = defaultdict(dict)
     for row in tokens:
         if row.meter is not None and row.quantity:
-            _add(theirs, row, levels, row.meter, row.quantity)
+            _add_quantity(theirs, row, levels, row.meter, row.quantity)
     for use in counted:
         for meter, count in use.tokens.items():
-            _add(ours, use, levels, meter, count)
+            _add_quantity(ours, use, levels, meter, count)
     posted: dict[tuple[int, _KeyAndModel], int] = {}
     agreeing = differing = 0
     for owner, own in ours.items():
@@ -219,7 +221,7 @@ def late_rows(
     )
 
 
-def _add(
+def _add_quantity(
     by_owner: _ByKeyAndModel, row: BilledTokens | CountedUse, levels: Levels, meter: str, quantity: int
 ) -> None:
     by_owner[_key_and_model(row, levels)].setdefault(row.day, [0, 0])[meter == OUTPUT] += quantity
@@ -270,20 +272,21 @@ def posted_late(split: Split, counted: Iterable[CountedUse], late: LateRows) -> 
 
     Afterwards, the split has the counted sums on the ledger's own days.
     """
-    by_cell = undone(split, counted)
+    by_cell = undo_restating(split, counted)
     days: dict[int, set[int]] = defaultdict(set)
     for (late_day, _), day in late.posted.items():
         days[day].add(late_day)
     texts = [
-        f"{named([day_text(late_day) for late_day in sorted(late_days)])} on {day_text(day)}"
+        f"{join_names([day_text(late_day) for late_day in sorted(late_days)])} on {day_text(day)}"
         for day, late_days in sorted(days.items())
     ]
-    return claim_of(
+    return build_claim(
         "posted_late",
         by_cell,
         sure=EXACT if late.is_exact else STRONG,
         evidence=(
-            f"the bill has the rows of {named(texts)}: none on the day of the calls, and the tokens of both days later"
+            f"the bill has the rows of {join_names(texts)}: none on the day of the calls, and the tokens "
+            "of both days later"
         ),
         advice="Nothing is missing. The provider, or the export of its bill, added these rows to another day.",
         exchange=True,
@@ -322,7 +325,7 @@ def fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int
     Each amount allows the constants that explain it within its rounding. The constant that explains the largest
     value is chosen, if that is more than any factor of the daily rates explains.
     """
-    places = list(_places(split, conversion))
+    places = list(_comparable_places(split, conversion))
     lowest, highest = (Fraction(edge(conversion.rates.values()), SCALE) for edge in (min, max))
     by_day = [place.allowed(precision, conversion.rate(place.day)) for place in places]
     by_constant = [place.allowed(precision, Fraction(1)) for place in places]
@@ -331,9 +334,9 @@ def fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int
         for low, high, worth in by_constant
         if low <= highest and high >= lowest
     ]
-    _, least = _most_allowed(by_day)
+    _, least = _most_allowed_factor(by_day)
     for is_of_market, allowed in ((True, of_market), (False, by_constant)):
-        constant, value = _most_allowed(allowed)
+        constant, value = _most_allowed_factor(allowed)
         chosen = [
             place
             for place, (low, high, _) in zip(places, by_constant, strict=True)
@@ -346,7 +349,7 @@ def fixed_rate(split: Split, conversion: Conversion, precision: Mapping[int, int
     return None
 
 
-def market_rates_of(
+def find_market_rates(
     splits: Iterable[Split], conversion: Conversion, precision: Mapping[int, int]
 ) -> Sequence[FixedRate]:
     """Return the fixed rates that the market had, by different prices of the same tokens. Equal rates appear once."""
@@ -374,7 +377,7 @@ class _Paid:
         return self.worth / (self.paid + slack) / rate, high / rate, self.worth
 
 
-def _places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
+def _comparable_places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
     differing = {split.levels.coarse(cell) for cell, _ in split.extra}
     for (cell, meter), amount in split.paid.items():
         worth = split.worth.get((cell, meter), 0)
@@ -383,7 +386,7 @@ def _places(split: Split, conversion: Conversion) -> Iterator[_Paid]:
             yield _Paid(day=cell.day, lines=lines, paid=amount / conversion.rate(cell.day), worth=worth)
 
 
-def _most_allowed(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> tuple[Fraction, int]:
+def _most_allowed_factor(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> tuple[Fraction, int]:
     edges = sorted(
         [(low, 0, worth) for low, _, worth in allowed] + [(high, 1, -worth) for _, high, worth in allowed]
     )
@@ -395,7 +398,7 @@ def _most_allowed(allowed: Sequence[tuple[Fraction, Fraction, int]]) -> tuple[Fr
     return best, most
 
 
-def digit_of(amounts: Iterable[BilledMoney], conversion: Conversion) -> int:
+def last_digit_in_currency(amounts: Iterable[BilledMoney], conversion: Conversion) -> int:
     """Return the last digit of converted amounts in the currency of the bill."""
     in_currency = (
         round(row.amount / conversion.rate(row.day) / NOISE) * NOISE
@@ -435,7 +438,7 @@ def exchange_rate(
     for cell, amount in by_cell.items():
         split.parts[RATE, cell, ""] += amount
         split.billed_money[cell] += amount
-    return claim_of(
+    return build_claim(
         EXCHANGE_RATE,
         {cell: amount for cell, amount in by_cell.items() if amount},
         sure=STRONG if fixed.is_of_market else WEAK,

@@ -58,7 +58,7 @@ def has_failed(use: CountedUse) -> bool:
     return bool(use.errors and any(use.tokens.values()))
 
 
-def without_failed(
+def set_aside_failed_calls(
     tokens: Iterable[BilledTokens], counted: Sequence[CountedUse], levels: Levels, metered: Collection[int]
 ) -> SetAside:
     """
@@ -71,8 +71,8 @@ def without_failed(
     """
     if not any(map(has_failed, counted)):
         return SetAside(counted=counted, left_out=[False] * len(counted))
-    known = _decided(tokens, counted, levels, metered)
-    unanimous = _unanimous(known)
+    known = _decisions_by_key(tokens, counted, levels, metered)
+    unanimous = _unanimous_decisions(known)
     rest, left_out, is_exact = [], [], True
     for use in counted:
         is_out = False
@@ -81,7 +81,7 @@ def without_failed(
             is_out = next((unanimous[name] for name in place.coarser() if name in unanimous), not use.cost)
             # calls without a cost make no amount if they are set aside, and others none if they are compared
             is_exact = is_exact and (place in known or is_out is not bool(use.cost))
-            use = _only_cost(use) if is_out else replace(use, failed=0 if use.cost else _value(use))
+            use = _only_cost(use) if is_out else replace(use, failed=0 if use.cost else _use_value(use))
         left_out.append(is_out)
         if use.calls or use.cost:
             rest.append(use)
@@ -110,11 +110,11 @@ def _only_cost(use: CountedUse) -> CountedUse:
     )
 
 
-def _value(use: CountedUse) -> int:
+def _use_value(use: CountedUse) -> int:
     return sum(use.values.values()) + sum(use.fees.values())
 
 
-def _decided(
+def _decisions_by_key(
     tokens: Iterable[BilledTokens], counted: Iterable[CountedUse], levels: Levels, metered: Collection[int]
 ) -> dict[_Failed, bool]:
     uses = [use for use in counted if use.day in metered]
@@ -136,7 +136,7 @@ def _decided(
                 surplus[place][meter == OUTPUT] += count
                 if has_failed(use):
                     failed[place][bool(use.cost)][meter == OUTPUT] += count
-        chosen = {place: _chosen(surplus[place], by_cost) for place, by_cost in failed.items()}
+        chosen = {place: _matching_failed_calls(surplus[place], by_cost) for place, by_cost in failed.items()}
         for use in filter(has_failed, uses):
             set_aside = chosen[place_of(use)]
             if set_aside is not None:
@@ -144,7 +144,7 @@ def _decided(
     return known
 
 
-def _chosen(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] | None:
+def _matching_failed_calls(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] | None:
     """Return which of the failed calls, without or with a cost, have exactly the surplus tokens. None if none do."""
     kinds = [kind for kind in (0, 1) if any(tokens[kind] for tokens in failed.values())]
     for size in range(len(failed), -1, -1):
@@ -154,7 +154,7 @@ def _chosen(surplus: _Vector, failed: Mapping[bool, _Vector]) -> Sequence[bool] 
     return None
 
 
-def _unanimous(known: Mapping[_Failed, bool]) -> dict[_Failed, bool]:
+def _unanimous_decisions(known: Mapping[_Failed, bool]) -> dict[_Failed, bool]:
     all_decisions: dict[_Failed, set[bool]] = defaultdict(set)
     for name, decision in known.items():
         for coarse in name.coarser():

@@ -60,7 +60,7 @@ class Cell(NamedTuple):
 Place = tuple[Cell, str]  # a cell and a meter
 
 
-def counts() -> dict[Any, int]:
+def new_counts() -> dict[Any, int]:
     return defaultdict(int)
 
 
@@ -153,11 +153,11 @@ Row = TypeVar("Row", BilledTokens, BilledMoney, CountedUse)
 
 
 # Most rows already have the key and the model, and copies of them took a tenth of a comparison.
-def with_key(row: Row, key: str) -> Row:
+def replace_key(row: Row, key: str) -> Row:
     return row if row.key == key else replace(row, key=key)
 
 
-def with_model(row: Row, model: str) -> Row:
+def replace_model(row: Row, model: str) -> Row:
     return row if row.model == model else replace(row, model=model)
 
 
@@ -193,8 +193,8 @@ class ContractSum:
 class BilledSums:
     """Billed sums of one cell. `regional` are tokens by region and meter, and `reasoning` is part of the output."""
 
-    tokens: dict[str, int] = field(default_factory=counts)
-    regional: dict[tuple[str, str], int] = field(default_factory=counts)
+    tokens: dict[str, int] = field(default_factory=new_counts)
+    regional: dict[tuple[str, str], int] = field(default_factory=new_counts)
     calls: int | None = None
     reasoning: int = 0
 
@@ -207,17 +207,17 @@ class CountedSums:
     the calls with incomplete token counts that have no cost, without those in `failed`.
     """
 
-    tokens: dict[str, int] = field(default_factory=counts)
-    valued: dict[str, int] = field(default_factory=counts)
-    values: dict[str, int] = field(default_factory=counts)
-    premium: dict[str, int] = field(default_factory=counts)
-    by_source: dict[str, int] = field(default_factory=counts)
-    regional: dict[tuple[str, str], int] = field(default_factory=counts)
+    tokens: dict[str, int] = field(default_factory=new_counts)
+    valued: dict[str, int] = field(default_factory=new_counts)
+    values: dict[str, int] = field(default_factory=new_counts)
+    premium: dict[str, int] = field(default_factory=new_counts)
+    by_source: dict[str, int] = field(default_factory=new_counts)
+    regional: dict[tuple[str, str], int] = field(default_factory=new_counts)
     calls: int = 0
     errors: int = 0
     unsized: int = 0
     cost: int = 0
-    fees: dict[str, int] = field(default_factory=counts)
+    fees: dict[str, int] = field(default_factory=new_counts)
     reasoning: int = 0
     failed: int = 0
     unsized_value: int = 0
@@ -260,7 +260,7 @@ def count_doubtful_calls(uses: Iterable[CountedUse]) -> Mapping[str, int]:
     return calls
 
 
-def divided(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:
+def divide_whole_number(whole: int, shares: Mapping[str, int], meters: tuple[str, ...]) -> dict[str, int]:
     """
     Divide a whole number in proportion to shares, without remainder. Without shares, the first meter gets all.
     """

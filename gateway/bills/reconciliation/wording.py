@@ -12,7 +12,7 @@ from spool.ledger import money
 MILLION = 10**6
 
 
-def dollars(units: int) -> str:
+def format_dollars(units: int) -> str:
     """Format money to the cent. Smaller amounts get enough digits to show."""
     amount = Decimal(money.text(units))
     size = abs(amount)
@@ -72,7 +72,7 @@ def per_million(units: int, tokens: int) -> str:
     return f"{price.quantize(Decimal('0.000001')).normalize():f}"
 
 
-def percent(part: int, whole: int) -> str:
+def format_percent(part: int, whole: int) -> str:
     return f"{Decimal(part) / Decimal(whole):.1%}" if whole else "0%"
 
 
@@ -80,11 +80,11 @@ def day_text(day: int) -> str:
     return datetime.fromtimestamp(day, UTC).strftime("%Y-%m-%d")
 
 
-def named(names: list[str], most: int = 5) -> str:
+def join_names(names: list[str], most: int = 5) -> str:
     """Join names, shortened to the first `most`."""
     shown = ", ".join(name if len(name) <= 60 else f"{name[:57]}..." for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
-def spaced(name: str) -> str:
+def underscores_to_spaces(name: str) -> str:
     return name.replace("_", " ")

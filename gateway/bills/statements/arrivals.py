@@ -32,17 +32,19 @@ class Arrival:
     months: Sequence[str] = ()
 
 
-def arrivals(
+def find_arrivals(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], *, settle_s: float = 0
 ) -> Sequence[Arrival]:
     """Return one arrival per pull, then one per imported source and account that no pull covers."""
-    return [*_pulled(infos, pulls, settle_s), *_imported(infos, pulls, settle_s)]
+    return [*_pull_arrivals(infos, pulls, settle_s), *_import_arrivals(infos, pulls, settle_s)]
 
 
-def _pulled(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float) -> Iterator[Arrival]:
+def _pull_arrivals(
+    infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float
+) -> Iterator[Arrival]:
     for pull in pulls:
         # A fetched day counts as arrived even if the provider reported nothing for it.
-        known = [float(info.end) for info in infos if _is_of(info, pull)]
+        known = [float(info.end) for info in infos if _is_from_pull(info, pull)]
         if pull.pulled_to is not None:
             known.append(float(parse_day(pull.pulled_to) + DAY_S))
         yield Arrival(
@@ -56,12 +58,12 @@ def _pulled(infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s
         )
 
 
-def _imported(
+def _import_arrivals(
     infos: Sequence[StatementInfo], pulls: Sequence[PullState], settle_s: float
 ) -> Iterator[Arrival]:
     days: dict[tuple[str, str], set[int]] = defaultdict(set)
     for info in infos:
-        if not any(_is_of(info, pull) for pull in pulls):
+        if not any(_is_from_pull(info, pull) for pull in pulls):
             days[info.source, info.account] |= {*range(info.start, info.end, DAY_S)}
     for (source, account), covered in sorted(days.items()):
         yield Arrival(
@@ -73,7 +75,7 @@ def _imported(
         )
 
 
-def _is_of(info: StatementInfo, pull: PullState) -> bool:
+def _is_from_pull(info: StatementInfo, pull: PullState) -> bool:
     return info.source == pull.source and pull.account in ("", info.account)
 
 

@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.bills.statements.values import Damaged, kept
+from gateway.bills.statements.values import Damaged, storable_amount
 from spool.bounded_reading import KnownDigests
 from spool.errors import Invalid
 from spool.statements import REQUESTS, SEAT, SEATS, TOKENS, USD, RowAmounts, StatementRow
@@ -96,7 +96,7 @@ class Cells:
                 self.named.append(f"{position}: {error}")
             return
         self.read += 1
-        if content is not None and self._row and self._is_known(content):
+        if content is not None and self._row and self._mark_seen(content):
             if once:
                 self.repeated += 1
                 if len(self.repeated_named) < MOST_NAMED:
@@ -111,7 +111,7 @@ class Cells:
                 "import a shorter span"
             )
 
-    def _is_known(self, content: object) -> bool:
+    def _mark_seen(self, content: object) -> bool:
         return self._seen.add(blake2b(msgspec.json.encode(content), digest_size=8, key=_KEY).digest())
 
     def cover(self, start: int, end: int) -> None:
@@ -126,13 +126,13 @@ class Cells:
         self.end = end if self.end is None else max(end, self.end)
 
     def tokens(self, bucket: Bucket, kind: str, amount: Decimal | None) -> None:
-        self._add(bucket, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
+        self._add_amounts(bucket, (TOKENS, kind, None), RowAmounts(amount or _NOTHING))
 
     def seats(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add(bucket, (SEATS, SEAT, None), RowAmounts(amount or _NOTHING))
+        self._add_amounts(bucket, (SEATS, SEAT, None), RowAmounts(amount or _NOTHING))
 
     def requests(self, bucket: Bucket, amount: Decimal | None) -> None:
-        self._add(bucket, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
+        self._add_amounts(bucket, (REQUESTS, "request", None), RowAmounts(amount or _NOTHING))
 
     def money(
         self,
@@ -151,7 +151,7 @@ class Cells:
         if not (len(code) == 3 and code.isascii() and code.isalpha()):
             raise Damaged("the currency is not a code of three letters")
         unit = USD if code == "USD" else code.lower()
-        self._add(bucket, (unit, kind, code), amounts)
+        self._add_amounts(bucket, (unit, kind, code), amounts)
 
     def rows(self, source: str, *, settled_until: float) -> tuple[StatementRow, ...]:
         """Return all cells as rows. A row is marked as not final if its bucket ends after `settled_until`."""
@@ -183,7 +183,9 @@ class Cells:
             for (bucket, unit, kind, currency), amounts in self._cells.items()
         )
 
-    def _add(self, bucket: Bucket, amount_key: tuple[str, str, str | None], amounts: RowAmounts) -> None:
+    def _add_amounts(
+        self, bucket: Bucket, amount_key: tuple[str, str, str | None], amounts: RowAmounts
+    ) -> None:
         if bucket.start >= bucket.end:
             raise Damaged("a bucket ends before it starts")
         if self.asked is not None:
@@ -196,7 +198,7 @@ class Cells:
 
 
 def _rounded_or_none(amount: Decimal | None) -> Decimal | None:
-    return None if amount is None else kept(amount)
+    return None if amount is None else storable_amount(amount)
 
 
 def adjustment_kind(amount: Decimal) -> str:

@@ -47,7 +47,7 @@ _STORED = frozenset({"file", "storage"})
 _MEDIA = {"audio": "audio", "aud": "audio", "image": "image", "img": "image"}
 
 
-def words(name: str) -> list[str]:
+def split_words(name: str) -> list[str]:
     """Split a meter's name into lowercase words, also at capital letters."""
     return _WORD.findall(_CAMEL.sub(" ", name).lower())
 
@@ -75,19 +75,19 @@ def token_kind(meter_words: list[str]) -> str | None:
     return None
 
 
-def service_of(meter_words: list[str]) -> str | None:
+def service_kind(meter_words: list[str]) -> str | None:
     """Return the line kind of a service beside calls, such as hosting or training, or None."""
     return next((_SERVICES[word] for word in meter_words if word in _SERVICES), None)
 
 
-def beside(unit: str, meter_words: list[str]) -> str | None:
+def non_token_kind(unit: str, meter_words: list[str]) -> str | None:
     """
     Return the line kind if the meter counts something other than tokens (such as images or searches), else None.
     """
-    service = service_of(meter_words)
+    service = service_kind(meter_words)
     if service is not None:
         return service
-    kind = next((_UNITS[word] for word in words(unit) if word in _UNITS), None)
+    kind = next((_UNITS[word] for word in split_words(unit) if word in _UNITS), None)
     if kind is not None:
         return kind
     if _SEARCHES.intersection(meter_words):
@@ -95,7 +95,7 @@ def beside(unit: str, meter_words: list[str]) -> str | None:
     return "images" if "imagen" in meter_words else None
 
 
-def tier(meter_words: list[str]) -> str:
+def find_tier(meter_words: list[str]) -> str:
     return next((_TIERS[word] for word in meter_words if word in _TIERS), "standard")
 
 
@@ -109,7 +109,7 @@ def unit_size(unit: str) -> int | None:
     return 1 if re.fullmatch(r"(1 )?(tokens?|count)", folded.strip()) else None
 
 
-def tokens_of(quantity: Decimal, size: int, cost: Decimal, name: str) -> Decimal:
+def quantity_to_tokens(quantity: Decimal, size: int, cost: Decimal, name: str) -> Decimal:
     """
     Convert a quantity to tokens. Raises Damaged if the price per token is implausible, because then the
     unit is wrong.

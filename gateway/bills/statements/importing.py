@@ -71,7 +71,7 @@ class ReportFile:
                     is_packed = packed.read(2) == _GZIP
                     packed.seek(0)
                     source = gzip.GzipFile(fileobj=packed) if is_packed else packed
-                    size = _copy(source, unpacked, self.most_bytes + 1)
+                    size = _copy_bytes(source, unpacked, self.most_bytes + 1)
             except (OSError, EOFError, zlib.error) as error:
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
                 raise Invalid(f"{self.path or self.name} cannot be read: {reason}") from error
@@ -84,7 +84,7 @@ class ReportFile:
             yield unpacked
 
 
-def _copy(source: BinaryIO | gzip.GzipFile, target: IO[bytes], limit: int) -> int:
+def _copy_bytes(source: BinaryIO | gzip.GzipFile, target: IO[bytes], limit: int) -> int:
     remaining = limit
     while remaining and (piece := source.read(min(remaining, _PIECE))):
         target.write(piece)
@@ -202,14 +202,14 @@ def read_reports(
     seen: dict[bytes, tuple[ReportReader, int]] = {}  # reader and number of rows, by digest of the content
     for file in files:
         with file.opened() as stream:
-            content = _digest(stream)
+            content = _digest_stream(stream)
             known = seen.get(content)
             if known is not None:
                 read_by, rows = known
                 read_by.again(file.name, rows)
                 continue
-            opened = _opened(file, stream)
-            recognised = _recognised(_beginning(opened), file.name, source)
+            opened = _open_report(file, stream)
+            recognised = _recognise_source(_first_part(opened), file.name, source)
             reader = next(
                 (
                     reader
@@ -225,14 +225,14 @@ def read_reports(
     return [reader.report(account=account, settle_s=settle_s) for _, reader in readers]
 
 
-def _beginning(opened: Document | Table) -> Document | Table:
+def _first_part(opened: Document | Table) -> Document | Table:
     """Return the part of a report that is enough to recognize it. For JSON lines, that is the first lines."""
     if isinstance(opened, Document) and isinstance(opened.root, JsonLines):
         return Document(root=opened.root.beginning())
     return opened
 
 
-def _digest(stream: BinaryIO) -> bytes:
+def _digest_stream(stream: BinaryIO) -> bytes:
     digest = hashlib.blake2b()
     while piece := stream.read(_PIECE):
         digest.update(piece)
@@ -240,7 +240,7 @@ def _digest(stream: BinaryIO) -> bytes:
     return digest.digest()
 
 
-def _recognised(opened: Document | Table, name: str, source_name: str | None) -> ReportSource:
+def _recognise_source(opened: Document | Table, name: str, source_name: str | None) -> ReportSource:
     if source_name is not None:
         source = SOURCES.get(source_name)
         if source is None:
@@ -265,26 +265,28 @@ def _recognised(opened: Document | Table, name: str, source_name: str | None) ->
     )
 
 
-def _opened(file: ReportFile, stream: BinaryIO) -> Document | Table:
+def _open_report(file: ReportFile, stream: BinaryIO) -> Document | Table:
     head = stream.read(_HEAD)
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     stream.seek(0)
     if start in (b"{", b"["):
-        return _document(file.name, stream)
-    return _parquet(file, stream) if head.startswith(parquet.MAGIC) else _table(file.name, stream, head)
+        return _open_json(file.name, stream)
+    return (
+        _open_parquet(file, stream) if head.startswith(parquet.MAGIC) else _open_csv(file.name, stream, head)
+    )
 
 
 def open_document(file: ReportFile) -> Document:
     """Open a JSON or JSON lines document. Raises Invalid if the file is neither."""
     with file.opened() as stream:
-        document = _document(file.name, stream)
+        document = _open_json(file.name, stream)
         if not isinstance(document.root, JsonLines):
             return document
         check_json(file.name, file.content)
         return Document(root=list(document.root))
 
 
-def _document(name: str, stream: BinaryIO) -> Document:
+def _open_json(name: str, stream: BinaryIO) -> Document:
     size = stream.seek(0, io.SEEK_END)
     stream.seek(0)
     if _is_lines(stream, size):
@@ -348,17 +350,17 @@ class JsonLines:
                 ) from error
 
 
-def _parquet(file: ReportFile, stream: BinaryIO) -> Table:
-    names = parquet.columns_of(file.name, stream, most=file.most_bytes)
-    named = {name: _column(name) for name in names}
-    rows = parquet.rows_of(file.name, stream, most=file.most_bytes)
+def _open_parquet(file: ReportFile, stream: BinaryIO) -> Table:
+    names = parquet.read_columns(file.name, stream, most=file.most_bytes)
+    named = {name: _column_name(name) for name in names}
+    rows = parquet.read_rows(file.name, stream, most=file.most_bytes)
     return Table(
         columns=tuple(named.values()),
         rows=((number, {named[name]: cell for name, cell in row.items()}) for number, row in rows),
     )
 
 
-def _column(name: str) -> str:
+def _column_name(name: str) -> str:
     """
     Return the column name in lowercase. `lineItem/UsageType` of a legacy CUR becomes `line_item_usage_type`.
     """
@@ -367,14 +369,14 @@ def _column(name: str) -> str:
     return name.strip().lower()
 
 
-def _table(name: str, stream: BinaryIO, head: bytes) -> Table:
+def _open_csv(name: str, stream: BinaryIO, head: bytes) -> Table:
     encoding = "utf-16" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     lines = BoundedLines(name, io.TextIOWrapper(stream, encoding, newline=""))
     try:
         first = next(lines, "")
         delimiter = max(_DELIMITERS, key=first.count)
         rows = csv.reader(chain([first], lines), delimiter=delimiter)
-        columns = tuple(map(_column, next(rows, [])))
+        columns = tuple(map(_column_name, next(rows, [])))
     except UnicodeDecodeError as error:
         raise Invalid(f"{name} is neither JSON nor CSV in UTF-8") from error
     except csv.Error as error:

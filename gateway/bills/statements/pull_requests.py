@@ -52,21 +52,21 @@ class PullRequest:
     empty_days_are_unbilled: bool = True
 
 
-def bearer(key: str) -> Mapping[str, str]:
+def bearer_header(key: str) -> Mapping[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def basic(key: str) -> Mapping[str, str]:
+def basic_header(key: str) -> Mapping[str, str]:
     """Return a basic authorization header with the key as the user name and no password."""
     return {"Authorization": f"Basic {b64encode(f'{key}:'.encode()).decode()}"}
 
 
-def anthropic(key: str) -> Mapping[str, str]:
+def anthropic_headers(key: str) -> Mapping[str, str]:
     return {"x-api-key": key, "anthropic-version": "2023-06-01"}
 
 
-def github(key: str) -> Mapping[str, str]:
-    return {**bearer(key), "Accept": "application/vnd.github+json"}
+def github_headers(key: str) -> Mapping[str, str]:
+    return {**bearer_header(key), "Accept": "application/vnd.github+json"}
 
 
 def _next_page(page: Row) -> str | None:
@@ -118,7 +118,7 @@ def _no_page(page: Row) -> str | None:
     return None
 
 
-def _openai(path: str, *groups: str) -> PullRequest:
+def _openai_request(path: str, *groups: str) -> PullRequest:
     def query(start: int, end: int) -> Query:
         span = [
             ("start_time", str(start)),
@@ -131,7 +131,7 @@ def _openai(path: str, *groups: str) -> PullRequest:
     return PullRequest(
         base_url="https://api.openai.com/v1",
         paths=(path,),
-        headers=bearer,
+        headers=bearer_header,
         query=query,
         next_page=_next_page,
         whole_pages=True,
@@ -141,8 +141,8 @@ def _openai(path: str, *groups: str) -> PullRequest:
 def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields: Any) -> PullRequest:
     def query(start: int, end: int) -> Query:
         span = [
-            ("starting_at", _moment(start)),
-            ("ending_at", _moment(end)),
+            ("starting_at", _format_moment(start)),
+            ("ending_at", _format_moment(end)),
             (width, "1d"),
             ("limit", str(limit)),
         ]
@@ -150,15 +150,15 @@ def _anthropic_report(path: str, width: str, limit: int, *groups: str, **fields:
 
     url = "https://api.anthropic.com"
     return PullRequest(
-        base_url=url, paths=(path,), headers=anthropic, query=query, next_page=_next_page, **fields
+        base_url=url, paths=(path,), headers=anthropic_headers, query=query, next_page=_next_page, **fields
     )
 
 
-def _analytics(path: str, *groups: str) -> PullRequest:
+def _analytics_request(path: str, *groups: str) -> PullRequest:
     return _anthropic_report(path, "time_bucket_width", ANALYTICS_ROWS, *groups, span_days=1)
 
 
-def _moment(seconds: int) -> str:
+def _format_moment(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -189,9 +189,11 @@ _ANTHROPIC = ("api_key_id", "workspace_id", "model", "service_tier", "inference_
 _COPILOT = "/organizations/{account}/settings/billing"
 
 PULL_REQUESTS: Mapping[str, PullRequest] = {
-    "openai_usage": _openai("/organization/usage/completions", *_USAGE),
-    "openai_usage_embeddings": _openai("/organization/usage/embeddings", "project_id", "api_key_id", "model"),
-    "openai_costs": _openai("/organization/costs", "project_id", "line_item", "api_key_id"),
+    "openai_usage": _openai_request("/organization/usage/completions", *_USAGE),
+    "openai_usage_embeddings": _openai_request(
+        "/organization/usage/embeddings", "project_id", "api_key_id", "model"
+    ),
+    "openai_costs": _openai_request("/organization/costs", "project_id", "line_item", "api_key_id"),
     "anthropic_usage": _anthropic_report(
         "/v1/organizations/usage_report/messages",
         "bucket_width",
@@ -208,14 +210,14 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
         "description",
         whole_pages=True,
     ),
-    "anthropic_analytics_usage": _analytics("/v1/organizations/analytics/usage", *_ANTHROPIC),
-    "anthropic_analytics_costs": _analytics(
+    "anthropic_analytics_usage": _analytics_request("/v1/organizations/analytics/usage", *_ANTHROPIC),
+    "anthropic_analytics_costs": _analytics_request(
         "/v1/organizations/analytics/cost", *_ANTHROPIC, "cost_type", "token_type"
     ),
     "openrouter_activity": PullRequest(
         base_url="https://openrouter.ai",
         paths=("/api/v1/activity",),
-        headers=bearer,
+        headers=bearer_header,
         query=lambda start, end: (),  # the source always returns the last days, on one page
         next_page=_no_page,
         days=OPENROUTER_DAYS,
@@ -223,7 +225,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "github_copilot": PullRequest(
         base_url="https://api.github.com",
         paths=(f"{_COPILOT}/ai_credit/usage", f"{_COPILOT}/premium_request/usage"),
-        headers=github,
+        headers=github_headers,
         query=_github_day,
         next_page=_no_page,
         rows_in="usageItems",
@@ -232,7 +234,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "cursor_usage_events": PullRequest(
         base_url="https://api.cursor.com",
         paths=("/teams/filtered-usage-events",),
-        headers=basic,
+        headers=basic_header,
         query=_cursor_day,
         next_page=_next_current,
         rows_in="usageEvents",
@@ -242,7 +244,7 @@ PULL_REQUESTS: Mapping[str, PullRequest] = {
     "litellm_spend_logs": PullRequest(
         base_url="",
         paths=("/spend/logs/v2",),
-        headers=bearer,
+        headers=bearer_header,
         query=_litellm_day,
         next_page=_next_number,
         span_days=1,

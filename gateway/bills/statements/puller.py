@@ -22,7 +22,7 @@ from gateway.bills.statements.pull_requests import PULL_REQUESTS, PullRequest, Q
 from gateway.bills.statements.source import Document
 from gateway.bills.statements.sources.list import SOURCES
 from gateway.configuration.sections import SEAT_SOURCES, ReconciliationSettings, StatementPullSettings
-from gateway.core.first_use import imported
+from gateway.core.first_use import import_in_thread
 from spool.clock import Clock
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.registry.operators import Actor
@@ -126,7 +126,7 @@ class StatementPuller:
 
     def check(self, name: str) -> None:
         """Raise NotThere if no pull has this name."""
-        self._pull_named(name)
+        self._require_pull(name)
 
     async def run(self) -> None:
         """Check for due pulls until cancelled, and run them."""
@@ -147,34 +147,36 @@ class StatementPuller:
         """
         for name in self.names:
             async with self._turn:
-                pull = self._found(name)
-                if pull is not None and _is_due(await self._kept(pull), pull, self._clock.now()):
-                    await self._pull(pull)
+                pull = self._find_pull(name)
+                if pull is not None and _is_due(await self._stored_progress(pull), pull, self._clock.now()):
+                    await self._run_pull(pull)
 
     async def states(self) -> Sequence[PullState]:
-        return [_shown(pull, await self._kept(pull)) for pull in self._settings().pull]
+        return [_pull_state(pull, await self._stored_progress(pull)) for pull in self._settings().pull]
 
     async def pull(self, name: str) -> None:
         """Pull now. A failure is stored in the pull's state, and the next pull continues from there."""
         async with self._turn:
-            await self._pull(self._pull_named(name))
+            await self._run_pull(self._require_pull(name))
 
-    async def _pull(self, pull: StatementPullSettings) -> None:
-        progress = await self._kept(pull)
+    async def _run_pull(self, pull: StatementPullSettings) -> None:
+        progress = await self._stored_progress(pull)
         extra = {"action": "pull_failed", "pull": pull.name}
         try:
-            await self._walk(pull, progress)
+            await self._pull_spans(pull, progress)
         except (PullFailed, NotAllowed) as error:
             hint = error.retry_after_s if isinstance(error, PullFailed) else None
-            await self._fail(pull, progress, str(error), hint)
+            await self._store_failure(pull, progress, str(error), hint)
             _log.warning("pulling a statement failed: %s", error, extra=extra)
         except SpoolError:  # the progress up to this page is already stored
             raise
         except Exception as error:  # noqa: BLE001 - a defect costs no other pull
-            await self._fail(pull, progress, f"an internal error; see the log: {type(error).__name__}", None)
+            await self._store_failure(
+                pull, progress, f"an internal error; see the log: {type(error).__name__}", None
+            )
             _log.exception("pulling a statement failed with an internal error", extra=extra)
 
-    async def _fail(
+    async def _store_failure(
         self, pull: StatementPullSettings, progress: dict[str, Any], reason: str, retry_after_s: float | None
     ) -> None:
         # Without a time to retry, start over, because the cursor may have expired and would fail again.
@@ -184,24 +186,26 @@ class StatementPuller:
         failed = {**progress, "state": FAILED, "reason": reason, "next_at": self._clock.now() + waiting}
         await self._table.keep_pull_state(pull.name, failed)
 
-    async def _kept(self, pull: StatementPullSettings) -> dict[str, Any]:
+    async def _stored_progress(self, pull: StatementPullSettings) -> dict[str, Any]:
         progress = dict(await self._table.pull_state(pull.name) or {})
-        return progress if progress.get("asks") == _asks(pull) else {}
+        return progress if progress.get("asks") == _request_digest(pull) else {}
 
-    async def _walk(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
+    async def _pull_spans(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
         """Request all spans in turn. `progress` is updated in place, also if this raises."""
         if pull.source in SEAT_SOURCES:
             await self._pull_seats(pull, progress)
             return
         request = PULL_REQUESTS[pull.source]
         end = day_start(int(self._clock.now()))
-        if not _goes_on(progress, end):
+        if not _can_continue(progress, end):
             start = end - (request.days or pull.days) * DAY_S
-            progress.update(asks=_asks(pull), start=start, end=end, day=start, cursor="", damaged=0, named="")
+            progress.update(
+                asks=_request_digest(pull), start=start, end=end, day=start, cursor="", damaged=0, named=""
+            )
         progress.update(state=RUNNING, reason="")
         while progress["day"] < progress["end"]:
             until = min(progress["day"] + request.span_days * DAY_S, progress["end"])
-            await self._span(pull, request, progress, (progress["day"], until))
+            await self._pull_span(pull, request, progress, (progress["day"], until))
             progress.update(day=until, cursor="")
             if until < progress["end"]:
                 await self._table.keep_pull_state(pull.name, progress)
@@ -218,7 +222,7 @@ class StatementPuller:
 
     async def _pull_seats(self, pull: StatementPullSettings, progress: dict[str, Any]) -> None:
         """Fetch all pages of a seat list. No seat changes before the last page has arrived."""
-        seat_pulls = await imported("gateway.bills.statements.seat_pulls")
+        seat_pulls = await import_in_thread("gateway.bills.statements.seat_pulls")
         request = seat_pulls.SEAT_REQUESTS[pull.source]
         base = (pull.base_url or request.base_url).rstrip("/")
 
@@ -227,25 +231,25 @@ class StatementPuller:
 
         page_limit = self._settings().max_pages
         try:
-            pages = await seat_pulls.all_pages(request, pull.account, ask, most=page_limit)
+            pages = await seat_pulls.fetch_all_pages(request, pull.account, ask, most=page_limit)
             if self._keep_seats is None:
                 raise NotAllowed("this installation stores no plans")
             message = await self._keep_seats(pull, pages)
         except (Invalid, NotThere) as error:
             raise PullFailed(str(error), retry_after_s=None) from error
         now = self._clock.now()
-        done = {"asks": _asks(pull), "state": DONE, "reason": message, "last_success": now}
+        done = {"asks": _request_digest(pull), "state": DONE, "reason": message, "last_success": now}
         progress.update(done, next_at=now + pull.every, pulled_to=day_text(day_start(int(now))))
         await self._table.keep_pull_state(pull.name, progress)
 
-    async def _span(
+    async def _pull_span(
         self,
         pull: StatementPullSettings,
         request: PullRequest,
         progress: dict[str, Any],
         span: tuple[int, int],
     ) -> None:
-        reader = self._reader(pull, span)
+        reader = self._new_reader(pull, span)
         absent = 0
         if request.empty_days_are_unbilled and not request.whole_pages:
             reader.cover(*span)
@@ -254,11 +258,11 @@ class StatementPuller:
             url = base + path.format(account=quote(pull.account, safe=""))
             cursor = progress["cursor"]
             try:
-                async for page, following in self._pages(pull, request, (url, span), cursor):
-                    await asyncio.to_thread(_add, reader, page)
+                async for page, following in self._fetch_pages(pull, request, (url, span), cursor):
+                    await asyncio.to_thread(_add_page, reader, page)
                     if request.whole_pages:
-                        await self._keep(pull, reader, progress)
-                        reader = self._reader(pull, span)
+                        await self._store_report(pull, reader, progress)
+                        reader = self._new_reader(pull, span)
                         if following is not None:
                             progress["cursor"] = following
                             await self._table.keep_pull_state(pull.name, progress)
@@ -267,9 +271,9 @@ class StatementPuller:
                 if not error.is_absent or absent == len(request.paths):
                     raise
         if not request.whole_pages:
-            await self._keep(pull, reader, progress)
+            await self._store_report(pull, reader, progress)
 
-    async def _pages(
+    async def _fetch_pages(
         self,
         pull: StatementPullSettings,
         request: PullRequest,
@@ -281,7 +285,7 @@ class StatementPuller:
             query = [*request.query(*span), *([("page", cursor)] if cursor else [])]
             content = await self._fetch_patiently(pull, url, query, request.headers, posts=request.posts)
             file = ReportFile(name=f"pull {pull.name}", content=content, read_at=self._clock.now())
-            page = await asyncio.to_thread(_opened, file, request)
+            page = await asyncio.to_thread(_open_page, file, request)
             following = request.next_page(page.document.page())
             if following is not None and following == cursor:
                 raise PullFailed("the cursor of the next page is that of the same page", retry_after_s=None)
@@ -322,10 +326,10 @@ class StatementPuller:
                 await self._sleep(waiting)
         raise AssertionError("the last attempt raises")
 
-    def _reader(self, pull: StatementPullSettings, span: tuple[int, int]) -> ReportReader:
+    def _new_reader(self, pull: StatementPullSettings, span: tuple[int, int]) -> ReportReader:
         return ReportReader(SOURCES[pull.source], most=self._settings().max_rows, asked=span)
 
-    async def _keep(
+    async def _store_report(
         self, pull: StatementPullSettings, reader: ReportReader, progress: dict[str, Any]
     ) -> None:
         report = reader.report(account=pull.account or None, settle_s=self._settings().settle)
@@ -337,11 +341,11 @@ class StatementPuller:
         progress["damaged"] += report.damaged
         progress["named"] = progress["named"] or next(iter(report.named), "")
 
-    def _found(self, name: str) -> StatementPullSettings | None:
+    def _find_pull(self, name: str) -> StatementPullSettings | None:
         return next((pull for pull in self._settings().pull if pull.name == name), None)
 
-    def _pull_named(self, name: str) -> StatementPullSettings:
-        pull = self._found(name)
+    def _require_pull(self, name: str) -> StatementPullSettings:
+        pull = self._find_pull(name)
         if pull is None:
             raise NotThere(f"there is no [[reconciliation.pull]] named {name!r}")
         return pull
@@ -356,12 +360,12 @@ def _is_due(progress: Mapping[str, Any], pull: StatementPullSettings, now: float
     return progress.get("state") == RUNNING or not 0 < next_at - now <= max(pull.every, LONGEST_PAUSE_S)
 
 
-def _asks(pull: StatementPullSettings) -> str:
+def _request_digest(pull: StatementPullSettings) -> str:
     """Return a digest of the source, account and address. If one of them changes, the pull starts over."""
     return sha256(json.dumps([pull.source, pull.account, pull.base_url]).encode()).hexdigest()
 
 
-def _goes_on(progress: Mapping[str, Any], today: int) -> bool:
+def _can_continue(progress: Mapping[str, Any], today: int) -> bool:
     if progress.get("state") not in (RUNNING, FAILED) or "damaged" not in progress:
         return False
     if progress["end"] > today:  # the system clock was ahead when this progress was stored
@@ -369,7 +373,7 @@ def _goes_on(progress: Mapping[str, Any], today: int) -> bool:
     return bool(progress.get("cursor")) or progress.get("day", 0) > progress["start"]
 
 
-def _opened(file: ReportFile, request: PullRequest) -> _Page:
+def _open_page(file: ReportFile, request: PullRequest) -> _Page:
     document = open_document(file)
     if not isinstance(document.page().get(request.rows_in), list):
         raise PullFailed(
@@ -378,11 +382,11 @@ def _opened(file: ReportFile, request: PullRequest) -> _Page:
     return _Page(file=file, document=document)
 
 
-def _add(reader: ReportReader, page: _Page) -> None:
+def _add_page(reader: ReportReader, page: _Page) -> None:
     reader.add(page.file, page.document)
 
 
-def _shown(pull: StatementPullSettings, progress: Mapping[str, Any]) -> PullState:
+def _pull_state(pull: StatementPullSettings, progress: Mapping[str, Any]) -> PullState:
     return PullState(
         name=pull.name,
         source=pull.source,

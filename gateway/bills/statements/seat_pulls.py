@@ -9,7 +9,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.bills.statements.pull_requests import Query, anthropic, basic, bearer, github
+from gateway.bills.statements.pull_requests import (
+    Query,
+    anthropic_headers,
+    basic_header,
+    bearer_header,
+    github_headers,
+)
 from spool.errors import Invalid
 
 GITHUB_ROWS = 100  # rows per page; this limit and the next three are the vendors' maximums
@@ -40,20 +46,20 @@ class SeatRequest:
     first: Query = ()
     following: Callable[[Page, int], Query | None] = lambda page, number: None
 
-    def paths_of(self, account: str) -> Sequence[str]:
+    def account_paths(self, account: str) -> Sequence[str]:
         return [path.format(account=quote(account, safe=self.safe)) for path in self.paths]
 
 
-def _of_number(number: int) -> Query:
+def _page_query(number: int) -> Query:
     return (("per_page", str(GITHUB_ROWS)), ("page", str(number)))
 
 
-def _github(page: Page, number: int) -> Query | None:
+def _next_github_query(page: Page, number: int) -> Query | None:
     """Return the query of the next page. A page with fewer rows than requested is the last one."""
-    return _of_number(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
+    return _page_query(number + 1) if len(page["seats"]) >= GITHUB_ROWS else None
 
 
-def _claude(page: Page, number: int) -> Query | None:
+def _next_claude_query(page: Page, number: int) -> Query | None:
     """
     Return the query of the next page. Raises Invalid if the page does not state whether one follows, because
     people on a missed page would lose their seats.
@@ -63,19 +69,19 @@ def _claude(page: Page, number: int) -> Query | None:
         raise Invalid("the answer is not a page of the list: its has_more is neither true nor false")
     if not has_more:
         return None
-    return (("limit", str(CLAUDE_ROWS)), ("after_id", _named(page, "last_id")))
+    return (("limit", str(CLAUDE_ROWS)), ("after_id", _cursor_field(page, "last_id")))
 
 
-def _google(size: int) -> Callable[[Page, int], Query | None]:
+def _google_paging(size: int) -> Callable[[Page, int], Query | None]:
     def following(page: Page, number: int) -> Query | None:
         if not page.get("nextPageToken"):
             return None
-        return (("pageSize", str(size)), ("pageToken", _named(page, "nextPageToken")))
+        return (("pageSize", str(size)), ("pageToken", _cursor_field(page, "nextPageToken")))
 
     return following
 
 
-def _named(page: Page, field: str) -> str:
+def _cursor_field(page: Page, field: str) -> str:
     name = page.get(field)
     if not isinstance(name, str) or not 0 < len(name) <= LONGEST_CURSOR:
         raise Invalid(f"the answer is not a page of the list: more pages follow, but {field} names none")
@@ -86,52 +92,52 @@ SEAT_REQUESTS: Mapping[str, SeatRequest] = {
     "github_copilot_seats": SeatRequest(
         base_url="https://api.github.com",
         paths=("/orgs/{account}/copilot/billing/seats",),
-        headers=github,
+        headers=github_headers,
         rows_in="seats",
-        first=_of_number(1),
-        following=_github,
+        first=_page_query(1),
+        following=_next_github_query,
     ),
     "cursor_members": SeatRequest(
         base_url="https://api.cursor.com",
         paths=("/teams/members",),
-        headers=basic,
+        headers=basic_header,
         rows_in="teamMembers",
     ),
     "claude_members": SeatRequest(
         base_url="https://api.anthropic.com",
         paths=("/v1/organizations/users", "/v1/organizations/invites"),
-        headers=anthropic,
+        headers=anthropic_headers,
         rows_in="data",
         first=(("limit", str(CLAUDE_ROWS)),),
-        following=_claude,
+        following=_next_claude_query,
     ),
     "code_assist_licenses": SeatRequest(
         base_url="https://cloudcommerceconsumerprocurement.googleapis.com",
         paths=("/v1/{account}/licensePool:enumerateLicensedUsers",),
-        headers=bearer,
+        headers=bearer_header,
         rows_in="licensedUsers",
         safe="/",
         first=(("pageSize", str(CODE_ASSIST_ROWS)),),
-        following=_google(CODE_ASSIST_ROWS),
+        following=_google_paging(CODE_ASSIST_ROWS),
     ),
     "gemini_licenses": SeatRequest(
         base_url="https://discoveryengine.googleapis.com",
         paths=("/v1/{account}/userLicenses",),
-        headers=bearer,
+        headers=bearer_header,
         rows_in="userLicenses",
         safe="/",
         first=(("pageSize", str(GEMINI_ROWS)),),
-        following=_google(GEMINI_ROWS),
+        following=_google_paging(GEMINI_ROWS),
     ),
 }
 
 
-async def all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) -> Sequence[Page]:
+async def fetch_all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) -> Sequence[Page]:
     """
     Return every page of a list. Raises Invalid if an answer is not a page, or there are more than `most`.
     """
     pages: list[Page] = []
-    for path in request.paths_of(account):
+    for path in request.account_paths(account):
         query: Query | None = request.first
         number = 0
         while query is not None:
@@ -139,7 +145,7 @@ async def all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) 
                 raise Invalid(
                     f"the list has more than {most} pages (reconciliation.max_pages); raise the setting"
                 )
-            page, number = _page(request, await ask(path, query)), number + 1
+            page, number = _parse_page(request, await ask(path, query)), number + 1
             pages.append(page)
             previous, query = query, request.following(page, number)
             if query == previous:
@@ -147,7 +153,7 @@ async def all_pages(request: SeatRequest, account: str, ask: Ask, *, most: int) 
     return pages
 
 
-def _page(request: SeatRequest, content: bytes) -> Page:
+def _parse_page(request: SeatRequest, content: bytes) -> Page:
     try:
         page = msgspec.json.decode(content)
     except ValueError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gateway.bills.statements.cells import Cells
-from gateway.bills.statements.values import Row, moment, objects
+from gateway.bills.statements.values import Row, moment, object_list
 from spool.bounded_reading import BoundedLines
 
 HOUR_S, DAY_S = 3600, 86400
@@ -79,7 +79,7 @@ class Edges(NamedTuple):
     end: str
 
 
-def any_results(document: Document) -> Iterator[tuple[Row, Row]]:
+def buckets_with_results(document: Document) -> Iterator[tuple[Row, Row]]:
     """
     Yield each bucket with each of its results, for recognition. Anything else in the document is skipped.
     """
@@ -97,12 +97,12 @@ def read_results(document: Document, edges: Edges, cells: Cells, add: Add) -> No
     affect the others.
     """
     for number, page in enumerate(document.pages(), start=1):
-        for bucket_number, bucket in enumerate(objects(page.get("data"), "data"), start=1):
+        for bucket_number, bucket in enumerate(object_list(page.get("data"), "data"), start=1):
             where = f"page {number}, bucket {bucket_number}"
-            results = objects(None, "results")
+            results = object_list(None, "results")
             with cells.row(where):
                 cells.cover(moment(bucket, edges.start), moment(bucket, edges.end))
-                results = objects(bucket.get("results"), "results")
+                results = object_list(bucket.get("results"), "results")
             for result_number, result in enumerate(results, start=1):
                 content = (bucket.get(edges.start), bucket.get(edges.end), result)
                 with cells.row(f"{where}, result {result_number}", content, once=True):

@@ -40,12 +40,12 @@ def number(row: Row, name: str) -> Decimal | None:
         parsed = Decimal(value)
         if not parsed.is_finite() or abs(parsed) >= MAX_QUANTITY:
             raise Damaged(f"{name} is too large")
-        return kept(parsed)
+        return storable_amount(parsed)
     except InvalidOperation as error:
         raise Damaged(f"{name} is not a number") from error
 
 
-def kept(value: Decimal) -> Decimal:
+def storable_amount(value: Decimal) -> Decimal:
     """Return the number as it is stored: at most 27 decimals, without trailing zeros."""
     return normalize_amount(
         value if value == value.to_integral_value() else value.quantize(_SMALLEST, context=_WIDE)
@@ -60,7 +60,7 @@ def count(row: Row, name: str) -> Decimal | None:
     return parsed
 
 
-def required(value: Decimal | None, name: str) -> Decimal:
+def require_value(value: Decimal | None, name: str) -> Decimal:
     if value is None:
         raise Damaged(f"{name} is missing")
     return value
@@ -68,10 +68,10 @@ def required(value: Decimal | None, name: str) -> Decimal:
 
 def text(row: Row, name: str) -> str | None:
     """Return a text cut to the storable length, or None if it is absent or empty."""
-    return (text_of(row, name) or "")[:MAX_TEXT] or None
+    return (full_text(row, name) or "")[:MAX_TEXT] or None
 
 
-def text_of(row: Row, name: str) -> str | None:
+def full_text(row: Row, name: str) -> str | None:
     """Return a text of any length, or None if it is absent or empty."""
     value = row.get(name)
     if value is None:
@@ -104,10 +104,10 @@ def moment(row: Row, name: str) -> int:
         return int(value)
     if not isinstance(value, str) or not value.strip():
         raise Damaged(f"{name} is missing")
-    return _seconds(value.strip(), name)
+    return _parse_epoch_seconds(value.strip(), name)
 
 
-def _seconds(written: str, name: str) -> int:
+def _parse_epoch_seconds(written: str, name: str) -> int:
     slashed = _SLASHED.match(written)
     if slashed is not None:
         month, day, year = slashed.groups()
@@ -122,7 +122,7 @@ def _seconds(written: str, name: str) -> int:
     return int(seconds)
 
 
-def objects(value: Any, name: str) -> Sequence[Row]:
+def object_list(value: Any, name: str) -> Sequence[Row]:
     """Return a list of JSON objects; empty if it is absent."""
     if value is None:
         return ()
@@ -135,17 +135,17 @@ def first_number(row: Row, *names: str) -> Decimal | None:
     return next((parsed for name in names if (parsed := number(row, name)) is not None), None)
 
 
-def object_of(row: Row, name: str) -> Row:
+def parse_object_text(row: Row, name: str) -> Row:
     """Return the JSON object that a cell holds as text; empty if it is absent."""
-    written = text_of(row, name)
+    written = full_text(row, name)
     try:
         decoded = msgspec.json.decode(written) if written else {}
     except msgspec.DecodeError as error:
         raise Damaged(f"{name} is not an object") from error
-    return inner({name: decoded}, name)
+    return nested_object({name: decoded}, name)
 
 
-def inner(row: Row, name: str) -> Row:
+def nested_object(row: Row, name: str) -> Row:
     """Return the JSON object in a field; empty if it is absent."""
     value = row.get(name)
     if value is None:

@@ -147,7 +147,7 @@ def main() -> int:
     config, scratch, receiver, listen = sys.argv[1:]
     settings = load_config_or_exit(Path(config) if config else None)
     copy = trial_config(settings, scratch=Path(scratch), receiver=receiver, listen=listen)
-    logs.configure(copy.log.level)
+    logs.start_logging(copy.log.level)
     return asyncio.run(_serve_drill(copy))
 
 

@@ -405,10 +405,10 @@ def _require_record_lake(settings: DestinationSettings) -> DestinationSettings:
 async def _read_manifest_files(settings: DestinationSettings, route: str, month: str) -> list[Any]:
     import msgspec
 
-    from exporters.lake.tables import table_of
+    from exporters.lake.tables import table_for_route
     from exporters.lake.verification import ReadManifest, read_manifests
 
-    table = table_of(route).name
+    table = table_for_route(route).name
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as scratch:
         return [
             msgspec.to_builtins(manifest.body)
@@ -454,10 +454,10 @@ def _chosen_route(settings: DestinationSettings, topic: str | None) -> str:
 
 
 def _opened_store(settings: DestinationSettings) -> Store:
-    from exporters.destinations.catalogue import secret_of
+    from exporters.destinations.catalogue import destination_secret
     from exporters.lake.destination import open_store
 
-    return open_store(settings, secret_of(settings))
+    return open_store(settings, destination_secret(settings))
 
 
 def _date_text(day: datetime | None) -> str:

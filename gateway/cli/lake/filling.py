@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.lake.destination import USUAL_RECORDS, open_store
 from exporters.lake.formats import FORMATS
 from exporters.lake.past.adoption import AdoptionResult, LakeAdoption
@@ -43,7 +43,7 @@ async def adopt_lake(
             if running:
                 raise NotAllowed(f"stop every gateway first; still running: {', '.join(running)}")
             adoption = LakeAdoption(
-                store=open_store(settings, secret_of(settings)),
+                store=open_store(settings, destination_secret(settings)),
                 landings=storage.small.open_table(LANDINGS),
                 deliveries=storage.deliveries,
                 log=storage.log,
@@ -69,7 +69,7 @@ async def import_file(settings: DestinationSettings, topic: str, source: Path) -
     """Import the records of a file into a lake; return the counts and the written files."""
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         work = LakeImport(
-            store=open_store(settings, secret_of(settings)),
+            store=open_store(settings, destination_secret(settings)),
             clock=SystemClock(),
             destination=settings.name,
             format=FORMATS[settings.format],

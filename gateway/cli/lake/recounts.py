@@ -138,13 +138,13 @@ async def verify_files(
     """
     Verify a lake of files. With `share`, reads only that part of the files completely, chosen at random.
     """
-    from exporters.destinations.catalogue import secret_of
+    from exporters.destinations.catalogue import destination_secret
     from exporters.lake.destination import open_store
-    from exporters.lake.tables import table_of
+    from exporters.lake.tables import table_for_route
     from exporters.lake.verification import read_manifests, verify_files
 
-    store = open_store(settings, secret_of(settings))
-    table = table_of(route).name
+    store = open_store(settings, destination_secret(settings))
+    table = table_for_route(route).name
     with tempfile.TemporaryDirectory(prefix="tollhouse-") as directory:
         scratch = Path(directory)
         manifests = read_manifests(store, settings.name, scratch, table=table)
@@ -180,11 +180,11 @@ def verified_table(settings: DestinationSettings, dates: DateRange, books: Route
 
     from exporters.clickhouse.recount import VerifiedTable, recount_table
     from exporters.clickhouse.server import ClickHouseServer
-    from exporters.destinations.catalogue import secret_of
+    from exporters.destinations.catalogue import destination_secret
     from spool.clock import SystemClock
 
     async def look() -> VerifiedTable:
-        server = ClickHouseServer(settings, secret_of(settings), clock=SystemClock())
+        server = ClickHouseServer(settings, destination_secret(settings), clock=SystemClock())
         try:
             return await recount_table(
                 server, settings.table, below=None if books is None else books.below, dates=dates
@@ -203,10 +203,10 @@ def verified_topic(
     settings: DestinationSettings, route: str, books: RouteBooks | None, *, reads_all: bool
 ) -> Verified:
     """Return the route's progress in a Kafka topic, and the differences."""
-    from exporters.destinations.catalogue import secret_of
+    from exporters.destinations.catalogue import destination_secret
     from exporters.kafka.recount import recount_topic
 
-    secret = secret_of(settings)
+    secret = destination_secret(settings)
     below = None if books is None else books.below
     result = run_or_fail(recount_topic(settings, secret, route, below=below, reads_all=reads_all))
     editions = [

@@ -16,7 +16,7 @@ from gateway.cli.operator.commands import add_commands, confirm_option, list_com
 from gateway.cli.operator.config_job import apply
 from gateway.cli.output import Form, JsonObject, add_form_options, as_json, show_fields, show_json, show_list
 from gateway.cli.parameters import Choice, Label
-from gateway.clusters.agent_config import values_of, version_of, without_value
+from gateway.clusters.agent_config import chart_values, fields_without_value, hash_config
 
 COLUMNS = (
     "id",
@@ -208,7 +208,7 @@ def _fetch_config_versions(client: OperatorClient, id: str) -> list[JsonObject]:
     changes = client.request("GET", "/audit", query=[*query.items()])["audit"]
     return [
         {
-            "version": version_of(change["after"]["config"]),
+            "version": hash_config(change["after"]["config"]),
             "set": change["at"],
             "by": change["actor"],
             "config": change["after"]["config"],
@@ -220,10 +220,10 @@ def _fetch_config_versions(client: OperatorClient, id: str) -> list[JsonObject]:
 
 def _helm_values(cluster: JsonObject) -> str:
     lines = [f"# cluster {cluster['name']} ({cluster['id']}), version {cluster['config_version'] or 'none'}"]
-    missing = without_value(cluster["config"])
+    missing = fields_without_value(cluster["config"])
     if missing:
         lines.append(f"# the chart has no value for: {', '.join(missing)}")
-    return "\n".join([*lines, json.dumps(values_of(cluster["config"]), indent=2)])
+    return "\n".join([*lines, json.dumps(chart_values(cluster["config"]), indent=2)])
 
 
 def _config_map(cluster: JsonObject, config_document: JsonObject) -> JsonObject:
@@ -239,7 +239,7 @@ def _config_map(cluster: JsonObject, config_document: JsonObject) -> JsonObject:
         },
         "data": {
             "config.json": json.dumps(config_document["config"], sort_keys=True),
-            "values.yaml": json.dumps(values_of(config_document["config"]), indent=2),
+            "values.yaml": json.dumps(chart_values(config_document["config"]), indent=2),
         },
     }
 

@@ -18,7 +18,7 @@ import click
 
 from gateway.cli import fail
 from gateway.cli.output import JsonObject
-from gateway.clusters.agent_config import values_of
+from gateway.clusters.agent_config import chart_values
 from gateway.clusters.config_job import DRIFT, SAME, FoundConfig, GivenConfig, JobProblem, run_round
 
 ANSWER_S = 30.0
@@ -115,7 +115,7 @@ class Kubernetes:
         API server refuses.
         """
         config = json.dumps(given.config, sort_keys=True)
-        values = json.dumps(values_of(given.config), indent=2)
+        values = json.dumps(chart_values(given.config), indent=2)
         annotations = {VERSION: given.version or ""}
         metadata = {"annotations": annotations, "resourceVersion": self._read_at}
         changed = {"metadata": metadata, "data": {CONFIG: config, VALUES: values}}

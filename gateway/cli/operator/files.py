@@ -139,11 +139,11 @@ def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
 
 def _secret_files(files: Mapping[str, str]) -> Iterator[str]:
     from gateway.core.faults import Faults, InvalidDefinition
-    from gateway.core.yaml_text import read
+    from gateway.core.yaml_text import read_yaml
 
     for text in files.values():
         try:
-            node = read(text.encode(), Faults())
+            node = read_yaml(text.encode(), Faults())
         except InvalidDefinition:
             continue  # the server reports the fault with its place
         for item in node if isinstance(node, list) else ():

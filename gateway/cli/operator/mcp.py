@@ -12,7 +12,7 @@ import msgspec
 from gateway.cli.operator.client import OperatorClient, with_client
 from gateway.cli.operator.commands import add_commands, list_command, request_command
 from gateway.configuration.sections import ConfigError
-from gateway.mcp.messages import INTERNAL_ERROR, McpError, decoded, failure
+from gateway.mcp.messages import INTERNAL_ERROR, McpError, decode_message, error_reply
 from spool.errors import SpoolError
 
 COLUMNS = ("name", "title", "writes", "enabled", "last_updated", "updated_by")
@@ -102,7 +102,7 @@ async def _reply_to_line(client: OperatorClient, line: bytes) -> bytes | None:
 
 def _error_reply(line: bytes, message: str) -> bytes | None:
     try:
-        id = decoded(line).id
+        id = decode_message(line).id
     except McpError as error:
-        return failure(msgspec.UNSET, error).body
-    return None if id is msgspec.UNSET else failure(id, McpError(INTERNAL_ERROR, message)).body
+        return error_reply(msgspec.UNSET, error).body
+    return None if id is msgspec.UNSET else error_reply(id, McpError(INTERNAL_ERROR, message)).body

@@ -13,7 +13,14 @@ import click
 import msgspec
 
 from gateway.bills.plans.declared import NewPlan, Seat
-from gateway.bills.plans.seat_lists import ListedSeat, chosen, merged, read_bounded, read_list, read_names
+from gateway.bills.plans.seat_lists import (
+    ListedSeat,
+    choose_seats,
+    merge_seat_list,
+    read_bounded,
+    read_list,
+    read_names,
+)
 from gateway.cli import fail
 from gateway.cli.operator.client import OperatorClient, quote_segment, with_client
 from gateway.cli.operator.commands import list_command
@@ -168,7 +175,7 @@ def fill(
     try:
         listed = list(chain.from_iterable(_read_seat_lists(files)))
         known = None if names is None else read_names(names.name, read_bounded(names, names.name))
-        changes = merged(seats, chosen(listed, tier=tier, names=known), today)
+        changes = merge_seat_list(seats, choose_seats(listed, tier=tier, names=known), today)
     except Invalid as error:
         fail(str(error), 2)
     _tell_cycle(listed, before["cycle_day"])

@@ -33,7 +33,7 @@ from spool.log.books import (
     RETIRED,
     ROUTE_TERMS,
     SPLIT,
-    topic_of,
+    route_topic,
 )
 from spool.printable import replace_unprintable
 from spool.record import USAGE_EVENTS
@@ -215,7 +215,7 @@ async def _recover_file(config: Config, file: Path) -> Recovered:
     from spool.storage import StorageOptions
 
     options = StorageOptions(directory=config.data_dir, settings=config.spool, clock=SystemClock())
-    return await engines.recover(options, file)
+    return await engines.recover_file(options, file)
 
 
 async def _open(config: Config, *, new_registry: bool) -> str:
@@ -396,7 +396,7 @@ def accounting_lines(
         damaged = f"; {terms[DAMAGED]:,} stored records cannot be read" if terms.get(DAMAGED) else ""
         yield f"{topic}: received {came:,}{split} = {_format_sum(parts.items())}{damaged}"
     for route, terms in routes.items():
-        whole = topics.get(topic_of(route), {}).get(ACCEPTED, 0)
+        whole = topics.get(route_topic(route), {}).get(ACCEPTED, 0)
         yield f"{route}: accepted {whole:,} = {_format_sum((name, terms.get(name, 0)) for name in ROUTE_TERMS)}"
 
 

@@ -20,12 +20,12 @@ from gateway.cli.prices.download import download_list, is_address
 from gateway.configuration.sections import Config, PriceOverride
 from gateway.intake import price_updates
 from gateway.intake.price_updates import Change
-from gateway.intake.price_view import ModelPrices, prices_of_model, similar_models
+from gateway.intake.price_view import ModelPrices, model_prices_by_seller, similar_models
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards import lists
 from gateway.intake.rate_cards.card import Card, CardUnreadable
 from gateway.intake.rate_cards.litellm import NAME as LITELLM
-from gateway.operations.money.own_prices import NewPrice, override_of
+from gateway.operations.money.own_prices import NewPrice, to_price_override
 from spool.printable import replace_unprintable
 from spool.providers import PROVIDERS
 from spool.record import NS, decimal_text
@@ -96,11 +96,14 @@ def show(
     own = client.request("GET", "/prices", query=[("limit", str(_MOST_OWN))])["prices"]
     book = _load_book(
         client.config,
-        [override_of(NewPrice(**{name: row[name] for name in NewPrice.__struct_fields__})) for row in own],
+        [
+            to_price_override(NewPrice(**{name: row[name] for name in NewPrice.__struct_fields__}))
+            for row in own
+        ],
     )
     at = datetime.fromisoformat(moment) if moment else datetime.now(UTC)
     time = int(at.timestamp()) * NS
-    found = prices_of_model(book, model, provider, time)
+    found = model_prices_by_seller(book, model, provider, time)
     if not found:
         near = similar_models(book, model)
         hint = f"; similar names: {', '.join(near)}" if near else ""
@@ -182,7 +185,7 @@ def update(client: OperatorClient, source: str, since: datetime | None, dry_run:
         )
     except CardUnreadable as error:
         fail(str(error), 2)
-    changes = price_updates.differences(before, after, time=int(datetime.now(UTC).timestamp()) * NS)
+    changes = price_updates.price_changes(before, after, time=int(datetime.now(UTC).timestamp()) * NS)
     problems = list(price_updates.refusal_reasons(before, newer, after, changes, today=today))
     if problems:
         fail("\n".join(f"the price list is refused: {problem}" for problem in problems), 2)

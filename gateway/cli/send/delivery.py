@@ -20,8 +20,8 @@ from gateway.cli.send.request_bodies import (
     Acknowledged,
     RunningDigest,
     UploadBody,
+    file_status,
     files_to_send,
-    looked_up,
     open_ungzipped,
     read_bodies,
     unreadable_message,
@@ -300,7 +300,7 @@ def _open_source(name: str) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _progress_bar(names: list[str]) -> Iterator[Callable[[IO[bytes]], None]]:
-    sizes = {name: looked_up(name).size for name in names if name != "-"}
+    sizes = {name: file_status(name).size for name in names if name != "-"}
     shown = sys.stderr.isatty() and sum(sizes.values()) > 0
     if not shown:
         yield lambda raw: None

@@ -104,7 +104,7 @@ class _Item(NamedTuple):
 def files_to_send(named: Iterable[str], complain: Callable[[str], None]) -> Iterator[str]:
     """Yield the named files, and the data files of named directories in order. `-` is standard input."""
     for name in named:
-        if name == "-" or not stat.S_ISDIR(looked_up(name).mode):
+        if name == "-" or not stat.S_ISDIR(file_status(name).mode):
             yield name
             continue
         paths = sorted(_data_files_in(name, complain))
@@ -146,7 +146,7 @@ def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[
         for name in names:
             path = str(Path(folder, name))
             is_named = name.endswith(SUFFIXES) and not name.startswith(".")
-            if is_named and looked_up(path).mode in (_UNKNOWN, stat.S_IFREG):
+            if is_named and file_status(path).mode in (_UNKNOWN, stat.S_IFREG):
                 yield path
 
 
@@ -155,7 +155,7 @@ class FileStatus(NamedTuple):
     size: int
 
 
-def looked_up(name: str) -> FileStatus:
+def file_status(name: str) -> FileStatus:
     """Return type and size of a file, or _UNKNOWN. Opening the file later reports the error."""
     try:
         status = Path(name).stat()

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from gateway.clusters.usage.series import series_of
+from gateway.clusters.usage.series import parse_series
 from gateway.clusters.usage.usage import (
     DayUsage,
     MeterRules,
@@ -24,8 +24,8 @@ from gateway.clusters.usage.usage import (
     OpenUsage,
     UsageMeter,
     add_days,
-    body_of,
-    opened,
+    decode_usage,
+    encode_usage,
 )
 from spool.clock import Clock
 from spool.container_files import container_rows
@@ -98,9 +98,9 @@ class UsageReader:
         if self._since is None:
             self._since = await self._kept_since()
         count = self._kept_bytes = 0
-        while files := await self._new():
+        while files := await self._next_files():
             count += len(files)
-            await self._take(files)
+            await self._store_usage(files)
         if self._kept_bytes > LARGE:
             self._rest_until = self._clock.now() + REST_S
         oldest = self._clock.now() - self._sources.retention_s()
@@ -118,10 +118,10 @@ class UsageReader:
                 if opened_days is None or opened_days[0] != document.changed_at:
                     opened_days = (
                         document.changed_at,
-                        (await self._document(document.identity, OPEN, OpenDays)).days,
+                        (await self._read_document(document.identity, OPEN, OpenDays)).days,
                     )
                 opened[document.identity] = opened_days
-                all_days |= {_of(document, day) for day in opened_days[1]}
+                all_days |= {_with_day(document, day) for day in opened_days[1]}
         self._opened = opened
         self._days = sorted(all_days, key=lambda entry: (entry.day, entry.identity))
         return self._days
@@ -130,20 +130,20 @@ class UsageReader:
         by_cluster = {}
         for known_day in self._days:
             if known_day.day == day:
-                by_cluster[known_day.identity] = await self._of_cluster(known_day.identity, day)
+                by_cluster[known_day.identity] = await self._cluster_usage(known_day.identity, day)
         return by_cluster
 
-    async def _of_cluster(self, identity: ClusterIdentity, day: int) -> DayUsage:
+    async def _cluster_usage(self, identity: ClusterIdentity, day: int) -> DayUsage:
         _, open_days = self._opened.get(identity, (0.0, {}))
         if day in open_days:
             return open_days[day]
-        return await self._document(
+        return await self._read_document(
             identity,
             day,
             DayUsage,
         )
 
-    async def _document(
+    async def _read_document(
         self,
         identity: ClusterIdentity,
         day: int,
@@ -163,7 +163,7 @@ class UsageReader:
         document = await self._sources.usage.document(NOWHERE, OPEN)
         return document.changed_at if document else 0.0
 
-    async def _new(self) -> Sequence[ContainerFile]:
+    async def _next_files(self) -> Sequence[ContainerFile]:
         since = (self._since or 0.0) - SLACK_S
         while True:
             files = await self._sources.files.rows.select_files(
@@ -173,32 +173,32 @@ class UsageReader:
             )
             if new := [file for file in files if file.id not in self._read]:
                 return new
-            newest = max((_came(file) for file in files), default=since)
+            newest = max((_uploaded_at(file) for file in files), default=since)
             if len(files) < MANY or newest <= since:
                 return []
             since = newest
 
-    async def _take(self, files: Sequence[ContainerFile]) -> None:
-        newest = max([self._since or 0.0, *map(_came, files)])
+    async def _store_usage(self, files: Sequence[ContainerFile]) -> None:
+        newest = max([self._since or 0.0, *map(_uploaded_at, files)])
         by_cluster: dict[ClusterIdentity, list[ContainerFile]] = defaultdict(list)
         for file in files:
             by_cluster[file.identity].append(file)
         for identity, theirs in by_cluster.items():
-            if documents := await self._added(identity, theirs):
+            if documents := await self._documents_after_adding(identity, theirs):
                 await self._sources.usage.store_documents(documents)
                 self._kept_bytes += sum(len(document.body) for document in documents)
-        await self._sources.usage.store_documents([_document(NOWHERE, OPEN, newest, b"{}")])
+        await self._sources.usage.store_documents([_usage_document(NOWHERE, OPEN, newest, b"{}")])
         self._since = newest
-        self._read |= {file.id: _came(file) for file in files}
+        self._read |= {file.id: _uploaded_at(file) for file in files}
         oldest = newest - SLACK_S
         self._read = {id: at for id, at in self._read.items() if at >= oldest}
 
-    async def _added(
+    async def _documents_after_adding(
         self, identity: ClusterIdentity, files: Sequence[ContainerFile]
     ) -> Sequence[UsageDocument]:
         """Return the documents of a cluster after adding files. Empty if the files add nothing."""
         document = await self._sources.usage.document(identity, OPEN)
-        usage = OpenUsage() if document is None else await asyncio.to_thread(opened, document.body)
+        usage = OpenUsage() if document is None else await asyncio.to_thread(decode_usage, document.body)
         rules = MeterRules(
             tags=list(self._sources.tags()),
             most=self._sources.files.settings.max_series,
@@ -206,7 +206,7 @@ class UsageReader:
         )
         meter = UsageMeter(usage, rules)
         for file in files:
-            await self._meter(meter, file)
+            await self._meter_file(meter, file)
         if not meter.taken:
             return []
         await asyncio.to_thread(meter.finish)
@@ -218,14 +218,14 @@ class UsageReader:
                 meter.left_out,
                 extra=extra,
             )
-        return await self._documents(identity, usage)
+        return await self._build_documents(identity, usage)
 
-    async def _meter(self, meter: UsageMeter, file: ContainerFile) -> None:
+    async def _meter_file(self, meter: UsageMeter, file: ContainerFile) -> None:
         """Add the usage in a file. A file that cannot be read adds nothing and is logged once."""
         try:
             pieces = [piece async for piece in self._sources.files.contents.read(file.id)]
             await asyncio.to_thread(
-                _take,
+                _meter_pieces,
                 meter,
                 file,
                 pieces,
@@ -240,36 +240,36 @@ class UsageReader:
                 extra=extra,
             )
 
-    async def _documents(self, identity: ClusterIdentity, usage: OpenUsage) -> Sequence[UsageDocument]:
+    async def _build_documents(self, identity: ClusterIdentity, usage: OpenUsage) -> Sequence[UsageDocument]:
         now = self._clock.now()
         running = int(now) // DAY_S * DAY_S
         over = [day for day in usage.days if day <= running - OPEN_DAYS * DAY_S]
         documents = []
         for day in over:
-            stored = await self._document(
+            stored = await self._read_document(
                 identity,
                 day,
                 DayUsage,
             )
             total = add_days(stored, usage.days.pop(day))
             body = await asyncio.to_thread(msgspec.json.encode, total)
-            documents.append(_document(identity, day, now, body))
-        body = await asyncio.to_thread(body_of, usage)
-        documents.append(_document(identity, OPEN, now, body))
+            documents.append(_usage_document(identity, day, now, body))
+        body = await asyncio.to_thread(encode_usage, usage)
+        documents.append(_usage_document(identity, OPEN, now, body))
         return documents
 
 
-def _came(file: ContainerFile) -> float:
+def _uploaded_at(file: ContainerFile) -> float:
     return file.uploaded_at or 0.0
 
 
-def _take(meter: UsageMeter, file: ContainerFile, pieces: list[bytes]) -> None:
+def _meter_pieces(meter: UsageMeter, file: ContainerFile, pieces: list[bytes]) -> None:
     content = b"".join(pieces)
     pieces.clear()
-    meter.take(series_of(file, content))
+    meter.take(parse_series(file, content))
 
 
-def _of(open_day: UsageDay, day: int) -> UsageDay:
+def _with_day(open_day: UsageDay, day: int) -> UsageDay:
     where = open_day.identity
     return UsageDay(
         account=where.account,
@@ -280,7 +280,7 @@ def _of(open_day: UsageDay, day: int) -> UsageDay:
     )
 
 
-def _document(
+def _usage_document(
     identity: ClusterIdentity,
     day: int,
     at: float,

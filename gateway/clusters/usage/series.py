@@ -44,44 +44,44 @@ class MetricSeries(NamedTuple):
     samples: Sequence[tuple[int, float]]
 
 
-def series_of(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
+def parse_series(file: ContainerFile, content: bytes) -> Iterator[MetricSeries]:
     """Yield the series in a body or file. Raises Invalid if the content cannot be read."""
     if file.kind == REMOTE_WRITE:
         is_second = _V2 in file.request
-        yield from _of_remote_write(content, is_second=is_second)
+        yield from _parse_remote_write(content, is_second=is_second)
     elif content.startswith(parquet.MAGIC):
         with tempfile.TemporaryFile() as unread:
             unread.write(content)
             unread.flush()
-            for _, row in parquet.rows_of(file.reference, unread, most=MOST):
-                yield from _of_row(row)
+            for _, row in parquet.read_rows(file.reference, unread, most=MOST):
+                yield from _parse_row(row)
     else:
-        yield from _of_json(file.reference, content)
+        yield from _parse_json(file.reference, content)
 
 
-def _of_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSeries]:
+def _parse_remote_write(content: bytes, *, is_second: bool) -> Iterator[MetricSeries]:
     """Yield one series at a time, because a decoded body of a large cluster would need ten times its size."""
-    body = unpacked(content, MOST_BLOCK)
+    body = unpack_snappy(content, MOST_BLOCK)
     try:
         if is_second:
-            texts = (str(text, "utf-8") for number, text in _fields(body) if number == _SYMBOLS)
+            texts = (str(text, "utf-8") for number, text in _message_fields(body) if number == _SYMBOLS)
             symbols = list(islice(texts, MAX_SYMBOLS + 1))
             if len(symbols) > MAX_SYMBOLS:
                 raise Invalid(f"a body of remote write has more than {MAX_SYMBOLS} symbols")
-            for number, text in _fields(body):
+            for number, text in _message_fields(body):
                 if number == _SECOND_SERIES:
-                    series = _Second.FromString(_bounded(text))
-                    yield MetricSeries(_named(series.labels_refs, symbols), _samples(series))
+                    series = _Second.FromString(_check_series_size(text))
+                    yield MetricSeries(_resolve_labels(series.labels_refs, symbols), _read_samples(series))
         else:
-            for number, text in _fields(body):
+            for number, text in _message_fields(body):
                 if number == _FIRST_SERIES:
-                    series = _First.FromString(_bounded(text))
-                    yield MetricSeries(_labels(series), _samples(series))
+                    series = _First.FromString(_check_series_size(text))
+                    yield MetricSeries(_read_labels(series), _read_samples(series))
     except (BadPayload, DecodeError, IndexError, UnicodeDecodeError) as error:
         raise Invalid("it is not a body of remote write") from error
 
 
-def _fields(body: bytes) -> Iterator[tuple[int, bytes]]:
+def _message_fields(body: bytes) -> Iterator[tuple[int, bytes]]:
     message, at = memoryview(body), 0
     while at < len(body):
         tag, start, at = field_at(message, at)
@@ -89,21 +89,21 @@ def _fields(body: bytes) -> Iterator[tuple[int, bytes]]:
             yield tag >> 3, body[start:at]
 
 
-def _bounded(series: bytes) -> bytes:
+def _check_series_size(series: bytes) -> bytes:
     if len(series) > MAX_ROW:
         raise Invalid(f"a series of remote write has more than {MAX_ROW} bytes")
     return series
 
 
-def _samples(series: Any) -> list[tuple[int, float]]:
+def _read_samples(series: Any) -> list[tuple[int, float]]:
     return [(sample.timestamp, sample.value) for sample in series.samples]
 
 
-def _labels(series: Any) -> dict[str, str]:
+def _read_labels(series: Any) -> dict[str, str]:
     return {label.name: label.value for label in series.labels}
 
 
-def _named(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
+def _resolve_labels(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
     if any(index >= len(symbols) for index in places):
         raise Invalid("a label of remote write refers to a missing symbol")
     texts = [symbols[index] for index in places]
@@ -116,11 +116,11 @@ def _named(places: Sequence[int], symbols: Sequence[str]) -> dict[str, str]:
     )
 
 
-def _of_json(name: str, content: bytes) -> Iterator[MetricSeries]:
+def _parse_json(name: str, content: bytes) -> Iterator[MetricSeries]:
     try:
         for row in _json_rows(name, content):
             metric = msgspec.json.decode(row)
-            yield from _of_row(metric) if isinstance(metric, dict) else ()
+            yield from _parse_row(metric) if isinstance(metric, dict) else ()
     except (OSError, EOFError, ValueError, zlib.error, RecursionError) as error:
         raise Invalid(f"{name} is not a file of metrics: {error}") from error
 
@@ -129,7 +129,7 @@ def _json_rows(name: str, content: bytes) -> Iterator[bytes | msgspec.Raw]:
     """Yield the JSON of each metric. An array is decoded as a whole, up to MAX_DECODED bytes."""
     begun = bytearray()
     is_array = False
-    for piece in _pieces(name, content):
+    for piece in _inflate_pieces(name, content):
         is_array = is_array or (not begun.strip() and piece.lstrip()[:1] == b"[")
         begun += piece
         if is_array:
@@ -140,25 +140,25 @@ def _json_rows(name: str, content: bytes) -> Iterator[bytes | msgspec.Raw]:
         if len(rest) > MAX_ROW:
             raise Invalid(f"{name} has a line of more than {MAX_ROW} bytes")
         begun = rest
-        yield from _checked(name, lines)
+        yield from _check_lines(name, lines)
     if is_array:
         check_json(name, begun)
         yield from _rows.decode(begun)
     else:
-        yield from _checked(name, [begun])
+        yield from _check_lines(name, [begun])
 
 
-def _checked(name: str, lines: Sequence[bytearray]) -> Iterator[bytes]:
+def _check_lines(name: str, lines: Sequence[bytearray]) -> Iterator[bytes]:
     for line in lines:
         if line.strip():
             check_json(name, line)
             yield bytes(line)
 
 
-def _pieces(name: str, content: bytes) -> Iterator[bytes]:
+def _inflate_pieces(name: str, content: bytes) -> Iterator[bytes]:
     """Yield the content, inflated, in pieces. Raises Invalid above MOST bytes."""
     bytes_left = MOST
-    with io.BytesIO(content) if content[:1] in (b"[", b"{") else _opened(name, content) as stream:
+    with io.BytesIO(content) if content[:1] in (b"[", b"{") else _open_compressed(name, content) as stream:
         while piece := bytes(stream.read(_PIECE)):
             bytes_left -= len(piece)
             if bytes_left < 0:
@@ -166,25 +166,25 @@ def _pieces(name: str, content: bytes) -> Iterator[bytes]:
             yield piece
 
 
-def _opened(name: str, content: bytes) -> Any:
+def _open_compressed(name: str, content: bytes) -> Any:
     if content.startswith(_GZIP):
         return gzip.GzipFile(fileobj=io.BytesIO(content))
-    return parquet.brotli_of(name, content)
+    return parquet.open_brotli(name, content)
 
 
-def _of_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
+def _parse_row(row: Mapping[str, Any]) -> Iterator[MetricSeries]:
     """Yield the series of one metric in an agent's file. A malformed metric yields nothing."""
     try:
         labels = row.get("labels") or {}
         label_values = json.loads(labels) if isinstance(labels, str) else labels
         base_labels = {NAME: row["metric_name"], "node": row.get("node_name")}
         texts = {name: str(value) for name, value in {**base_labels, **label_values}.items() if value}
-        yield MetricSeries(texts, [(_milliseconds(row["timestamp"]), float(row["value"]))])
+        yield MetricSeries(texts, [(_parse_milliseconds(row["timestamp"]), float(row["value"]))])
     except (KeyError, TypeError, ValueError, AttributeError):
         return
 
 
-def _milliseconds(timestamp: object) -> int:
+def _parse_milliseconds(timestamp: object) -> int:
     text = str(timestamp)
     if text.isdecimal():
         return int(text)
@@ -193,7 +193,7 @@ def _milliseconds(timestamp: object) -> int:
     return int(aware.timestamp() * 1000)
 
 
-def _types() -> tuple[Any, Any]:
+def _message_types() -> tuple[Any, Any]:
     """Return the message types for a series of remote write 1 and 2, with only the needed fields."""
     field = descriptor_pb2.FieldDescriptorProto
     repeated, single = field.LABEL_REPEATED, field.LABEL_OPTIONAL
@@ -226,18 +226,18 @@ def _types() -> tuple[Any, Any]:
     return first, second
 
 
-_First, _Second = _types()
+_First, _Second = _message_types()
 
 
-def unpacked(block: bytes, most: int) -> bytes:
+def unpack_snappy(block: bytes, most: int) -> bytes:
     """Unpack a block of snappy. Raises Invalid if it is malformed or unpacks to more than `most` bytes."""
     try:
-        size, position = _size(block)
+        size, position = _unpacked_size(block)
         if size > most:
             raise Invalid(f"the snappy block has {size} bytes unpacked, more than {most}")
         content = bytearray()
         while position < len(block):
-            position = _element(block, position, content)
+            position = _append_element(block, position, content)
             if len(content) > size:
                 break
     except IndexError:
@@ -247,7 +247,7 @@ def unpacked(block: bytes, most: int) -> bytes:
     return bytes(content)
 
 
-def _size(block: bytes) -> tuple[int, int]:
+def _unpacked_size(block: bytes) -> tuple[int, int]:
     size = 0
     for index in range(5):
         byte = block[index]
@@ -257,25 +257,25 @@ def _size(block: bytes) -> tuple[int, int]:
     raise Invalid("the snappy block states no size")
 
 
-def _element(block: bytes, position: int, content: bytearray) -> int:
+def _append_element(block: bytes, position: int, content: bytearray) -> int:
     """Append the content of one element. Return where the next element begins."""
     tag = block[position]
     position += 1
     kind, upper = tag & 3, tag >> 2
     if kind == 0:
-        return _literal(block, position, upper, content)
+        return _append_literal(block, position, upper, content)
     if kind == 1:
         length = (upper & 7) + 4
         offset = (tag >> 5) << 8 | block[position]
-        return _copy(content, offset, length, position + 1)
+        return _append_copy(content, offset, length, position + 1)
     width = 2 if kind == 2 else 4
     if position + width > len(block):
         raise IndexError
     offset = int.from_bytes(block[position : position + width], "little")
-    return _copy(content, offset, upper + 1, position + width)
+    return _append_copy(content, offset, upper + 1, position + width)
 
 
-def _literal(block: bytes, position: int, upper: int, content: bytearray) -> int:
+def _append_literal(block: bytes, position: int, upper: int, content: bytearray) -> int:
     if upper >= _LONG:
         width = upper - _LONG + 1
         upper = int.from_bytes(block[position : position + width], "little")
@@ -287,7 +287,7 @@ def _literal(block: bytes, position: int, upper: int, content: bytearray) -> int
     return end
 
 
-def _copy(content: bytearray, offset: int, length: int, end: int) -> int:
+def _append_copy(content: bytearray, offset: int, length: int, end: int) -> int:
     """
     Append a copy of the bytes that begin `offset` bytes before the end. The copy may include bytes that it
     has just added.

@@ -103,7 +103,7 @@ class UsagePlace(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        return key_of([self.node, self.namespace, self.workload, self.tags])
+        return encode_key([self.node, self.namespace, self.workload, self.tags])
 
     @classmethod
     def of(cls, key: str) -> UsagePlace:
@@ -125,10 +125,10 @@ _series = msgspec.json.Decoder(dict[str, tuple[int, int]])
 _pods = msgspec.json.Decoder(dict[str, KnownPod])
 
 
-def body_of(usage: OpenUsage) -> bytes:
+def encode_usage(usage: OpenUsage) -> bytes:
     document = _Kept(
-        series=_joined(usage.series),
-        pods=_joined(usage.pods),
+        series=_encode_in_parts(usage.series),
+        pods=_encode_in_parts(usage.pods),
         namespaces=usage.namespaces,
         nodes=usage.nodes,
         days=usage.days,
@@ -136,7 +136,7 @@ def body_of(usage: OpenUsage) -> bytes:
     return msgspec.json.encode(document)
 
 
-def opened(body: bytes) -> OpenUsage:
+def decode_usage(body: bytes) -> OpenUsage:
     """
     Decode a document that `body_of` encoded. Documents of older versions have all series and all pods
     in one part.
@@ -151,11 +151,11 @@ def opened(body: bytes) -> OpenUsage:
     )
 
 
-def _joined(mapping: Mapping[str, object]) -> msgspec.Raw:
-    return msgspec.Raw(b"[" + b",".join(map(msgspec.json.encode, _divided(mapping))) + b"]")
+def _encode_in_parts(mapping: Mapping[str, object]) -> msgspec.Raw:
+    return msgspec.Raw(b"[" + b",".join(map(msgspec.json.encode, _split_into_parts(mapping))) + b"]")
 
 
-def _divided(mapping: Mapping[str, _Value]) -> Iterator[dict[str, _Value]]:
+def _split_into_parts(mapping: Mapping[str, _Value]) -> Iterator[dict[str, _Value]]:
     items = iter(mapping.items())
     while part := dict(islice(items, PART)):
         yield part
@@ -189,7 +189,7 @@ def _add_all(totals: dict[str, Amounts], added: Mapping[str, Amounts]) -> None:
         ]
 
 
-def key_of(values: Sequence[object]) -> str:
+def encode_key(values: Sequence[object]) -> str:
     """Encode values as one text; equal values give equal texts."""
     return _encoder.encode(values).decode()
 
@@ -246,7 +246,7 @@ class UsageMeter:
                 label_values = tuple([series.labels.get(label, "") for label in _OF_SAMPLES])
                 samples.append((label_values, tuple(series.samples)))
             elif series.samples:
-                self._learn(name, series)
+                self._learn_labels(name, series)
         for label_values, series_samples in samples:
             labels = {label: word for label, word in zip(_OF_SAMPLES, label_values, strict=True) if word}
             self._takes[labels[NAME]](MetricSeries(labels, series_samples))
@@ -259,39 +259,39 @@ class UsageMeter:
         usage.series = {key: last for key, last in usage.series.items() if last[0] >= oldest}
         usage.pods = {key: pod for key, pod in usage.pods.items() if pod.at >= oldest}
 
-    def _learn(self, name: str, series: MetricSeries) -> None:
+    def _learn_labels(self, name: str, series: MetricSeries) -> None:
         labels = series.labels
         namespace = labels.get("namespace", "")
         if name == "kube_pod_info":
-            pod = self._pod(series)
-            pod.workload = _workload(labels) or pod.workload
+            pod = self._update_pod(series)
+            pod.workload = _workload_name(labels) or pod.workload
             pod.node = labels.get("node") or pod.node
         elif name in _POD_LABELS:
-            self._pod(series).tags = self._tags(labels)
+            self._update_pod(series).tags = self._tags_from_labels(labels)
         elif name in _NAMESPACE_LABELS and namespace:
-            self.usage.namespaces[namespace] = self._tags(labels)
+            self.usage.namespaces[namespace] = self._tags_from_labels(labels)
         elif name == "kube_node_info" and (node := labels.get("node")):
             id = labels.get("provider_id", "").rpartition("/")[2]
             self.usage.nodes |= {node: node, id: node} if id else {node: node}
 
-    def _tags(self, labels: Mapping[str, str]) -> dict[str, str]:
+    def _tags_from_labels(self, labels: Mapping[str, str]) -> dict[str, str]:
         tags = ((tag, labels.get(label)) for label, tag in self._labels.items())
         return {tag: value for tag, value in tags if value}
 
-    def _pod(self, series: MetricSeries) -> KnownPod:
+    def _update_pod(self, series: MetricSeries) -> KnownPod:
         labels = series.labels
-        key = key_of([labels.get("namespace", ""), labels.get("pod", "")])
+        key = encode_key([labels.get("namespace", ""), labels.get("pod", "")])
         pod = self.usage.pods.get(key)
         if pod is None:
             pod = KnownPod()
             if len(self.usage.pods) < self._rules.most:
                 self.usage.pods[key] = pod
-        times = [at for at, _ in series.samples if at <= self._latest]
+        times = [at for at, _ in series.samples if at <= self._latest_ms]
         pod.at = max([pod.at, *times])
         return pod
 
     @property
-    def _latest(self) -> int:
+    def _latest_ms(self) -> int:
         return self._rules.now_ms + AHEAD_MS
 
     def _take_cpu(self, series: MetricSeries) -> None:
@@ -301,18 +301,18 @@ class UsageMeter:
         """
         if not _is_container(series.labels):
             return
-        key = _key(series.labels, "cpu")
-        for at, value in self._new(key, series):
+        key = _series_key(series.labels, "cpu")
+        for at, value in self._new_samples(key, series):
             amount = round(value * _MILLION)
-            last_sample = self._put(
+            last_sample = self._replace_last_sample(
                 key,
                 at,
                 amount,
             )
             if last_sample is not None:
                 rise = amount - last_sample[1] if amount >= last_sample[1] else amount
-                self._add(
-                    self._place(series),
+                self._add_amount(
+                    self._usage_place(series),
                     CPU,
                     rise,
                     last_sample[0],
@@ -324,7 +324,7 @@ class UsageMeter:
             self._take_level(
                 series,
                 MEMORY,
-                self._place(series),
+                self._usage_place(series),
             )
 
     def _take_capacity(self, series: MetricSeries) -> None:
@@ -340,14 +340,14 @@ class UsageMeter:
     def _take_request(self, series: MetricSeries) -> None:
         if _KINDS.get(series.labels.get("resource", "")) != GPU:
             return
-        running = self.usage.series.get(_key(series.labels, _MEMORY_BYTES))
+        running = self.usage.series.get(_series_key(series.labels, _MEMORY_BYTES))
         if running is None:
             return
         samples = [(at, value) for at, value in series.samples if at <= running[0] + GAP_MS]
         self._take_level(
             series._replace(samples=samples),
             GPU,
-            self._place(series),
+            self._usage_place(series),
         )
 
     def _take_level(
@@ -356,17 +356,17 @@ class UsageMeter:
         kind: int,
         place: UsagePlace | str,
     ) -> None:
-        key = _key(series.labels, series.labels[NAME])
+        key = _series_key(series.labels, series.labels[NAME])
         scale = 1 if kind == MEMORY else 1000
-        for at, value in self._new(key, series):
-            last_sample = self._put(
+        for at, value in self._new_samples(key, series):
+            last_sample = self._replace_last_sample(
                 key,
                 at,
                 round(value * scale),
             )
             if last_sample is not None:
                 until = min(at, last_sample[0] + GAP_MS)
-                self._add(
+                self._add_amount(
                     place,
                     kind,
                     last_sample[1] * (until - last_sample[0]),
@@ -374,16 +374,16 @@ class UsageMeter:
                     until,
                 )
 
-    def _new(self, key: str, series: MetricSeries) -> Iterator[tuple[int, float]]:
+    def _new_samples(self, key: str, series: MetricSeries) -> Iterator[tuple[int, float]]:
         last = self.usage.series.get(key)
         newest = self._rules.now_ms - OLDEST_MS if last is None else last[0]
         for at, value in sorted(series.samples):
             is_sound = isfinite(value) and value >= 0
-            if newest < at <= self._latest and is_sound:
+            if newest < at <= self._latest_ms and is_sound:
                 newest = at
                 yield at, value
 
-    def _put(
+    def _replace_last_sample(
         self,
         key: str,
         at: int,
@@ -397,12 +397,12 @@ class UsageMeter:
         samples[key] = at, value
         return last_sample
 
-    def _place(self, series: MetricSeries) -> UsagePlace:
-        labels, pod = series.labels, self._pod(series)
+    def _usage_place(self, series: MetricSeries) -> UsagePlace:
+        labels, pod = series.labels, self._update_pod(series)
         namespace = labels.get("namespace", "")
         tags = self.usage.namespaces.get(namespace, {}) | pod.tags
         node = labels.get("node") or pod.node
-        workload = pod.workload or _of_pod(labels.get("pod", ""))
+        workload = pod.workload or _workload_in_pod_name(labels.get("pod", ""))
         return UsagePlace(
             node,
             namespace,
@@ -410,7 +410,7 @@ class UsageMeter:
             tags,
         )
 
-    def _add(
+    def _add_amount(
         self,
         place: UsagePlace | str,
         kind: int,
@@ -422,7 +422,7 @@ class UsageMeter:
         Add an amount to the days of its time span. If the place is a node name, add it to the capacity
         of the node.
         """
-        for day, part in by_day(
+        for day, part in split_by_day(
             amount,
             start,
             end,
@@ -431,12 +431,12 @@ class UsageMeter:
             if isinstance(place, str):
                 amounts = day_usage.had.setdefault(place, [0, 0, 0])
             else:
-                amounts = day_usage.used.setdefault(_name_kept(place, day_usage), [0, 0, 0])
+                amounts = day_usage.used.setdefault(_place_key(place, day_usage), [0, 0, 0])
             amounts[kind] += part
             self.changed.add(day)
 
 
-def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+def split_by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Divide an amount between the UTC days of a time span in milliseconds. The parts add up exactly."""
     assigned, at = 0, start
     while at < end:
@@ -448,7 +448,7 @@ def by_day(amount: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         assigned, at = cumulative, until
 
 
-def _name_kept(place: UsagePlace, day_usage: DayUsage) -> str:
+def _place_key(place: UsagePlace, day_usage: DayUsage) -> str:
     """
     Return the key of a place. Above MAX_PLACES per day, return the key for all other places of the node.
     """
@@ -471,26 +471,26 @@ def _is_container(labels: Mapping[str, str]) -> bool:
     return labels.get("container", "") not in ("", "POD") and bool(labels.get("pod"))
 
 
-def _key(labels: Mapping[str, str], kind: str) -> str:
+def _series_key(labels: Mapping[str, str], kind: str) -> str:
     """Return a key for the measured value, so that the same series from two senders counts once."""
     names = ("namespace", "pod", "container", "cpu", "resource")
-    values = [labels.get(name, "") for name in names] if labels.get("pod") else _of_node(labels)
+    values = [labels.get(name, "") for name in names] if labels.get("pod") else _node_and_resource(labels)
     if kind == _MEMORY_BYTES:
         values = [*values[:3], "", ""]
-    return key_of([kind, *values])
+    return encode_key([kind, *values])
 
 
-def _of_node(labels: Mapping[str, str]) -> list[str]:
+def _node_and_resource(labels: Mapping[str, str]) -> list[str]:
     return [labels.get(name, "") for name in ("node", "resource")]
 
 
-def _workload(labels: Mapping[str, str]) -> str:
+def _workload_name(labels: Mapping[str, str]) -> str:
     kind, name = labels.get("created_by_kind", ""), labels.get("created_by_name", "")
     if name in ("", "<none>"):
         return ""
     return _REPLICA_SET.sub("", name) if kind == "ReplicaSet" else name
 
 
-def _of_pod(pod: str) -> str:
+def _workload_in_pod_name(pod: str) -> str:
     name = _OF_DEPLOYMENT.sub("", pod)
     return name if name != pod else _OF_SET.sub("", pod)

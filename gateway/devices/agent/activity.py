@@ -41,7 +41,7 @@ class ActivityRecorder:
     def __init__(self, directory: Path, *, now: Callable[[], float]) -> None:
         self._directory = directory
         self._now = now
-        self._seen = read(directory)
+        self._seen = read_activity(directory)
         self._calls = read_calls(directory)
         self._writing: asyncio.Task[None] | None = None
 
@@ -49,7 +49,7 @@ class ActivityRecorder:
         now = self._now()
         for (_, term, source), n in commit.terms.items():
             if term in _COUNTED_TERMS and n > 0:
-                self._count(source, n if term == "accepted" else 0, now)
+                self._add_records(source, n if term == "accepted" else 0, now)
 
     def called(self, ends: Mapping[str, float]) -> None:
         """Record when the newest calls of coding assistants ended."""
@@ -59,18 +59,18 @@ class ActivityRecorder:
             self._write_later()
 
     def sources(self) -> dict[str, dict[str, object]]:
-        today = day_of(self._now())
-        return {source: describe(seen, today) for source, seen in sorted(self._seen.items())}
+        today = local_day(self._now())
+        return {source: describe_activity(seen, today) for source, seen in sorted(self._seen.items())}
 
     async def stop(self) -> None:
         if self._writing is not None and not self._writing.done():
             self._writing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._writing
-            self._write()
+            self._write_files()
 
-    def _count(self, source: str, n: int, now: float) -> None:
-        day = day_of(now)
+    def _add_records(self, source: str, n: int, now: float) -> None:
+        day = local_day(now)
         seen = self._seen.get(source)
         count_before = seen.records if seen is not None and seen.day == day else 0
         self._seen[source] = SourceActivity(now, day, count_before + n)
@@ -82,9 +82,9 @@ class ActivityRecorder:
 
     async def _write_soon(self) -> None:
         await asyncio.sleep(WRITE_AFTER_S)
-        self._write()
+        self._write_files()
 
-    def _write(self) -> None:
+    def _write_files(self) -> None:
         """Write the files. If that fails, for example on a full disk, the next report writes them again."""
         try:
             write_private(self._directory / FILE, msgspec.json.encode(self._seen).decode())
@@ -100,7 +100,7 @@ def newer_ends(known: Mapping[str, float], ends: Mapping[str, float], *, now: fl
     return {name: ended for name, ended in ends.items() if name and ended > earlier.get(name, 0.0)}
 
 
-def read(directory: Path) -> dict[str, SourceActivity]:
+def read_activity(directory: Path) -> dict[str, SourceActivity]:
     """Return the stored activity, or an empty dict if the file is missing or damaged."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=dict[str, SourceActivity])
@@ -116,14 +116,14 @@ def read_calls(directory: Path) -> dict[str, float]:
         return {}
 
 
-def describe(seen: SourceActivity, today: str) -> dict[str, object]:
+def describe_activity(seen: SourceActivity, today: str) -> dict[str, object]:
     return {
         "last_seen": moment(seen.last_seen),
         "records": seen.records if seen.day == today else 0,
     }
 
 
-def day_of(at: float) -> str:
+def local_day(at: float) -> str:
     """Return the day in the machine's time zone."""
     day: date = datetime.fromtimestamp(at).astimezone().date()
     return day.isoformat()

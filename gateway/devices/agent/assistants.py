@@ -39,7 +39,7 @@ class Assistant:
         return [("hooks", event) for event in self.hooks]
 
 
-def _under(variable: str, folder: str, name: str) -> Callable[[], Path]:
+def _path_under(variable: str, folder: str, name: str) -> Callable[[], Path]:
     return lambda: Path(os.environ.get(variable) or Path.home() / folder) / name
 
 
@@ -68,12 +68,12 @@ def _claude_code(endpoint: str) -> Keys:
     }
 
 
-def _codex(endpoint: str) -> Keys:
+def _codex_keys(endpoint: str) -> Keys:
     """Set only the log exporter. The log events contain every call; metrics and spans would repeat them."""
     return {("otel", "exporter"): {"otlp-http": {"endpoint": f"{endpoint}/v1/logs", "protocol": "binary"}}}
 
 
-def _gemini(endpoint: str) -> Keys:
+def _gemini_keys(endpoint: str) -> Keys:
     return {
         ("telemetry", "enabled"): True,
         ("telemetry", "target"): "local",
@@ -83,7 +83,7 @@ def _gemini(endpoint: str) -> Keys:
     }
 
 
-def _copilot(endpoint: str) -> Keys:
+def _copilot_keys(endpoint: str) -> Keys:
     return {
         ("github.copilot.chat.otel.enabled",): True,
         ("github.copilot.chat.otel.exporterType",): "otlp-http",
@@ -97,7 +97,7 @@ ASSISTANTS = {
         Assistant(
             name="claude-code",
             sources=("claude_code",),
-            file=_under("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
+            file=_path_under("CLAUDE_CONFIG_DIR", ".claude", "settings.json"),
             editor=jsonc,
             keys=_claude_code,
             hooks=("UserPromptSubmit", "PreToolUse"),
@@ -105,30 +105,30 @@ ASSISTANTS = {
         Assistant(
             name="codex",
             sources=("codex",),
-            file=_under("CODEX_HOME", ".codex", "config.toml"),
+            file=_path_under("CODEX_HOME", ".codex", "config.toml"),
             editor=toml_text,
-            keys=_codex,
+            keys=_codex_keys,
         ),
         Assistant(
             name="gemini-cli",
             sources=("gemini_cli",),
             file=lambda: Path.home() / ".gemini" / "settings.json",
             editor=jsonc,
-            keys=_gemini,
+            keys=_gemini_keys,
         ),
         Assistant(
             name="qwen-code",
             sources=("qwen_code",),
             file=lambda: Path.home() / ".qwen" / "settings.json",
             editor=jsonc,
-            keys=_gemini,
+            keys=_gemini_keys,
         ),
         Assistant(
             name="copilot",
             sources=("copilot_chat", "copilot_cli"),
             file=_vs_code,
             editor=jsonc,
-            keys=_copilot,
+            keys=_copilot_keys,
         ),
     )
 }

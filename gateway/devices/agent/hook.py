@@ -48,7 +48,7 @@ class HookQuestion(NamedTuple):
         return ""
 
 
-def asked_by(words: Sequence[str]) -> HookQuestion | None:
+def parse_question(words: Sequence[str]) -> HookQuestion | None:
     """Return the question that the words state, or None if click must read them, for example `--help`."""
     question, left = HookQuestion(), [*words]
     while left:
@@ -66,24 +66,24 @@ def asked_by(words: Sequence[str]) -> HookQuestion | None:
     return None if question.problem else question
 
 
-def ask(question: HookQuestion) -> int:
+def run_hook(question: HookQuestion) -> int:
     """Read the hook's input, ask the agent, and print a refusal. Return the exit code."""
-    reason = refusal(question, sys.stdin.buffer.read(_MOST_INPUT + 1))
+    reason = refusal_reason(question, sys.stdin.buffer.read(_MOST_INPUT + 1))
     if reason:
         sys.stderr.write(f"{reason}\n")
     return REFUSE if reason else GO_ON
 
 
-def refusal(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
+def refusal_reason(question: HookQuestion, text: bytes, answer_s: float = ANSWER_S) -> str:
     """Return why the session that the hook's input names may not go on, or ""."""
-    session = session_of(text)
-    reason = _answer(question, session, answer_s) if session else None
+    session = parse_session(text)
+    reason = _ask_agent(question, session, answer_s) if session else None
     if reason is None:
         return _UNKNOWN if question.is_closed else ""
     return reason
 
 
-def session_of(text: bytes) -> str:
+def parse_session(text: bytes) -> str:
     """Return the session that the input names, or ""."""
     try:
         found = json.loads(text) if len(text) <= _MOST_INPUT else None
@@ -93,18 +93,18 @@ def session_of(text: bytes) -> str:
     return session if isinstance(session, str) and len(session) <= MOST_SESSION else ""
 
 
-def _answer(question: HookQuestion, session: str, answer_s: float) -> str | None:
+def _ask_agent(question: HookQuestion, session: str, answer_s: float) -> str | None:
     """Return why the agent refuses, or "" if it does not. None if it does not answer in time."""
     body = json.dumps({"session_id": session, "session_limit": question.session_limit}).encode()
     try:
-        head, _, answer = _sent(question.endpoint, body, answer_s).partition(b"\r\n\r\n")
+        head, _, answer = _send_question(question.endpoint, body, answer_s).partition(b"\r\n\r\n")
         reason = json.loads(answer)["refuse"] if head.split(b" ", 2)[1:2] == [b"200"] else None
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return reason if isinstance(reason, str) else None
 
 
-def _sent(endpoint: str, body: bytes, answer_s: float) -> bytes:
+def _send_question(endpoint: str, body: bytes, answer_s: float) -> bytes:
     """Return the answer, which HTTP/1.0 ends with the connection. Raises OSError if it is not complete in time."""
     until = time.monotonic() + answer_s
     host, _, port = endpoint.removeprefix("http://").rstrip("/").rpartition(":")

@@ -7,35 +7,35 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gateway.devices.agent.edits import MISSING, NotEditable
-from gateway.devices.agent.hook import asked_by
+from gateway.devices.agent.hook import parse_question
 
 COMMAND = ("agent", "verdict")
 EXAMPLE = "tollhouse agent verdict --session-limit 20"
 
 
-def problem_of(command: str) -> str:
+def hook_problem(command: str) -> str:
     """Return why a command is no hook, or "". A wrong command could block every prompt."""
     return "" if _is_hook(command) else f"--hook {command} is no command such as '{EXAMPLE}'"
 
 
-def entry(command: str) -> Mapping[str, Any]:
+def hook_entry(command: str) -> Mapping[str, Any]:
     return {"hooks": [{"type": "command", "command": command}]}
 
 
-def with_hook(present: Any, command: str) -> Sequence[Any]:
+def add_hook(present: Any, command: str) -> Sequence[Any]:
     """Return the entries of an event with our entry, which replaces an earlier one. Raises NotEditable."""
     if present is MISSING:
-        return [entry(command)]
+        return [hook_entry(command)]
     if not isinstance(present, list):
         raise NotEditable("its hooks are no list")
-    return [*(each for each in present if not _is_ours(each)), entry(command)]
+    return [*(each for each in present if not _is_ours(each)), hook_entry(command)]
 
 
 def own_entries(present: Any) -> Sequence[Any]:
     return [each for each in present if _is_ours(each)] if isinstance(present, list) else []
 
 
-def without(present: Any, written: Sequence[Any]) -> Any:
+def remove_written(present: Any, written: Sequence[Any]) -> Any:
     """Return the entries of an event without those that were written. MISSING if no other is left."""
     if not written or not isinstance(present, list):
         return present
@@ -55,4 +55,4 @@ def _is_hook(command: str) -> bool:
     except ValueError:
         return False
     name = program.replace("\\", "/").rpartition("/")[2].removesuffix(".exe")
-    return (name, *words[:2]) == ("tollhouse", *COMMAND) and asked_by(words[2:]) is not None
+    return (name, *words[:2]) == ("tollhouse", *COMMAND) and parse_question(words[2:]) is not None

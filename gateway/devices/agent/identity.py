@@ -26,7 +26,7 @@ class DeviceIdentity:
     fingerprint: str = field(repr=False)
 
 
-def identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
+def load_or_create_identity(directory: Path, *, device_id: str = "") -> DeviceIdentity:
     """
     Return the stored identity, or create one. A given `device_id` replaces the stored id. Raises OSError if
     the stored identity is damaged.

@@ -67,7 +67,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
     newline = "\r\n" if "\r\n" in text else "\n"
     root = _Reader(text).document()
     if root is None:
-        document = _dumped(_nested(path, value), "", "  ", newline)
+        document = _format_value(_nest_value(path, value), "", "  ", newline)
         return (
             f"{text}{document}{newline}"
             if not text or text.endswith("\n")
@@ -79,10 +79,10 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             raise NotEditable(f"{'.'.join(path[:depth]) or 'the file'} is not an object")
         member = node.member(name)
         if member is None:
-            return _with_member(text, root, node, name, _nested(path[depth + 1 :], value), newline)
+            return _add_member(text, root, node, name, _nest_value(path[depth + 1 :], value), newline)
         node = member.node
-    unit, indent = _unit(text, root), _indent_at(text, node.start)
-    return text[: node.start] + _dumped(value, indent, unit, newline) + text[node.end :]
+    unit, indent = _indent_unit(text, root), _line_indent(text, node.start)
+    return text[: node.start] + _format_value(value, indent, unit, newline) + text[node.end :]
 
 
 def remove(text: str, path: Sequence[str]) -> str:
@@ -96,7 +96,7 @@ def remove(text: str, path: Sequence[str]) -> str:
         return text
     start, end = member.start, member.node.end if member.comma is None else member.comma + 1
     line = text.rfind("\n", 0, start) + 1
-    rest = _rest_of_line(text, end)
+    rest = _line_end(text, end)
     if not text[line:start].strip() and not text[end:rest].strip() and rest < len(text):
         start, end = line, rest + (2 if text[rest : rest + 2] == "\r\n" else 1)
     index = node.members.index(member)
@@ -109,26 +109,26 @@ def remove(text: str, path: Sequence[str]) -> str:
     return text
 
 
-def _nested(path: Sequence[str], value: Any) -> Any:
+def _nest_value(path: Sequence[str], value: Any) -> Any:
     for name in reversed(path):
         value = {name: value}
     return value
 
 
-def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, newline: str) -> str:
+def _add_member(text: str, root: _Node, node: _Node, name: str, value: Any, newline: str) -> str:
     members = node.members or []
-    unit = _unit(text, root)
+    unit = _indent_unit(text, root)
     if not members:
         return _into_empty(text, node, name, value, unit, newline)
     last = members[-1]
     spread = "\n" in text[node.start : members[0].start]
     if not spread:
-        added = _member(name, value, "", "", "")
+        added = _format_member(name, value, "", "", "")
         if last.comma is not None:
             return f"{text[: last.comma + 1]} {added},{text[last.comma + 1 :]}"
         return f"{text[: last.node.end]}, {added}{text[last.node.end :]}"
-    indent = _indent_at(text, members[0].start)
-    added = newline + indent + _member(name, value, indent, unit, newline)
+    indent = _line_indent(text, members[0].start)
+    added = newline + indent + _format_member(name, value, indent, unit, newline)
     if last.comma is not None:  # the last member has a comma, so the added member gets a comma as well
         at = _after_comment(text, last.comma + 1)
         return f"{text[:at]}{added},{text[at:]}"
@@ -137,38 +137,38 @@ def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, new
 
 
 def _into_empty(text: str, node: _Node, name: str, value: Any, unit: str, newline: str) -> str:
-    outer = _indent_at(text, node.start)
+    outer = _line_indent(text, node.start)
     indent = outer + unit
     inside = text[node.start + 1 : node.end - 1]
     content = inside.rstrip(" \t\r\n")
-    added = newline + indent + _member(name, value, indent, unit, newline) + newline + outer
+    added = newline + indent + _format_member(name, value, indent, unit, newline) + newline + outer
     return f"{text[: node.start + 1]}{content}{added}{text[node.end - 1 :]}"
 
 
-def _member(name: str, value: Any, indent: str, unit: str, newline: str) -> str:
-    return f"{json.dumps(name, ensure_ascii=False)}: {_dumped(value, indent, unit, newline)}"
+def _format_member(name: str, value: Any, indent: str, unit: str, newline: str) -> str:
+    return f"{json.dumps(name, ensure_ascii=False)}: {_format_value(value, indent, unit, newline)}"
 
 
-def _dumped(value: Any, indent: str, unit: str, newline: str) -> str:
+def _format_value(value: Any, indent: str, unit: str, newline: str) -> str:
     """Encode a value. If `newline` is empty, the result is one line."""
     if not newline or not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return json.dumps(value, ensure_ascii=False, indent=unit).replace("\n", newline + indent)
 
 
-def _unit(text: str, root: _Node) -> str:
+def _indent_unit(text: str, root: _Node) -> str:
     for member in root.members or ():
-        if indent := _indent_at(text, member.start):
+        if indent := _line_indent(text, member.start):
             return indent
     return "  "
 
 
-def _indent_at(text: str, at: int) -> str:
+def _line_indent(text: str, at: int) -> str:
     line = text.rfind("\n", 0, at) + 1
     return text[line:at][: len(text[line:at]) - len(text[line:at].lstrip(" \t"))]
 
 
-def _rest_of_line(text: str, at: int) -> int:
+def _line_end(text: str, at: int) -> int:
     end = text.find("\n", at)
     end = len(text) if end < 0 else end
     return end - 1 if end > at and text[end - 1] == "\r" else end
@@ -178,7 +178,7 @@ def _after_comment(text: str, at: int) -> int:
     """
     Return the position after a comment that ends the line, because the comment belongs to the text before it.
     """
-    end = _rest_of_line(text, at)
+    end = _line_end(text, at)
     rest = text[at:end]
     stripped = rest.strip(" \t")
     is_comment = stripped.startswith("//") or (
@@ -197,84 +197,84 @@ class _Reader:
 
     def document(self) -> _Node | None:
         """Return the value, or None if the text has only white space and comments."""
-        self._skip()
+        self._skip_space_and_comments()
         if self._at == len(self._text):
             return None
-        node = self._node()
-        self._skip()
+        node = self._read_node()
+        self._skip_space_and_comments()
         if self._at != len(self._text):
-            raise self._wrong()
+            raise self._invalid_json()
         return node
 
-    def _node(self) -> _Node:
-        mark = self._peek()
+    def _read_node(self) -> _Node:
+        mark = self._next_character()
         if mark in ("{", "["):
             self._depth += 1
             if self._depth > _DEEPEST:
-                raise self._wrong()
-            node = self._object() if mark == "{" else self._array()
+                raise self._invalid_json()
+            node = self._read_object() if mark == "{" else self._read_array()
             self._depth -= 1
             return node
         start = self._at
-        return _Node(start, *self._scalar(_STRING if mark == '"' else _SCALAR))
+        return _Node(start, *self._read_scalar(_STRING if mark == '"' else _SCALAR))
 
-    def _object(self) -> _Node:
+    def _read_object(self) -> _Node:
         start, members = self._at, list[_Member]()
         self._at += 1
-        while self._skip() != "}":
+        while self._skip_space_and_comments() != "}":
             if members and members[-1].comma is None:
-                raise self._wrong()
+                raise self._invalid_json()
             at = self._at
-            _, name = self._scalar(_STRING)
-            if self._skip() != ":":
-                raise self._wrong()
+            _, name = self._read_scalar(_STRING)
+            if self._skip_space_and_comments() != ":":
+                raise self._invalid_json()
             self._at += 1
-            self._skip()
-            members.append(_Member(name, at, self._node()))
-            members[-1].comma = self._comma()
+            self._skip_space_and_comments()
+            members.append(_Member(name, at, self._read_node()))
+            members[-1].comma = self._skip_comma()
         self._at += 1
         return _Node(start, self._at, {member.name: member.node.value for member in members}, members)
 
-    def _array(self) -> _Node:
+    def _read_array(self) -> _Node:
         start, values, has_more = self._at, list[Any](), True
         self._at += 1
-        while self._skip() != "]":
+        while self._skip_space_and_comments() != "]":
             if not has_more:
-                raise self._wrong()
-            values.append(self._node().value)
-            has_more = self._comma() is not None
+                raise self._invalid_json()
+            values.append(self._read_node().value)
+            has_more = self._skip_comma() is not None
         self._at += 1
         return _Node(start, self._at, values)
 
-    def _comma(self) -> int | None:
-        if self._skip() != ",":
+    def _skip_comma(self) -> int | None:
+        if self._skip_space_and_comments() != ",":
             return None
         self._at += 1
         return self._at - 1
 
-    def _scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
+    def _read_scalar(self, pattern: re.Pattern[str]) -> tuple[int, Any]:
         match = pattern.match(self._text, self._at)
         if match is None:
-            raise self._wrong()
+            raise self._invalid_json()
         try:
             value = json.loads(match[0])
         except ValueError:
-            raise self._wrong() from None
+            raise self._invalid_json() from None
         self._at = match.end()
         return self._at, value
 
-    def _skip(self) -> str:
+    def _skip_space_and_comments(self) -> str:
         while True:
             space = _SPACE.match(self._text, self._at)
             self._at = space.end() if space else self._at
             comment = _COMMENT.match(self._text, self._at)
             if comment is None:
-                return self._peek()
+                return self._next_character()
             self._at = comment.end()
 
-    def _peek(self) -> str:
+    def _next_character(self) -> str:
         return self._text[self._at : self._at + 1]
 
-    def _wrong(self) -> NotEditable:
+    def _invalid_json(self) -> NotEditable:
         line = self._text.count("\n", 0, self._at) + 1
         return NotEditable(f"line {line} is not valid JSON; repair it first")

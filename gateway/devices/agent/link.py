@@ -73,23 +73,23 @@ class ProbedStates:
             return {}
         stamp = (status.st_mtime_ns, status.st_ino)
         if stamp != self._stamp:
-            self._stamp, self._fields, self._stored_at = stamp, self._read(), self._monotonic()
-        cause = self._problem()
-        return {**self._fields, "assistants": self._unknown(cause)} if cause else self._fields
+            self._stamp, self._fields, self._stored_at = stamp, self._read_states(), self._monotonic()
+        cause = self._staleness()
+        return {**self._fields, "assistants": self._states_as_unknown(cause)} if cause else self._fields
 
-    def _problem(self) -> str:
+    def _staleness(self) -> str:
         """Return why the stored states may be wrong, or "". The probe of a full disk stores nothing."""
         if self._is_full():
             return DISK_FULL
         return PROBE_STALE if self._monotonic() - self._stored_at > PROBE_STALE_S else ""
 
-    def _unknown(self, cause: str) -> dict[str, Any]:
+    def _states_as_unknown(self, cause: str) -> dict[str, Any]:
         """Return the assistants with an unknown state. The use that was stored last still holds."""
         assistants = self._fields.get("assistants")
         rows = assistants.items() if isinstance(assistants, dict) else ()
         unknown = {"state": UNKNOWN, "cause": cause}
         return {
-            name: row if row.get("state") == NOT_INSTALLED else _with_use(unknown, row)
+            name: row if row.get("state") == NOT_INSTALLED else _keep_use(unknown, row)
             for name, row in rows
             if isinstance(row, dict)
         }
@@ -112,7 +112,7 @@ class ProbedStates:
         states = [(name, *map(row.get, words)) for name, row in named]
         return states, self.fields().get("policy"), self.fields().get("hardware_id")
 
-    def _read(self) -> dict[str, Any]:
+    def _read_states(self) -> dict[str, Any]:
         try:
             with self._path.open("rb") as file:
                 content = file.read(MOST_BYTES + 1)
@@ -122,7 +122,7 @@ class ProbedStates:
         return {name: found[name] for name in PROBED if name in found}
 
 
-def _with_use(row: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+def _keep_use(row: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "use": before["use"]} if "use" in before else dict(row)
 
 
@@ -146,14 +146,14 @@ class HeartbeatNumbers:
 
     def begin(self) -> dict[str, object]:
         """Return the fields of a new heartbeat. Raises OSError if the number cannot be stored."""
-        self._store(_Numbers(self._numbers.seq + 1, self._numbers.next))
+        self._store_numbers(_Numbers(self._numbers.seq + 1, self._numbers.next))
         return {"seq": self._numbers.seq, **({"next": self._numbers.next} if self._numbers.next else {})}
 
     def keep(self, word: str) -> None:
         if len(word) <= MOST_WORD:
-            self._store(_Numbers(self._numbers.seq, word))
+            self._store_numbers(_Numbers(self._numbers.seq, word))
 
-    def _store(self, numbers: _Numbers) -> None:
+    def _store_numbers(self, numbers: _Numbers) -> None:
         write_private(self._path, msgspec.json.encode(numbers).decode())
         self._numbers = numbers
 
@@ -172,14 +172,14 @@ class LinkFile:
             self._text = text
 
 
-def service() -> str:
+def service_kind() -> str:
     """Return how this process was started: by the system's or a user's service manager, or by hand."""
     if "INVOCATION_ID" not in os.environ:
         return "manual"
     return "user" if "MANAGERPID" in os.environ else DAEMON
 
 
-def resident() -> dict[str, int]:
+def resident_memory() -> dict[str, int]:
     """Return the resident memory in MiB, where a system states it in a file."""
     if sys.platform != "linux":
         return {}

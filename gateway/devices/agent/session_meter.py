@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.ledger.sums import AHEAD_S
-from spool.ledger.verdicts import verdict_of
+from spool.ledger.verdicts import counting_verdict
 from spool.ledger.work import SESSION
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Correction, Inference, Record, UsageMetric
@@ -16,12 +16,12 @@ from spool.record import AI_TELEMETRY, Correction, Inference, Record, UsageMetri
 LOOK_BACK = timedelta(days=90)
 
 
-async def cost_of(session: str, ledger: Ledger, log: Log, now: float) -> int | None:
+async def session_cost(session: str, ledger: Ledger, log: Log, now: float) -> int | None:
     """
     Return the cost of a session in units, as `tollhouse work` shows it once all its records are closed. Return None
     while the totals are counted again.
     """
-    until = end_of_hour(now) + timedelta(seconds=AHEAD_S)
+    until = next_full_hour(now) + timedelta(seconds=AHEAD_S)
     query = CostQuery(
         since=(until - LOOK_BACK).replace(hour=0),
         until=until,
@@ -42,14 +42,14 @@ async def cost_of(session: str, ledger: Ledger, log: Log, now: float) -> int | N
         ):  # a record would otherwise count in both sums or in neither
             closed = sum(money.units(row.cost) for row in rows)
             records = (record for entry in entries for record in entry.records if record is not None)
-            return closed + sum(_spend(record, session) for record in records)
+            return closed + sum(_session_spend(record, session) for record in records)
 
 
-def _spend(record: Record, session: str) -> int:
+def _session_spend(record: Record, session: str) -> int:
     if isinstance(record, Correction):
         if record.before.session != session:  # the session was named by the later report
-            return _spend(record.after, session)
-        return verdict_of(record).spend or 0
+            return _session_spend(record.after, session)
+        return counting_verdict(record).spend or 0
     if not isinstance(record, Inference | UsageMetric) or record.session != session:
         return 0
-    return verdict_of(record).spend or 0
+    return counting_verdict(record).spend or 0

@@ -20,11 +20,11 @@ import msgspec
 
 from gateway.devices.agent.assistants import Assistant
 from gateway.devices.agent.edits import MISSING, NotEditable
-from gateway.devices.agent.hook_settings import own_entries, with_hook, without
+from gateway.devices.agent.hook_settings import add_hook, own_entries, remove_written
 from gateway.devices.agent.identity import write_private
 from spool.disks import replace_file
 
-__all__ = ["Edited", "NotEditable", "configured_for", "undo", "write"]
+__all__ = ["Edited", "NotEditable", "edit_settings", "undo_settings", "write_settings"]
 
 BACKUP = ".tollhouse-backup"
 FOLDER = "setup"
@@ -46,7 +46,7 @@ class Edited:
 
     def difference(self) -> str:
         """Return the change in the format of `diff -u`."""
-        return "".join(_lines(self))
+        return "".join(_diff_lines(self))
 
 
 class _Record(msgspec.Struct):
@@ -59,47 +59,47 @@ class _Record(msgspec.Struct):
     exact: bool = True
 
 
-def configured_for(assistant: Assistant, path: Path, endpoint: str, *, hook: str = "") -> Edited:
+def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str = "") -> Edited:
     """
     Return the changed text, but write nothing. With `hook`, a command, it has the assistant's hooks as well. Raises
     NotEditable if the file cannot be changed.
     """
     path = path.resolve()  # if the file is a symbolic link, write to its target, so that the link stays
-    before = _read(path)
-    text = _text(before)
+    before = _read_file(path)
+    text = _decode_text(before)
     for key, value in assistant.keys(endpoint.rstrip("/")).items():
         if assistant.editor.get(text, key) != value:
             text = assistant.editor.put(text, key, value)
     for event in assistant.hook_paths if hook else ():
         present = assistant.editor.get(text, event)
-        entries = with_hook(present, hook)
+        entries = add_hook(present, hook)
         if entries != present:
             text = assistant.editor.put(text, event, entries)
     after = text.encode()
     return Edited(path=path, before=before, after=before if (before or b"") == after else after)
 
 
-def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
+def write_settings(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     """Change the file. The first change stores the original next to it."""
     if not edited.changed or edited.after is None:
         return edited
     record_path = _record_path(directory, assistant, edited.path)
-    record, backup = _record(record_path), edited.path.with_name(edited.path.name + BACKUP)
+    record, backup = _read_record(record_path), edited.path.with_name(edited.path.name + BACKUP)
     if record is None:
         # A backup without a record comes from an earlier run, and is closer to the original than the present file.
         is_kept = backup.exists()
         if edited.before is not None and not is_kept:
-            _replace_file(backup, edited.before, _mode(edited.path))
+            _replace_file(backup, edited.before, _file_mode(edited.path))
         existed = is_kept or edited.before is not None
         record = _Record(path=str(edited.path), existed=existed, written="", values=[], exact=not is_kept)
-    elif edited.before is None or _digest(edited.before) != record.written:
+    elif edited.before is None or _digest_data(edited.before) != record.written:
         record.exact = False
-    record.written, record.values = _digest(edited.after), _values(assistant, edited.after)
+    record.written, record.values = _digest_data(edited.after), _settings_values(assistant, edited.after)
     record_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(record_path, msgspec.json.encode(record).decode())
     try:
         edited.path.parent.mkdir(parents=True, exist_ok=True)
-        _replace_file(edited.path, edited.after, _mode(edited.path))
+        _replace_file(edited.path, edited.after, _file_mode(edited.path))
     except OSError:
         # the file did not exist and was not created, so a file that appears later belongs to the user
         if not record.existed:
@@ -108,38 +108,38 @@ def write(directory: Path, assistant: Assistant, edited: Edited) -> Edited:
     return replace(edited, backup=backup if record.existed else None)
 
 
-def undo(directory: Path, assistant: Assistant, path: Path) -> Edited:
+def undo_settings(directory: Path, assistant: Assistant, path: Path) -> Edited:
     """Restore the file as it was before the first `write`. Raises NotEditable if there was no `write`."""
     path = path.resolve()
     record_path = _record_path(directory, assistant, path)
-    record = _record(record_path)
+    record = _read_record(record_path)
     if record is None:
         raise NotEditable(f"{path} was not changed by --write, so there is nothing to undo")
     backup = path.with_name(path.name + BACKUP)
-    original = _read(backup) if record.existed else None
-    before = _read(path)
-    untouched = before is not None and record.exact and _digest(before) == record.written
+    original = _read_file(backup) if record.existed else None
+    before = _read_file(path)
+    untouched = before is not None and record.exact and _digest_data(before) == record.written
     if untouched and (original is not None or not record.existed):
         after = original
     else:
-        after = _without_ours(assistant, before, original, record.values)
+        after = _remove_own_values(assistant, before, original, record.values)
     if after is None:
         path.unlink(missing_ok=True)
     else:
-        _replace_file(path, after, _mode(path))
+        _replace_file(path, after, _file_mode(path))
     backup.unlink(missing_ok=True)
     record_path.unlink()
     return Edited(path=path, before=before, after=after)
 
 
-def _values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
-    editor, text = assistant.editor, _text(data)
+def _settings_values(assistant: Assistant, data: bytes) -> list[tuple[list[str], Any]]:
+    editor, text = assistant.editor, _decode_text(data)
     hooks = [(event, own_entries(editor.get(text, event))) for event in assistant.hook_paths]
     values = [*((key, editor.get(text, key)) for key in assistant.keys("")), *hooks]
     return [(list(key), value) for key, value in values]
 
 
-def _without_ours(
+def _remove_own_values(
     assistant: Assistant, present: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
 ) -> bytes | None:
     """
@@ -150,11 +150,11 @@ def _without_ours(
     """
     if present is None:
         return None
-    editor, text, old = assistant.editor, _text(present), _text(original)
+    editor, text, old = assistant.editor, _decode_text(present), _decode_text(original)
     for key, written in values:
         old_value, present_value = editor.get(old, key), editor.get(text, key)
         if tuple(key) in assistant.hook_paths:  # the other entries of the list stay
-            old_value, written = without(present_value, written), present_value
+            old_value, written = remove_written(present_value, written), present_value
         if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it
         if old_value is MISSING:
@@ -166,21 +166,21 @@ def _without_ours(
     return text.encode()
 
 
-def _read(path: Path) -> bytes | None:
+def _read_file(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return None
 
 
-def _text(data: bytes | None) -> str:
+def _decode_text(data: bytes | None) -> str:
     try:
         return (data or b"").decode("utf-8")
     except UnicodeDecodeError:
         raise NotEditable("it is not UTF-8") from None
 
 
-def _mode(path: Path) -> int:
+def _file_mode(path: Path) -> int:
     try:
         return path.stat().st_mode & 0o777
     except FileNotFoundError:
@@ -201,10 +201,10 @@ def _replace_file(path: Path, data: bytes, mode: int) -> None:
 
 
 def _record_path(directory: Path, assistant: Assistant, path: Path) -> Path:
-    return directory / FOLDER / f"{assistant.name}-{_digest(str(path).encode())[:12]}.json"
+    return directory / FOLDER / f"{assistant.name}-{_digest_data(str(path).encode())[:12]}.json"
 
 
-def _record(record_path: Path) -> _Record | None:
+def _read_record(record_path: Path) -> _Record | None:
     try:
         return msgspec.json.decode(record_path.read_bytes(), type=_Record)
     except FileNotFoundError:
@@ -215,12 +215,14 @@ def _record(record_path: Path) -> _Record | None:
         ) from error
 
 
-def _digest(data: bytes) -> str:
+def _digest_data(data: bytes) -> str:
     return sha256(data).hexdigest()
 
 
-def _lines(edited: Edited) -> Iterator[str]:
-    old_lines, new_lines = (_text(data).splitlines(keepends=True) for data in (edited.before, edited.after))
+def _diff_lines(edited: Edited) -> Iterator[str]:
+    old_lines, new_lines = (
+        _decode_text(data).splitlines(keepends=True) for data in (edited.before, edited.after)
+    )
     old_name, new_name = (
         str(edited.path) if data is not None else "/dev/null" for data in (edited.before, edited.after)
     )

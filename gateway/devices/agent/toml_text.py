@@ -62,7 +62,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             raise NotEditable(f"{name} is not a table")
         table = inner
     table[path[-1]] = value
-    return _check_toml(_put(text, tuple(path), rendered(value)), expected)
+    return _check_toml(_put_value(text, tuple(path), format_value(value)), expected)
 
 
 def remove(text: str, path: Sequence[str]) -> str:
@@ -76,15 +76,19 @@ def remove(text: str, path: Sequence[str]) -> str:
     if path[-1] not in tables[-1]:
         return text
     del tables[-1][path[-1]]
-    return _check_toml(_without(text, tuple(path)), expected)
+    return _check_toml(_remove_statements(text, tuple(path)), expected)
 
 
-def rendered(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Encode a value as TOML on one line."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_key(name)} = {rendered(item)}" for name, item in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{_format_key(name)} = {format_value(item)}" for name, item in value.items())
+            + " }"
+        )
     if isinstance(value, list):
-        return "[" + ", ".join(map(rendered, value)) + "]"
+        return "[" + ", ".join(map(format_value, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -98,31 +102,33 @@ def _check_toml(text: str, expected: Any) -> str:
     return text
 
 
-def _put(text: str, path: tuple[str, ...], value: str) -> str:
-    statements = list(_statements(text))
+def _put_value(text: str, path: tuple[str, ...], value: str) -> str:
+    statements = list(_parse_statements(text))
     for statement in statements:
         if statement.path == path and statement.value is not None:
             return text[: statement.value] + value + text[statement.end :]
-    text = _without(text, path)  # remove the tables below the key, because the inline value replaces them
+    text = _remove_statements(
+        text, path
+    )  # remove the tables below the key, because the inline value replaces them
     newline = "\r\n" if "\r\n" in text else "\n"
-    pair = f"{_key(path[-1])} = {value}"
-    for statement in _statements(text):
+    pair = f"{_format_key(path[-1])} = {value}"
+    for statement in _parse_statements(text):
         at = _line_end(text, statement.end)
         if statement.value is None and statement.path == path[:-1]:
             return f"{text[:at]}{newline}{pair}{text[at:]}"
         # The file has dotted keys and no table header, so the new key is dotted as well.
         if statement.value is not None and statement.path[:-1] == path[:-1] and not statement.table:
-            dotted = ".".join(map(_key, path))
+            dotted = ".".join(map(_format_key, path))
             return f"{text[:at]}{newline}{dotted} = {value}{text[at:]}"
-    header = f"[{'.'.join(map(_key, path[:-1]))}]{newline}"
+    header = f"[{'.'.join(map(_format_key, path[:-1]))}]{newline}"
     if not text.removeprefix("\ufeff"):
         return f"{text}{header}{pair}{newline}"
     gap = newline if text.endswith("\n") else newline * 2
     return f"{text}{gap}{header}{pair}{newline}"
 
 
-def _without(text: str, path: tuple[str, ...]) -> str:
-    for statement in reversed(list(_statements(text))):
+def _remove_statements(text: str, path: tuple[str, ...]) -> str:
+    for statement in reversed(list(_parse_statements(text))):
         if statement.path[: len(path)] == path:
             start = text.rfind("\n", 0, statement.start) + 1
             end = _line_end(text, statement.end)
@@ -131,7 +137,7 @@ def _without(text: str, path: tuple[str, ...]) -> str:
     return text
 
 
-def _statements(text: str) -> Iterator[_Statement]:
+def _parse_statements(text: str) -> Iterator[_Statement]:
     at = 1 if text.startswith("\ufeff") else 0
     table: tuple[str, ...] = ()
     while True:
@@ -141,21 +147,21 @@ def _statements(text: str) -> Iterator[_Statement]:
             return
         if text[at] == "[":
             end = _line_end(text, at)
-            header = _uncommented(text, at, end)
+            header = _strip_comment(text, at, end)
             if header.startswith("[["):
-                table = (*_path(header[2:-2]), "[]")
+                table = (*_parse_key_path(header[2:-2]), "[]")
             else:
-                table = _path(header[1:-1])
+                table = _parse_key_path(header[1:-1])
             yield _Statement(at, at + len(header), table)
         else:
-            equals = _find(text, at, "=")
+            equals = _find_unquoted(text, at, "=")
             value = equals + 1 + len(text[equals + 1 :]) - len(text[equals + 1 :].lstrip(" \t"))
             end = _value_end(text, value)
-            yield _Statement(at, end, (*table, *_path(text[at:equals])), value, table)
+            yield _Statement(at, end, (*table, *_parse_key_path(text[at:equals])), value, table)
         at = _line_end(text, end)
 
 
-def _path(key: str) -> tuple[str, ...]:
+def _parse_key_path(key: str) -> tuple[str, ...]:
     node: Any = tomllib.loads(f"{key.strip()} = 0")
     names = []
     while isinstance(node, dict):
@@ -164,13 +170,13 @@ def _path(key: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _find(text: str, at: int, mark: str) -> int:
+def _find_unquoted(text: str, at: int, mark: str) -> int:
     while text[at] != mark:
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
     return at
 
 
-def _uncommented(text: str, at: int, end: int) -> str:
+def _strip_comment(text: str, at: int, end: int) -> str:
     start = at
     while at < end and text[at] != "#":
         at = _after_quotes(text, at) if text[at] in "\"'" else at + 1
@@ -214,5 +220,5 @@ def _line_end(text: str, at: int) -> int:
     return end - 1 if end > at and text[end - 1] == "\r" else end
 
 
-def _key(name: str) -> str:
+def _format_key(name: str) -> str:
     return name if _BARE.fullmatch(name) else json.dumps(name, ensure_ascii=False)

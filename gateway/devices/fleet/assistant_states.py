@@ -27,7 +27,7 @@ from gateway.devices.fleet.facts import (
     UNKNOWN,
     UNREACHABLE,
     UNUSED,
-    epoch,
+    parse_epoch,
 )
 from gateway.devices.fleet.uses import HEARD, LOSING, NONE, RECENT_S, WAITING, is_unheard
 from spool.devices.device import Device
@@ -139,7 +139,7 @@ _MEMORIES = msgspec.json.Decoder(dict[str, Memory])
 _NO_MEMORY = Memory("", 0.0)
 
 
-def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
+def evaluate_evidence(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, str]:
     claim, cause, stated, newest, since, unheard, missing, missed = evidence
     is_recent = newest is not None and at - newest <= RECENT_S
     if not claim:
@@ -169,12 +169,12 @@ def evaluate(evidence: AssistantEvidence, *, at: float) -> tuple[str, str, str, 
     return claim if claim == NOT_INSTALLED else UNUSED, "", setting, use
 
 
-def assistants_of(device: Device, *, at: float) -> list[AssistantState]:
+def device_assistants(device: Device, *, at: float) -> list[AssistantState]:
     """Include assistants that the agent names or whose calls arrived, by name."""
-    claims, memories = _claims(device.heartbeat).assistants, memories_of(device)
+    claims, memories = _decode_claims(device.heartbeat).assistants, memories_of(device)
     names = (claims.keys() | device.newest_calls.keys()) - {OTHER_CALLS}
     return [
-        _state(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), at)
+        _assistant_state(device, name, claims.get(name, _NO_CLAIM), memories.get(name, _NO_MEMORY), at)
         for name in sorted(names)
     ]
 
@@ -198,13 +198,13 @@ def stored_uses(memories: Mapping[str, Memory]) -> str:
     return msgspec.json.encode(memories).decode()
 
 
-def remembered(device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False) -> str:
+def updated_memories(device: Device, heartbeat: bytes, *, now: float, is_clock_moved: bool = False) -> str:
     """
     Return what is stored about assistants. Of the uses without a call, the first one is stored, so that
     further uses do not postpone a loss. A repaired setting deletes it.
     """
     found, known = {}, memories_of(device)
-    claims = _claims(heartbeat)
+    claims = _decode_claims(heartbeat)
     is_empty = claims.spool is not None and claims.spool.records == 0
     for name, claim in claims.assistants.items():
         before = known.get(name)
@@ -216,23 +216,23 @@ def remembered(device: Device, heartbeat: bytes, *, now: float, is_clock_moved: 
             unheard = before.unheard if is_same or setting != CONFIGURED else None
         if unheard is not None and not is_unheard(unheard, newest):
             unheard = None
-        used = epoch(claim.used_at)
+        used = parse_epoch(claim.used_at)
         if used is not None and unheard is None:
-            used = corrected(device, used, now=now)
+            used = correct_time(device, used, now=now)
             unheard = used if used >= since and is_unheard(used, newest) else None
         memory = before or Memory(setting, since)
         memory = msgspec.structs.replace(memory, setting=setting, since=since, unheard=unheard)
-        heard = epoch(claim.heard_at)
+        heard = parse_epoch(claim.heard_at)
         if is_clock_moved:  # the time cannot be compared with the hour before
             memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
-            memory = _with_sent(memory, None if before is None else heard, newest, device, now)
+            memory = _note_sent_call(memory, None if before is None else heard, newest, device, now)
             memory = msgspec.structs.replace(memory, heard=heard)
         found[name] = memory
     return stored_uses(found)
 
 
-def _with_sent(
+def _note_sent_call(
     memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """
@@ -251,12 +251,12 @@ def _with_sent(
     return memory
 
 
-def corrected(device: Device, time: float, *, now: float) -> float:
+def correct_time(device: Device, time: float, *, now: float) -> float:
     """Return a device's time by the gateway's clock. It is never in the future."""
     return min(time - (device.clock_offset_s or 0.0), now)
 
 
-def _state(device: Device, name: str, claim: _Claim, memory: Memory, at: float) -> AssistantState:
+def _assistant_state(device: Device, name: str, claim: _Claim, memory: Memory, at: float) -> AssistantState:
     newest = device.newest_calls.get(name)
     evidence = AssistantEvidence(
         claim.state,
@@ -268,12 +268,12 @@ def _state(device: Device, name: str, claim: _Claim, memory: Memory, at: float) 
         memory.missing,
         memory.missed,
     )
-    state, cause, setting, use = evaluate(evidence, at=at)
+    state, cause, setting, use = evaluate_evidence(evidence, at=at)
     # a large fleet has 60,000 states with few different texts
     return AssistantState(
         intern(name), intern(state), intern(cause), intern(claim.version), newest, setting, intern(use)
     )
 
 
-def _claims(heartbeat: bytes) -> _Claims:
+def _decode_claims(heartbeat: bytes) -> _Claims:
     return _DECODER.decode(heartbeat) if heartbeat else _Claims()

@@ -91,7 +91,7 @@ def device_row(device: Device, machine: Machine | None, state: MachineState, *, 
         assistants=state.assistants.each,
         causes=state.causes,
         os=shown_os,
-        system=system_of(shown_os),
+        system=system_name(shown_os),
     )
 
 
@@ -106,11 +106,11 @@ def missing_row(machine: Machine, *, listed_at: float) -> FleetRow:
         heard_at=listed_at if machine.last_seen is None else machine.last_seen,
         machine=machine,
         os=machine.os,
-        system=system_of(machine.os),
+        system=system_name(machine.os),
     )
 
 
-def system_of(os: str) -> str:
+def system_name(os: str) -> str:
     """Return macos, windows, linux, or the first word of any other system."""
     word = os.casefold().split(" ", 1)[0]
     if word.startswith(("mac", "darwin", "osx")):
@@ -168,7 +168,7 @@ def machines_in_figures(rows: Iterable[FleetRow], *, has_inventory: bool) -> lis
     return [row for row in rows if row.machine is not None or not (has_inventory or row.state in gone)]
 
 
-def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
+def measure_coverage(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCoverage:
     """
     Return the coverage of a fleet. The time of day changes no figure but `offline`, and each machine counts
     once.
@@ -201,12 +201,12 @@ def coverage_of(rows: Sequence[FleetRow], *, has_inventory: bool) -> FleetCovera
             for cause, count in sorted(devices_of.items(), key=lambda item: (-item[1], item[0]))
         ],
         assistants=assistants,
-        teams=_parts((row.team, row.covered) for row in expected),
-        systems=_parts((row.system, row.covered) for row in expected),
+        teams=_count_parts((row.team, row.covered) for row in expected),
+        systems=_count_parts((row.system, row.covered) for row in expected),
     )
 
 
-def _parts(rows: Iterable[tuple[str, bool]]) -> list[Part]:
+def _count_parts(rows: Iterable[tuple[str, bool]]) -> list[Part]:
     """
     Return the parts of the fleet, the largest first. `rows` has the part of each machine, and whether it is
     covered.

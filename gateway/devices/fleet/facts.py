@@ -86,28 +86,28 @@ INSTANCES, COMPONENTS = 4, 64  # instances of a device, and components of an ins
 
 def read_facts(reported: Mapping[str, Any]) -> dict[str, Any]:
     """Return the valid facts, which can be sent upstream as they are."""
-    return _fields(reported, FACTS)
+    return _read_fields(reported, FACTS)
 
 
-def with_earlier(earlier: bytes, heartbeat: bytes) -> bytes:
+def keep_earlier_facts(earlier: bytes, heartbeat: bytes) -> bytes:
     """Keep facts that the new heartbeat does not state. Both are JSON."""
     if not earlier:
         return heartbeat
-    before, now = decoded(earlier), decoded(heartbeat)
+    before, now = decode_heartbeat(earlier), decode_heartbeat(heartbeat)
     kept = {name: before[name] for name in FACTS if name in before and name not in now}
     return msgspec.json.encode({**now, **kept}) if kept else heartbeat
 
 
-def hardware_id_of(value: Any) -> str:
+def valid_hardware_id(value: Any) -> str:
     return value if isinstance(value, str) and _SHA256.fullmatch(value) else ""
 
 
-def serial_hash_of(serial: str) -> str:
+def hash_serial(serial: str) -> str:
     """Return the hash that every agent reports, "" without a serial number."""
     return sha256(SERIAL_PREFIX + serial.strip().casefold().encode()).hexdigest() if serial.strip() else ""
 
 
-def assistant_of(source: str, service: str | None = None) -> str | None:
+def assistant_name(source: str, service: str | None = None) -> str | None:
     return _ASSISTANTS.get(source) or _ASSISTANTS_OF_LIBRARIES.get((source, service or ""))
 
 
@@ -116,29 +116,29 @@ def is_collector(device_id: str) -> bool:
     return device_id.startswith(f"{OPAMP}:")
 
 
-def is_of_cluster(labels: Mapping[str, str]) -> bool:
+def is_in_cluster(labels: Mapping[str, str]) -> bool:
     return labels.get(KIND) == CLUSTER
 
 
-def instances_in(heartbeat: bytes) -> Instances:
+def decode_instances(heartbeat: bytes) -> Instances:
     if b'"opamp"' not in heartbeat:  # few devices have instances, and decoding costs more
         return {}
-    instances: Instances = decoded(heartbeat).get(OPAMP, {})
+    instances: Instances = decode_heartbeat(heartbeat).get(OPAMP, {})
     return instances
 
 
-def with_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
+def change_instances(heartbeat: bytes, change: Callable[[Instances], Instances]) -> bytes:
     """Return a heartbeat with other instances. If there are too many, the last ones stay."""
-    fields = decoded(heartbeat)
+    fields = decode_heartbeat(heartbeat)
     changed = list(change(dict(fields.get(OPAMP, {}))).items())[-INSTANCES:]
     return msgspec.json.encode({**fields, **read_facts({OPAMP: dict(changed)})})
 
 
-def decoded(heartbeat: bytes) -> dict[str, Any]:
+def decode_heartbeat(heartbeat: bytes) -> dict[str, Any]:
     return msgspec.json.decode(heartbeat, type=dict[str, Any]) if heartbeat else {}
 
 
-def epoch(text: Any) -> float | None:
+def parse_epoch(text: Any) -> float | None:
     """Accept only an RFC 3339 time with an offset."""
     if not isinstance(text, str) or len(text) > MAX_TEXT:
         return None
@@ -150,45 +150,45 @@ def epoch(text: Any) -> float | None:
     return seconds if 0 <= seconds < LATEST_TIME else None
 
 
-def _fields(value: Any, readers: Mapping[str, Reader]) -> dict[str, Any]:
+def _read_fields(value: Any, readers: Mapping[str, Reader]) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         return {}
     fields = {name: read(value[name]) for name, read in readers.items() if name in value}
     return {name: field for name, field in fields.items() if field is not None}
 
 
-def _matching(pattern: re.Pattern[str]) -> Reader:
+def _pattern_reader(pattern: re.Pattern[str]) -> Reader:
     return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
 
 
-def _time(value: Any) -> str | None:
-    return value if epoch(value) is not None else None
+def _valid_time(value: Any) -> str | None:
+    return value if parse_epoch(value) is not None else None
 
 
-def _flag(value: Any) -> bool | None:
+def _valid_flag(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _number(value: Any) -> int | None:
+def _valid_policy_number(value: Any) -> int | None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and 0 < value <= MAX_POLICY_NUMBER else None
 
 
-def _mebibytes(value: Any) -> float | None:
+def _valid_mebibytes(value: Any) -> float | None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and 0 <= value <= _MAX_MIB else None
 
 
-def _assistants(value: Any) -> dict[str, dict[str, Any]] | None:
+def _valid_assistants(value: Any) -> dict[str, dict[str, Any]] | None:
     if not isinstance(value, Mapping):
         return None
-    valid = {name: _assistant(value[name]) for name in ASSISTANTS if name in value}
+    valid = {name: _valid_assistant(value[name]) for name in ASSISTANTS if name in value}
     return {name: fields for name, fields in valid.items() if fields}
 
 
-def _assistant(value: Any) -> dict[str, Any]:
+def _valid_assistant(value: Any) -> dict[str, Any]:
     """Return an assistant as reported, or nothing without a known state. A cause must fit the state."""
-    fields = _fields(value, _ASSISTANT)
+    fields = _read_fields(value, _ASSISTANT)
     if "state" not in fields:
         return {}
     if "cause" in fields and fields["cause"] not in CAUSES[fields["state"]]:
@@ -196,48 +196,59 @@ def _assistant(value: Any) -> dict[str, Any]:
     return fields
 
 
-def _group(readers: Mapping[str, Reader]) -> Reader:
-    return lambda value: _fields(value, readers) or None
+def _group_reader(readers: Mapping[str, Reader]) -> Reader:
+    return lambda value: _read_fields(value, readers) or None
 
 
-def _by_name(readers: Mapping[str, Reader], limit: int) -> Reader:
+def _named_groups_reader(readers: Mapping[str, Reader], limit: int) -> Reader:
     def read(value: Any) -> dict[str, dict[str, Any]] | None:
         if not isinstance(value, Mapping):
             return None
         names = (name for name in value if isinstance(name, str) and _NAME.fullmatch(name))
-        return {name: _fields(value[name], readers) for name in islice(names, limit)}
+        return {name: _read_fields(value[name], readers) for name in islice(names, limit)}
 
     return read
 
 
 _ASSISTANT: Mapping[str, Reader] = {
     "state": lambda value: value if isinstance(value, str) and value in CAUSES else None,
-    "cause": _matching(_WORD),
-    "version": _matching(_TEXT),
-    "used_at": _time,
+    "cause": _pattern_reader(_WORD),
+    "version": _pattern_reader(_TEXT),
+    "used_at": _valid_time,
     "use": lambda value: value if isinstance(value, str) and value in USES else None,
-    "state_since": _time,
-    "unheard_since": _time,
-    "heard_at": _time,
-    "configured": _flag,
+    "state_since": _valid_time,
+    "unheard_since": _valid_time,
+    "heard_at": _valid_time,
+    "configured": _valid_flag,
 }
-_HEALTH: Mapping[str, Reader] = {"healthy": _flag, "status": _matching(_STATUS), "error": _flag}
+_HEALTH: Mapping[str, Reader] = {
+    "healthy": _valid_flag,
+    "status": _pattern_reader(_STATUS),
+    "error": _valid_flag,
+}
 _INSTANCE: Mapping[str, Reader] = {
-    "service": _matching(_TEXT),
-    "version": _matching(_TEXT),
-    "connected": _flag,
+    "service": _pattern_reader(_TEXT),
+    "version": _pattern_reader(_TEXT),
+    "connected": _valid_flag,
     **_HEALTH,
-    "components": _by_name(_HEALTH, COMPONENTS),
+    "components": _named_groups_reader(_HEALTH, COMPONENTS),
 }
 FACTS: Mapping[str, Reader] = {
-    "serial": _matching(_TEXT),
-    "serial_hash": _matching(_SHA256),
-    "os": _matching(_TEXT),
-    "agent": _group({"service": _matching(_WORD), "rss_mib": _mebibytes, "started_at": _time}),
-    "policy": _group(
-        {"sha256": _matching(_SHA256), "number": _number, "applied_at": _time, "error": _matching(_WORD)}
+    "serial": _pattern_reader(_TEXT),
+    "serial_hash": _pattern_reader(_SHA256),
+    "os": _pattern_reader(_TEXT),
+    "agent": _group_reader(
+        {"service": _pattern_reader(_WORD), "rss_mib": _valid_mebibytes, "started_at": _valid_time}
+    ),
+    "policy": _group_reader(
+        {
+            "sha256": _pattern_reader(_SHA256),
+            "number": _valid_policy_number,
+            "applied_at": _valid_time,
+            "error": _pattern_reader(_WORD),
+        }
     ),
     "key_storage": lambda value: value if isinstance(value, str) and value in KEY_STORAGES else None,
-    "assistants": _assistants,
-    OPAMP: _by_name(_INSTANCE, INSTANCES),
+    "assistants": _valid_assistants,
+    OPAMP: _named_groups_reader(_INSTANCE, INSTANCES),
 }

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from gateway.devices.fleet.coverage import (
     FleetCoverage,
     FleetRow,
-    coverage_of,
     device_row,
+    measure_coverage,
     missing_row,
 )
-from gateway.devices.fleet.facts import decoded
+from gateway.devices.fleet.facts import decode_heartbeat
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import MachineState, is_other_agent
@@ -57,7 +57,7 @@ class Fleet:
             self._expected = inventory, expected
         return self._expected[1]
 
-    def _machines(self) -> list[Device]:
+    def _current_devices(self) -> list[Device]:
         # A replaced device is an earlier life of a machine with a new id. OpAMP agents and agents of clusters
         # are no machines of people.
         return [
@@ -68,7 +68,7 @@ class Fleet:
 
     async def rows(self) -> list[FleetRow]:
         """Include expected machines without a device."""
-        devices = self._machines()
+        devices = self._current_devices()
         expected, inventory = self.expected(), self._inventory()
         heard_since = self._lifecycle.now() - self._lifecycle.settings.coverage_days * DAY_S
         place_of, device_of = expected.matched(devices)
@@ -76,17 +76,17 @@ class Fleet:
         for number, device in enumerate(devices):
             place = place_of.get(device.id)
             machine = None if place is None else expected.machines[place]
-            rows.append(self._row(device, machine, heard_since))
+            rows.append(self._fleet_row(device, machine, heard_since))
             if number % ROWS_PER_STEP == 0:
                 await pause_when_due()
         listed_at = 0.0 if inventory is None else inventory.imported
         absent = (each for place, each in enumerate(expected.machines) if place not in device_of)
-        rows += [_marked(missing_row(each, listed_at=listed_at), heard_since) for each in absent]
-        self._forget({device.id for device in devices})
+        rows += [_mark_if_away(missing_row(each, listed_at=listed_at), heard_since) for each in absent]
+        self._forget_absent({device.id for device in devices})
         return rows
 
-    def coverage_of(self, rows: Sequence[FleetRow]) -> FleetCoverage:
-        return coverage_of(rows, has_inventory=self._inventory() is not None)
+    def measure_coverage(self, rows: Sequence[FleetRow]) -> FleetCoverage:
+        return measure_coverage(rows, has_inventory=self._inventory() is not None)
 
     async def rows_in_use(self) -> list[FleetRow]:
         return [row for row in await self.rows() if not row.is_away]
@@ -98,7 +98,7 @@ class Fleet:
         Serial numbers that cannot be device ids are left out.
         """
         expected = self.expected()
-        _, device_of = expected.matched(self._machines())
+        _, device_of = expected.matched(self._current_devices())
         serials = [
             machine.serial
             for place, machine in enumerate(expected.machines)
@@ -109,7 +109,7 @@ class Fleet:
             await asyncio.gather(*(self._lifecycle.admit(serial, actor) for serial in step))
         return len(serials)
 
-    def _row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
+    def _fleet_row(self, device: Device, machine: Machine | None, heard_since: float) -> FleetRow:
         state = self._lifecycle.state_of(device)
         known = self._known.get(device.id)
         if known is not None:
@@ -117,21 +117,21 @@ class Fleet:
             is_same = row.device is device and row.machine is machine and known.state is state
             if is_same and row.is_away == (row.heard_at < heard_since):
                 return row
-        row = _marked(device_row(device, machine, state, os=_os_of(device)), heard_since)
+        row = _mark_if_away(device_row(device, machine, state, os=_reported_os(device)), heard_since)
         self._known[device.id] = _Known(row, state)
         return row
 
     def _changed(self, id: str) -> None:
         self._known.pop(id, None)
 
-    def _forget(self, there: Collection[str]) -> None:
+    def _forget_absent(self, there: Collection[str]) -> None:
         if len(self._known) > len(there):
             self._known = {id: known for id, known in self._known.items() if id in there}
 
 
-def _marked(row: FleetRow, heard_since: float) -> FleetRow:
+def _mark_if_away(row: FleetRow, heard_since: float) -> FleetRow:
     return replace(row, is_away=True) if row.heard_at < heard_since else row
 
 
-def _os_of(device: Device) -> str:
-    return str(decoded(device.heartbeat).get("os") or "") if b'"os"' in device.heartbeat else ""
+def _reported_os(device: Device) -> str:
+    return str(decode_heartbeat(device.heartbeat).get("os") or "") if b'"os"' in device.heartbeat else ""

@@ -73,7 +73,7 @@ def read_inventory(
     machines: dict[tuple[str, str], Machine] = {}
     repeated = no_laptops = 0
     try:
-        for machine in _machines(name, content, carried):
+        for machine in _parse_machines(name, content, carried):
             if machine is None:
                 no_laptops += 1
                 continue
@@ -88,7 +88,9 @@ def read_inventory(
     return InventoryList(machines=tuple(machines.values()), repeated=repeated, no_laptops=no_laptops)
 
 
-def _machines(name: str, content: bytes, carried: Callable[[str], str | None]) -> Iterator[Machine | None]:
+def _parse_machines(
+    name: str, content: bytes, carried: Callable[[str], str | None]
+) -> Iterator[Machine | None]:
     rows = table_rows(name, content, SEPARATORS)
     _, head = next(rows, (1, []))
     places = column_places(head, _COLUMNS)
@@ -103,7 +105,7 @@ def _machines(name: str, content: bytes, carried: Callable[[str], str | None]) -
                 f"{name}: line {line} has {len(row)} cells, but the first line has {len(head)}: the list is "
                 "incomplete"
             )
-        cells = {field: _cell(row, place) for field, place in places.items()}
+        cells = {field: _printable_cell(row, place) for field, place in places.items()}
         if cells["os"].casefold().startswith(_NO_LAPTOPS):
             yield None
             continue
@@ -113,7 +115,7 @@ def _machines(name: str, content: bytes, carried: Callable[[str], str | None]) -
         if long is not None:
             raise Invalid(f"{name}: line {line}: {long} has more than {MAX_CELL} characters")
         try:
-            last_seen = _time(cells["last_seen"])
+            last_seen = _parse_time(cells["last_seen"])
         except (ValueError, OverflowError) as error:
             raise Invalid(
                 f"{name}: line {line}: the last check-in {replace_unprintable(cells['last_seen'])!r} is no time such "
@@ -129,12 +131,12 @@ def _machines(name: str, content: bytes, carried: Callable[[str], str | None]) -
         )
 
 
-def _cell(row: Sequence[str], place: int | None) -> str:
+def _printable_cell(row: Sequence[str], place: int | None) -> str:
     text = "" if place is None else row[place].strip()
     return text if text.isprintable() else replace_unprintable(text)
 
 
-def _time(text: str) -> float | None:
+def _parse_time(text: str) -> float | None:
     """Return epoch seconds. Times without an offset are UTC. Raises ValueError or OverflowError."""
     if not text:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from gateway.devices.fleet.facts import decoded, serial_hash_of
+from gateway.devices.fleet.facts import decode_heartbeat, hash_serial
 from gateway.devices.states import SAME_HARDWARE
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.tables.inventory import Machine
@@ -25,7 +25,7 @@ class ExpectedMachines:
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
         }
-        self._by_serial_hash = {serial_hash_of(serial): place for serial, place in self._by_serial.items()}
+        self._by_serial_hash = {hash_serial(serial): place for serial, place in self._by_serial.items()}
         counts = Counter(short_name(machine.hostname) for machine in machines)
         self._by_hostname = {
             name: place
@@ -33,11 +33,11 @@ class ExpectedMachines:
             if (name := short_name(machine.hostname)) and counts[name] == 1
         }
 
-    def machine_of(self, device: Device) -> Machine | None:
+    def find_machine(self, device: Device) -> Machine | None:
         """Return the machine that a device claims to be. Several devices may claim the same one."""
         if not self.machines:
             return None
-        place = self._claimed(device)
+        place = self._claimed_place(device)
         return None if place is None else self.machines[place]
 
     def expects(self, *, serial: str, hostname: str, serial_hash: str = "") -> bool:
@@ -68,56 +68,58 @@ class ExpectedMachines:
         ids = set()
         for device in devices:
             ids.add(device.id)
-            place = self._claimed(device)
+            place = self._claimed_place(device)
             if place is not None:
                 rival = device_of.get(place)
-                if rival is None or _rank(rival) < _rank(device):
+                if rival is None or _device_rank(rival) < _device_rank(device):
                     device_of[place] = device
                 if device.state == PENDING and device.cause == SAME_HARDWARE:
                     waiting[place].append(device)
         for place, again in waiting.items():
             before = device_of[place]
             later = [each for each in again if _is_installed_again(each, before)]
-            device_of[place] = max(later, key=_rank, default=before)
+            device_of[place] = max(later, key=_device_rank, default=before)
         if len(self._places) > len(ids):
             self._places = {id: known for id, known in self._places.items() if id in ids}
         return {device.id: place for place, device in device_of.items()}, device_of
 
-    def _claimed(self, device: Device) -> int | None:
+    def _claimed_place(self, device: Device) -> int | None:
         known, place = self._places.get(device.id, (None, None))
-        if known is None or _claims(known) != _claims(device):
-            place = self._place_of(device)
+        if known is None or _claimed_identity(known) != _claimed_identity(device):
+            place = self._find_place(device)
             self._places[device.id] = device, place
         return place
 
-    def _place_of(self, device: Device) -> int | None:
+    def _find_place(self, device: Device) -> int | None:
         # with managed settings and no agent, the device id is the serial number
         place = self._by_serial.get(device.id.casefold())
         if place is not None:
             return place
         return self.place(
-            serial=serial_of(device), hostname=device.hostname, serial_hash=serial_hash_in(device)
+            serial=device_serial(device), hostname=device.hostname, serial_hash=reported_serial_hash(device)
         )
 
 
 NOBODY = ExpectedMachines(())
 
 
-def serial_of(device: Device) -> str:
+def device_serial(device: Device) -> str:
     """Prefer the serial number of the token to the reported one."""
     if device.serial:
         return device.serial
-    return str(decoded(device.heartbeat).get("serial") or "") if b'"serial"' in device.heartbeat else ""
+    return (
+        str(decode_heartbeat(device.heartbeat).get("serial") or "") if b'"serial"' in device.heartbeat else ""
+    )
 
 
-def serial_hash_in(device: Device) -> str:
+def reported_serial_hash(device: Device) -> str:
     """Return "" if no agent reported a hash."""
     if b'"serial_hash"' not in device.heartbeat:
         return ""
-    return str(decoded(device.heartbeat).get("serial_hash") or "")
+    return str(decode_heartbeat(device.heartbeat).get("serial_hash") or "")
 
 
-def _claims(device: Device) -> tuple[str, str, bytes]:
+def _claimed_identity(device: Device) -> tuple[str, str, bytes]:
     return device.serial, device.hostname, device.heartbeat
 
 
@@ -130,5 +132,5 @@ def _is_installed_again(device: Device, before: Device) -> bool:
     return is_same and device.enrolled_at > before.last_seen
 
 
-def _rank(device: Device) -> tuple[bool, float, str]:
+def _device_rank(device: Device) -> tuple[bool, float, str]:
     return device.state == ENROLLED, device.last_seen, device.id

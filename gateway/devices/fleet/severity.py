@@ -16,18 +16,18 @@ CRITICAL_PERCENT, LEAST_OF_CRITICAL = 50, 10
 _LOSES = frozenset({LOSING, AGENT_STOPPED})
 
 
-def severity_of(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
+def fleet_severity(rows: Collection[FleetRow], fleet: Sequence[FleetRow]) -> str:
     """
     Return the severity of machines in `rows`. `fleet` has no machine that is away. Machines outside of the
     inventory count as well, because they may be among the rows.
     """
     machines = len(machines_in_figures(fleet, has_inventory=False))
     losing = sum(row.state in _LOSES for row in rows)
-    lowered = max(0, _by_share(len(rows), machines) - 1)
-    return SEVERITIES[max(_by_share(losing, machines), lowered)]
+    lowered = max(0, _severity_by_share(len(rows), machines) - 1)
+    return SEVERITIES[max(_severity_by_share(losing, machines), lowered)]
 
 
-def _by_share(count: int, machines: int) -> int:
+def _severity_by_share(count: int, machines: int) -> int:
     severity = INFO
     percent = 100 * count / max(1, machines)
     if count >= MANY or (count >= LEAST_OF_WARNING and percent >= WARNING_PERCENT):

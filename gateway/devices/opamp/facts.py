@@ -40,7 +40,7 @@ class Description:
         return f"{self.service} {self.version}".strip()[:MAX_TEXT]
 
 
-def description_of(described: Any) -> Description:
+def read_description(described: Any) -> Description:
     """
     Return the facts of an AgentDescription. An attribute that is no valid label is left out, because a client
     cannot choose its attributes.
@@ -48,7 +48,7 @@ def description_of(described: Any) -> Description:
     texts: dict[str, str] = {}
     for attributes in (described.non_identifying_attributes, described.identifying_attributes):
         for attribute in islice(attributes, ATTRIBUTES):
-            texts[attribute.key] = _text(attribute.value)
+            texts[attribute.key] = _scalar_text(attribute.value)
     platform = "/".join(filter(None, (texts.get("os.type"), texts.get("host.arch"))))
     return Description(
         service=texts.get(SERVICE, ""),
@@ -56,27 +56,27 @@ def description_of(described: Any) -> Description:
         host_id=texts.get(HOST_ID, ""),
         hostname=texts.get("host.name", ""),
         platform=platform[:MAX_TEXT],
-        labels=dict(islice(_labels(texts), MAX_LABELS)),
+        labels=dict(islice(_valid_labels(texts), MAX_LABELS)),
     )
 
 
-def _text(value: Any) -> str:
+def _scalar_text(value: Any) -> str:
     """Return a scalar as one word without control characters. Lists, maps and texts of several words are empty."""
     kind = value.WhichOneof("value")
     if kind is None:
         return ""
     scalar = getattr(value, kind)
     text = str(scalar).lower() if kind == "bool_value" else str(scalar)
-    return _word(text)
+    return _single_word(text)
 
 
-def _word(text: str) -> str:
+def _single_word(text: str) -> str:
     """Return a text of one word, and "" for any other, because several words may be content."""
     word = "".join(filter(str.isprintable, text))[:MAX_TEXT]
     return word if len(word.split()) == 1 else ""
 
 
-def _labels(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _valid_labels(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     # The two attributes that recognize a restarted collector come first, so that the limit does not drop them.
     for name in sorted(texts, key=lambda name: (name not in (HOST_ID, SERVICE), name)):
         if name in _NO_LABELS or may_hold_content(name):
@@ -88,26 +88,28 @@ def _labels(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
         yield name, texts[name]
 
 
-def health_of(health: Any) -> dict[str, object]:
+def read_health(health: Any) -> dict[str, object]:
     """
     Return the health that may be stored. An error is noted without its text, which may quote a request or an address.
     """
-    components = dict(islice(_components(health, ""), COMPONENTS))
-    return {**_state(health), "components": components} if components else _state(health)
+    components = dict(islice(_health_components(health, ""), COMPONENTS))
+    return {**_health_state(health), "components": components} if components else _health_state(health)
 
 
-def _components(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
-    entries = [(word, entry.value) for entry in health.component_health_map if (word := _word(entry.key))]
+def _health_components(health: Any, prefix: str) -> Iterator[tuple[str, dict[str, object]]]:
+    entries = [
+        (word, entry.value) for entry in health.component_health_map if (word := _single_word(entry.key))
+    ]
     for word, component in entries:
-        yield f"{prefix}{word}", _state(component)
+        yield f"{prefix}{word}", _health_state(component)
     if not prefix:
         for word, component in entries:
-            yield from _components(component, f"{word}/")
+            yield from _health_components(component, f"{word}/")
 
 
-def _state(health: Any) -> dict[str, object]:
+def _health_state(health: Any) -> dict[str, object]:
     state: dict[str, object] = {"healthy": health.healthy}
-    if status := _word(health.status):
+    if status := _single_word(health.status):
         state["status"] = status
     if health.last_error:
         state["error"] = True

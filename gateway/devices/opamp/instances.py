@@ -19,10 +19,10 @@ from uuid import UUID
 
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
-from gateway.devices.fleet.facts import OPAMP, Instances, instances_in, is_collector, with_instances
+from gateway.devices.fleet.facts import OPAMP, Instances, change_instances, decode_instances, is_collector
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import ONLINE
-from gateway.devices.opamp.facts import HOST_ID, SERVICE, Description, description_of, health_of
+from gateway.devices.opamp.facts import HOST_ID, SERVICE, Description, read_description, read_health
 from gateway.devices.opamp.messages import (
     ACCEPTS_OPAMP_SETTINGS,
     ACCEPTS_STATUS,
@@ -34,7 +34,7 @@ from gateway.devices.opamp.messages import (
     ServerToAgent,
 )
 from gateway.devices.reports import DeviceReport
-from gateway.people.authentication.access import lacking
+from gateway.people.authentication.access import missing_scope_refusal
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import Clock, elapsed_s
 from spool.devices.device import REVOKED, Device
@@ -87,9 +87,9 @@ class OpampInstances:
         bearer = sender.bearer
         description = None
         if message.HasField("agent_description"):
-            description = description_of(message.agent_description)
+            description = read_description(message.agent_description)
         answer = ServerToAgent(instance_uid=uid, capabilities=ACCEPTS_STATUS)
-        id = self._device_of(uid, description, bearer)
+        id = self._find_device_id(uid, description, bearer)
         if id is None:
             answer.flags = REPORT_FULL_STATE
             return answer
@@ -100,18 +100,18 @@ class OpampInstances:
         if bearer.token is not None and not (
             description is not None and self._may_offer_key(message, bearer)
         ):
-            raise lacking(HEARTBEAT)
+            raise missing_scope_refusal(HEARTBEAT)
         if description is not None or message.HasField("health"):
-            key = await self._report(id, message, description, sender)
+            key = await self._store_report(id, message, description, sender)
         else:
             self.devices.ping(id, bearer)
         if message.HasField("agent_disconnect"):
-            self._disconnect(id, uid)
-        instance = self._remember(uid, id, sender)
+            self._store_disconnect(id, uid)
+        instance = self._remember_instance(uid, id, sender)
         if description is None and message.sequence_num != instance.sequence + 1:
             answer.flags = REPORT_FULL_STATE
         instance.sequence = message.sequence_num
-        self._offer(answer, key, message.capabilities, instance, sender)
+        self._offer_settings(answer, key, message.capabilities, instance, sender)
         return answer
 
     def is_revoked(self, uid: bytes) -> bool:
@@ -126,18 +126,18 @@ class OpampInstances:
         device = self._table.find(instance.device) if instance is not None and is_own else None
         now = self._clock.now()
         if device is not None and elapsed_s(device.last_seen, now) >= self.devices.interval_s:
-            self._table.change_soon(device.id, states.seen(now), expects=bearer.expects)
+            self._table.change_soon(device.id, states.last_seen_updater(now), expects=bearer.expects)
 
     def left(self, uid: bytes, connection: object) -> None:
         """Note that the connection of an instance ended, unless the instance has connected again."""
         instance = self._instances.get(uid)
         if instance is not None and instance.connection is connection:
             instance.connection = None
-            self._disconnect(instance.device, uid)
+            self._store_disconnect(instance.device, uid)
 
     # -- the device of an instance --------------------------------------------------------------------------------
 
-    def _device_of(self, uid: bytes, description: Description | None, bearer: Bearer) -> str | None:
+    def _find_device_id(self, uid: bytes, description: Description | None, bearer: Bearer) -> str | None:
         if bearer.device is not None:
             return bearer.device
         known = self._instances.get(uid)
@@ -158,13 +158,13 @@ class OpampInstances:
         machine = (bearer.name, description.host, description.service)
         if not all(machine):
             return None
-        found = map(self._table.find, self._of_machine(machine))
+        found = map(self._table.find, self._devices_of_machine(machine))
         devices = [
             device
             for device in found
-            if device is not None and _machine_of(device) == machine and self._may_return(device, uid)
+            if device is not None and _machine_key(device) == machine and self._may_return(device, uid)
         ]
-        own = [device for device in devices if _name(uid) in instances_in(device.heartbeat)]
+        own = [device for device in devices if _uid_text(uid) in decode_instances(device.heartbeat)]
         return max(own or devices, key=lambda device: device.last_seen).id if devices else None
 
     def _may_return(self, device: Device, uid: bytes) -> bool:
@@ -172,29 +172,29 @@ class OpampInstances:
             return False
         if device.state == REVOKED or self.devices.state_of(device).link != ONLINE:
             return True
-        instances = instances_in(device.heartbeat)
-        return _name(uid) in instances or not any(part.get(CONNECTED) for part in instances.values())
+        instances = decode_instances(device.heartbeat)
+        return _uid_text(uid) in instances or not any(part.get(CONNECTED) for part in instances.values())
 
-    def _of_machine(self, machine: tuple[str, str, str]) -> set[str]:
+    def _devices_of_machine(self, machine: tuple[str, str, str]) -> set[str]:
         now = self._clock.monotonic()
         if self._table.version != self._read_version and now >= self._read_again_at:
             machines = defaultdict[tuple[str, str, str], set[str]](set)
             for device in self._table.all():
                 if is_collector(device.id):
-                    machines[_machine_of(device)].add(device.id)
+                    machines[_machine_key(device)].add(device.id)
             self._machines = dict(machines)
             self._read_version, self._read_again_at = self._table.version, now + SEARCH_EVERY_S
         return self._machines.get(machine, set())
 
     # -- storing --------------------------------------------------------------------------------------------------
 
-    async def _report(
+    async def _store_report(
         self, id: str, message: Any, description: Description | None, sender: InstanceSender
     ) -> str | None:
         """Enrol the device or store its heartbeat. Return its key if it gets one now."""
-        name = _name(message.instance_uid)
+        name = _uid_text(message.instance_uid)
         is_part = not is_collector(id)
-        health = health_of(message.health) if message.HasField("health") else None
+        health = read_health(message.health) if message.HasField("health") else None
 
         def changed(instances: Instances) -> Instances:
             part = instances.pop(name, {})
@@ -223,7 +223,7 @@ class OpampInstances:
                 return key
         device = await self.devices.heartbeat(report, bearer, sender.address)
         if not is_part:
-            self._machines.setdefault(_machine_of(device), set()).add(id)
+            self._machines.setdefault(_machine_key(device), set()).add(id)
         return key
 
     def _may_offer_key(self, message: Any, bearer: Bearer) -> bool:
@@ -231,23 +231,23 @@ class OpampInstances:
         is_own = bearer.device is not None or bearer.is_gateway
         return self.devices.settings.opamp_keys and is_willing and not is_own and ENROLL in bearer.scopes
 
-    def _disconnect(self, id: str, uid: bytes) -> None:
+    def _store_disconnect(self, id: str, uid: bytes) -> None:
         """
         Note that an instance is not connected. The device stays enrolled, and is silent after three intervals.
         """
-        name = _name(uid)
+        name = _uid_text(uid)
 
         def disconnected(device: Device) -> Device:
-            if name not in instances_in(device.heartbeat):
+            if name not in decode_instances(device.heartbeat):
                 return device
-            heartbeat = with_instances(
+            heartbeat = change_instances(
                 device.heartbeat, lambda known: {**known, name: {**known[name], CONNECTED: False}}
             )
             return replace(device, heartbeat=heartbeat)
 
         self._table.change_soon(id, disconnected)
 
-    def _remember(self, uid: bytes, id: str, sender: InstanceSender) -> _Instance:
+    def _remember_instance(self, uid: bytes, id: str, sender: InstanceSender) -> _Instance:
         instance = self._instances.get(uid)
         if instance is None or instance.device != id:
             instance = self._instances[uid] = _Instance(device=id, key=sender.bearer.name)
@@ -259,7 +259,7 @@ class OpampInstances:
             instance.connection, instance.has_interval = sender.connection, False
         return instance
 
-    def _offer(
+    def _offer_settings(
         self, answer: Any, key: str | None, capabilities: int, instance: _Instance, sender: InstanceSender
     ) -> None:
         """
@@ -295,17 +295,17 @@ def error_answer(uid: bytes, refusal: Refusal) -> Any:
 
 def check_not_revoked(instances: OpampInstances, uid: bytes) -> None:
     if instances.is_revoked(uid):
-        raise reports.revoked()
+        raise reports.device_revoked()
 
 
-def _name(uid: bytes) -> str:
+def _uid_text(uid: bytes) -> str:
     return str(UUID(bytes=uid))
 
 
 def _device_id(uid: bytes) -> str:
-    return f"{OPAMP}:{_name(uid)}"
+    return f"{OPAMP}:{_uid_text(uid)}"
 
 
-def _machine_of(device: Device) -> tuple[str, str, str]:
+def _machine_key(device: Device) -> tuple[str, str, str]:
     labels: Mapping[str, str] = device.labels
     return (device.enrolled_by, labels.get(HOST_ID) or device.hostname, labels.get(SERVICE, ""))

@@ -50,12 +50,12 @@ REPORT_FULL_STATE = 0x1  # flag of an answer
 BAD_REQUEST, UNAVAILABLE = 1, 2  # types of an error response
 
 
-def _build() -> descriptor_pool.DescriptorPool:
+def _build_pool() -> descriptor_pool.DescriptorPool:
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(name=_FILE, package="opamp.proto.v1", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
-        for number, field_name, kind in _fields(fields):
+        for number, field_name, kind in _parse_fields(fields):
             field = message.field.add(name=field_name, number=number)
             field.label = kinds.LABEL_REPEATED if kind.startswith("*") else kinds.LABEL_OPTIONAL
             kind = kind.lstrip("*")
@@ -72,21 +72,21 @@ def _build() -> descriptor_pool.DescriptorPool:
     return pool
 
 
-def _fields(text: str) -> Iterator[tuple[int, str, str]]:
+def _parse_fields(text: str) -> Iterator[tuple[int, str, str]]:
     for field in filter(None, text.split(", ")):
         number, name, kind = field.split()
         yield int(number), name, kind
 
 
-_pool = _build()
+_pool = _build_pool()
 
 
-def _class(name: str) -> Any:
+def _message_class(name: str) -> Any:
     return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"opamp.proto.v1.{name}"))
 
 
-AgentToServer = _class("AgentToServer")
-ServerToAgent = _class("ServerToAgent")
+AgentToServer = _message_class("AgentToServer")
+ServerToAgent = _message_class("ServerToAgent")
 
 
 def decode(body: bytes) -> Any:

@@ -95,12 +95,12 @@ def raise_descriptor_limit() -> None:
 
 def connection_limit(server: ServerSettings) -> int:
     """Return the limit for HTTP and for gRPC each, by `server.max_connections` and the descriptors."""
-    descriptors = _descriptors()
+    descriptors = _descriptor_limit()
     room = max(LEAST, min(int(SHARE * descriptors), descriptors - OTHERS))
     return min(server.max_connections, room) // (2 if server.grpc_listen else 1)
 
 
-def _descriptors() -> int:
+def _descriptor_limit() -> int:
     if sys.platform != "win32":
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != resource.RLIM_INFINITY:

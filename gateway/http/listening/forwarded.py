@@ -54,24 +54,26 @@ class TrustedProxies:
             client, hops = str(address), hops + 1
             if client not in self._networks:
                 break
-        return Origin(client, _scheme(forwarded_proto, max(hops, 1)))
+        return Origin(client, _forwarded_scheme(forwarded_proto, max(hops, 1)))
 
 
-def _scheme(forwarded_proto: str, hops: int) -> str | None:
+def _forwarded_scheme(forwarded_proto: str, hops: int) -> str | None:
     """Return the scheme that the client used. Some proxies append to the list, others replace it."""
     schemes = [scheme.strip().lower() for scheme in forwarded_proto.split(",")]
     scheme = schemes[-hops] if len(schemes) >= hops else schemes[0]
     return scheme if scheme in _SCHEMES else None
 
 
-def forwarding(
+def with_forwarded_origin(
     make: Callable[..., web.BaseRequest], proxies: TrustedProxies
 ) -> Callable[..., web.BaseRequest]:
     """Give requests the address and scheme that a named proxy reports."""
 
     def made(*parts: Any) -> web.BaseRequest:
         request = make(*parts)
-        origin = proxies.origin(request.remote, _all(request, FORWARDED_FOR), _all(request, FORWARDED_PROTO))
+        origin = proxies.origin(
+            request.remote, _joined_headers(request, FORWARDED_FOR), _joined_headers(request, FORWARDED_PROTO)
+        )
         if origin is None:
             return request
         forwarded = request.clone(
@@ -83,11 +85,11 @@ def forwarding(
     return made if proxies else make
 
 
-def _all(request: web.BaseRequest, name: str) -> str:
+def _joined_headers(request: web.BaseRequest, name: str) -> str:
     return ",".join(request.headers.getall(name, ()))
 
 
-def may_be_shared(request: web.Request, *, is_behind_tls: bool) -> bool:
+def may_be_shared_address(request: web.Request, *, is_behind_tls: bool) -> bool:
     """
     Return whether several senders may share the address: true for this machine, an untrusted proxy and a
     proxy that reports no client. A sender that forges a proxy header counts as a proxy. `is_behind_tls`:

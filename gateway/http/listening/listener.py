@@ -19,12 +19,12 @@ from aiohttp.http_writer import _serialize_headers
 
 from gateway.configuration.sections import ServerSettings
 from gateway.configuration.values import is_loopback, split_address
-from gateway.core.attempts import neighbourhood
-from gateway.core.errors import Refusal, reason_of
+from gateway.core.attempts import address_network
+from gateway.core.errors import Refusal, error_reason
 from gateway.http import answers
 from gateway.http.listening.connections import Connections
-from gateway.http.listening.forwarded import TrustedProxies, forwarding
-from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, by_exact_path
+from gateway.http.listening.forwarded import TrustedProxies, with_forwarded_origin
+from gateway.http.listening.short_way import SERVER, Handle, PlainRequests, handle_by_exact_path
 from gateway.http.listening.tls import Certificate
 from gateway.http.listening.websocket import SwitchingProtocols
 from spool.turns.fair_turns import FairTurns, current_work
@@ -75,14 +75,14 @@ class Connection(PlainRequests):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if isinstance(peer, tuple) else ""
-        self.place = neighbourhood(self.address)
+        self.place = address_network(self.address)
         if self._connections is not None and not self._connections.add(self):
             self._is_refused = True
-            self._refuse(transport, self._connections.setting)
+            self._refuse_connection(transport, self._connections.setting)
             return
         super().connection_made(transport)
 
-    def _refuse(self, transport: asyncio.BaseTransport, setting: str) -> None:
+    def _refuse_connection(self, transport: asyncio.BaseTransport, setting: str) -> None:
         extra = {"action": "connection_refused", "address": self.address}
         _log.warning("there are too many connections (%s)", setting, extra=extra)
         if isinstance(transport, asyncio.WriteTransport):
@@ -154,7 +154,7 @@ class Connection(PlainRequests):
             )
         else:
             error = Refusal(status, "bad_request", "This is not an HTTP/1.1 request.")
-        response = answers.refusal(error)
+        response = answers.refusal_response(error)
         response.force_close()
         return response
 
@@ -202,9 +202,11 @@ class Listener:
         web_server = self._runner.server
         assert web_server is not None
         in_turn: Callable[[Handle], Handle]
-        in_turn = _at_once if self._turns is None else partial(partial, in_turns, self._turns)
-        web_server.request_handler = in_turn(by_exact_path(self._runner.app, web_server.request_handler))
-        web_server.request_factory = forwarding(web_server.request_factory, self._proxies)
+        in_turn = _without_turns if self._turns is None else partial(partial, handle_in_turns, self._turns)
+        web_server.request_handler = in_turn(
+            handle_by_exact_path(self._runner.app, web_server.request_handler)
+        )
+        web_server.request_factory = with_forwarded_origin(web_server.request_factory, self._proxies)
 
         def connection() -> Connection:
             return Connection(web_server, self._connections, in_turn=in_turn, loop=loop, **self._settings)
@@ -219,7 +221,7 @@ class Listener:
                 backlog=BACKLOG,
             )
         except OSError as error:
-            raise OSError(f"cannot listen on {address}: {reason_of(error)}") from error
+            raise OSError(f"cannot listen on {address}: {error_reason(error)}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self.address = f"{address.rpartition(':')[0]}:{self.port}"
 
@@ -271,7 +273,7 @@ def uses_tls(server: ServerSettings, address: str) -> bool:
 # -- turns ---------------------------------------------------------------------------------------------------
 
 
-async def in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
+async def handle_in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> web.StreamResponse:
     """Handle a request. Each of its steps is charged to its party."""
     connection = request.protocol
     assert isinstance(connection, PlainRequests)
@@ -284,13 +286,13 @@ async def in_turns(turns: FairTurns, handle: Handle, request: web.Request) -> we
         return response
 
 
-def _at_once(handle: Handle) -> Handle:
+def _without_turns(handle: Handle) -> Handle:
     return handle
 
 
 @lru_cache(maxsize=4096)  # cached, because every request calls this
 def address_party(address: str) -> str:
-    return f"address {neighbourhood(address)}"
+    return f"address {address_network(address)}"
 
 
 def key_party(name: str) -> str:

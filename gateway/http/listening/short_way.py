@@ -39,7 +39,7 @@ _UNKNOWN: Final = -1  # number of body bytes that are still to come, while it is
 LINES_A_TURN: Final = 64
 
 
-def by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
+def handle_by_exact_path(application: web.Application, otherwise: Handle) -> Handle:
     """
     Find exact paths of a frozen application in a dict.
 
@@ -162,31 +162,31 @@ class PlainRequests(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         if self._short is not None or self._held:
             if not data:  # the parser has kept all bytes
-                self._parse(data)
+                self._parse_and_count(data)
                 return
             self._held += data
             self._pause_transport_reading()
             return
         party = self.party
-        if party is not None and party.turns.are_shared and self._hold(data, party):
+        if party is not None and party.turns.are_shared and self._hold_for_turn(data, party):
             return
         if self._head is not None and not self._left and self._take_whole(data, self._head):
             return
-        end = self._end_of_turn(data)
+        end = self._turn_end(data)
         if end < len(data):
             self._held += memoryview(data)[end:]
             data = data[:end]
             self._pause_transport_reading()
-        self._parse(data)
-        self._go_on()
+        self._parse_and_count(data)
+        self._parse_held_if_possible()
 
-    def _parse(self, data: bytes) -> None:
+    def _parse_and_count(self, data: bytes) -> None:
         count_before = self._request_count
         super().data_received(data)
         if self._left != _UNKNOWN:
-            self._left = self._after(data, self._request_count - count_before)
+            self._left = self._remaining_body_bytes(data, self._request_count - count_before)
 
-    def _end_of_turn(self, data: bytes | bytearray) -> int:
+    def _turn_end(self, data: bytes | bytearray) -> int:
         size = len(data)
         if size <= max(2 * LINES_A_TURN, self._left):  # a body of known length has no lines
             return size
@@ -199,7 +199,7 @@ class PlainRequests(web.RequestHandler):
             lines += data[end : end + 1] == b"\n"
         return end + 1
 
-    def _go_on(self) -> None:
+    def _parse_held_if_possible(self) -> None:
         """Continue, unless the parser can accept no bytes now."""
         if not self._held or self._waits or self._short is not None:
             return
@@ -209,33 +209,33 @@ class PlainRequests(web.RequestHandler):
         party = self.party if self.work is None else self.work.party
         heavy = None if party is None else party.turns.heavy_party(party.name)
         if heavy is None:
-            self._loop.call_soon(self._read_on, party)
+            self._loop.call_soon(self._parse_next_turn, party)
         else:
-            heavy.turns.call_in_turn(heavy, partial(self._read_on, heavy))
+            heavy.turns.call_in_turn(heavy, partial(self._parse_next_turn, heavy))
 
-    def _read_on(self, party: Party | None) -> None:
+    def _parse_next_turn(self, party: Party | None) -> None:
         self._waits = False
         if self.transport is None:
             return
         began = time.perf_counter()
-        end = self._end_of_turn(self._held)
+        end = self._turn_end(self._held)
         data = bytes(memoryview(self._held)[:end])
         del self._held[:end]
-        self._guarded(self._parse, data)
+        self._receive_or_close(self._parse_and_count, data)
         if party is not None:
             party.charge_time(time.perf_counter() - began)
         if self._held:
-            self._go_on()
+            self._parse_held_if_possible()
         elif not (self._reading_paused or self._buffer_paused):
             self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
         if self._held:  # they come first
-            self._go_on()
+            self._parse_held_if_possible()
         else:
             super()._resume_transport_reading()
 
-    def _hold(self, data: bytes, party: Party) -> bool:
+    def _hold_for_turn(self, data: bytes, party: Party) -> bool:
         heavy = party.turns.heavy_party(party.name)
         if heavy is None or not data or self._left > 0 or not self.is_idle:
             return False
@@ -250,9 +250,9 @@ class PlainRequests(web.RequestHandler):
         if self.transport is None:
             return
         self._resume_transport_reading()
-        self._guarded(self.data_received, held)
+        self._receive_or_close(self.data_received, held)
 
-    def _guarded(self, receive: Callable[[bytes], None], data: bytes) -> None:
+    def _receive_or_close(self, receive: Callable[[bytes], None], data: bytes) -> None:
         try:
             receive(data)
         except Exception as error:  # noqa: BLE001 - a transport, too, ends a connection whose protocol fails
@@ -288,7 +288,7 @@ class PlainRequests(web.RequestHandler):
         request = make(head.message, WholeBody(data[body:]), self, writer, task)
         handle = self._request_handler if head.handle is None or not head.is_valid() else head.handle
         assert handle is not None
-        self._short = self._loop.create_task(self._answer(request, handle))
+        self._short = self._loop.create_task(self._answer_request(request, handle))
         return True
 
     def remember(self, request: web.BaseRequest, is_valid: Callable[[], bool], handle: Handle) -> None:
@@ -296,7 +296,7 @@ class PlainRequests(web.RequestHandler):
         if self._head is not None and self._head.message is request._message:
             self._head.is_valid, self._head.handle = is_valid, self._in_turn(handle)
 
-    async def _answer(self, request: web.BaseRequest, handle: Handle) -> None:
+    async def _answer_request(self, request: web.BaseRequest, handle: Handle) -> None:
         stays = False
         try:
             response, is_gone = await self._handle_request(request, None, handle)
@@ -333,7 +333,7 @@ class PlainRequests(web.RequestHandler):
         if self._short is not None:
             self._short.cancel()
 
-    def _after(self, data: bytes, requests: int) -> int:
+    def _remaining_body_bytes(self, data: bytes, requests: int) -> int:
         """
         Return the bytes that are left after the parser found `requests` in `data`. A head that may be
         repeated is remembered.
@@ -371,7 +371,7 @@ class PlainRequests(web.RequestHandler):
         """Write a response in one step, with the bytes that aiohttp would write."""
         if type(resp) is not web.Response or not _is_simple(request, resp) or self._upgraded:
             finished = await super().finish_response(request, resp, start_time)
-            self._go_on()  # aiohttp takes no bytes before it has declined an upgrade
+            self._parse_held_if_possible()  # aiohttp takes no bytes before it has declined an upgrade
             return finished
         request._finish()
         body = resp.body

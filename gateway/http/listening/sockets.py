@@ -29,7 +29,7 @@ class ListeningSockets:
         return bool(self._sockets)
 
     @classmethod
-    def of_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
+    def from_service_manager(cls, environ: MutableMapping[str, str] = os.environ) -> ListeningSockets:
         """
         Remove LISTEN_FDS from the environment. A single socket serves HTTP unless its name is `operator`.
         Raises ConfigError for an unknown name or kind of socket.
@@ -63,10 +63,10 @@ class ListeningSockets:
         inherited = self._sockets.get(name)
         return None if inherited is None else inherited.dup()
 
-    def named_in(self, server: ServerSettings) -> ServerSettings:
+    def fill_addresses(self, server: ServerSettings) -> ServerSettings:
         """Fill in the addresses of inherited sockets."""
         addresses: dict[str, str] = {
-            _SETTINGS[name]: address_of(listening) for name, listening in self._sockets.items()
+            _SETTINGS[name]: socket_address(listening) for name, listening in self._sockets.items()
         }
         return replace(server, **addresses)  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ class ListeningSockets:
         self._sockets.clear()
 
 
-def address_of(listening: socket.socket) -> str:
+def socket_address(listening: socket.socket) -> str:
     """Return the address of a socket. An IPv6 host has brackets."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

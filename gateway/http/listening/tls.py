@@ -28,9 +28,9 @@ class Certificate:
 
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
-        self._seen = self._stamps()
+        self._seen = self._file_stamps()
         # context of HTTP listeners; open connections keep their certificate
-        self.context = self._read()
+        self.context = self._load_context()
         self.text = self._read_text()
 
     @property
@@ -59,10 +59,10 @@ class Certificate:
     def renew(self) -> bool:
         """Read the certificate again. If changed files cannot be used, the previous certificate stays."""
         try:
-            stamps = self._stamps()
+            stamps = self._file_stamps()
             if stamps == self._seen:
                 return False
-            self._read()  # the files are checked before the context changes
+            self._load_context()  # the files are checked before the context changes
             self.context.load_cert_chain(self._cert, self._key)
             if self._client_ca is not None:
                 self.context.load_verify_locations(self._client_ca)
@@ -85,7 +85,7 @@ class Certificate:
             await asyncio.sleep(LOOK_S)
             self.renew()
 
-    def _read(self) -> ssl.SSLContext:
+    def _load_context(self) -> ssl.SSLContext:
         """Return a context for TLS 1.2 or later. With a client CA, clients must present its certificate."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._client_ca)
         context.load_cert_chain(self._cert, self._key)
@@ -97,7 +97,7 @@ class Certificate:
         client_ca = None if self._client_ca is None else self._client_ca.read_bytes()
         return CertificateText(self._key.read_bytes(), self._cert.read_bytes(), client_ca)
 
-    def _stamps(self) -> list[tuple[int, int, int]]:
+    def _file_stamps(self) -> list[tuple[int, int, int]]:
         files = (self._cert, self._key, self._client_ca)
         stats = [file.stat() for file in files if file is not None]
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]

@@ -99,7 +99,7 @@ class WebSockets:
         if self._is_closed:
             socket.close(GOING_AWAY)
         elif self._checking is None or self._checking.done():
-            self._checking = asyncio.create_task(self._check(), name="websockets")
+            self._checking = asyncio.create_task(self._check_all(), name="websockets")
 
     def remove(self, socket: WebSocket) -> None:
         if socket in self._open:
@@ -118,7 +118,7 @@ class WebSockets:
         if self._checking is not None:
             self._checking.cancel()
 
-    async def _check(self) -> None:
+    async def _check_all(self) -> None:
         now = asyncio.get_running_loop().time
         while self._open:
             await asyncio.sleep(CHECK_S)
@@ -217,7 +217,7 @@ class WebSocket(asyncio.Protocol):
         if self._connections is not None:
             self._connections.touch(self)
         self._bytes += data
-        self._read()
+        self._read_frames()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.transport = None
@@ -225,7 +225,7 @@ class WebSocket(asyncio.Protocol):
         self._sockets.remove(self)
         if self._connections is not None:
             self._connections.remove(self)
-        self._hold(0)
+        self._set_held_bytes(0)
         self._bytes, self._message = bytearray(), None
         self.conversation.ended()
 
@@ -234,11 +234,11 @@ class WebSocket(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_full = False
-        self._read()
+        self._read_frames()
 
     # -- reading --------------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
+    def _read_frames(self) -> None:
         begin = 0
         try:
             for _ in range(FRAMES_A_TURN):
@@ -246,12 +246,12 @@ class WebSocket(asyncio.Protocol):
                 if frame is None:
                     break
                 begin = frame.end
-                self._handle(frame)
+                self._handle_frame(frame)
             else:
-                self._yield()
+                self._continue_later()
             del self._bytes[:begin]
             if self._task is None:
-                self._hold(len(self._bytes) + len(self._message or b""))
+                self._set_held_bytes(len(self._bytes) + len(self._message or b""))
         except _Broken as broken:
             self.close(broken.code)
         except Refusal:  # there is no memory for the message
@@ -267,13 +267,13 @@ class WebSocket(asyncio.Protocol):
     def _is_reading(self) -> bool:
         return self._task is None and not self._is_full and self._closed_at is None
 
-    def _yield(self) -> None:
+    def _continue_later(self) -> None:
         if self._turn is None:
-            self._turn = asyncio.get_running_loop().call_soon(self._read_on)
+            self._turn = asyncio.get_running_loop().call_soon(self._continue_reading)
 
-    def _read_on(self) -> None:
+    def _continue_reading(self) -> None:
         self._turn = None
-        self._read()
+        self._read_frames()
 
     def _next_frame(self, begin: int) -> _Frame | None:
         data = self._bytes
@@ -302,14 +302,14 @@ class WebSocket(asyncio.Protocol):
         end = at + 4 + size
         if len(data) < end:
             return None
-        payload = _unmasked(data[at + 4 : end], data[at : at + 4])
+        payload = _unmask(data[at + 4 : end], data[at : at + 4])
         return _Frame(bool(first & 0x80), kind, payload, end)
 
-    def _handle(self, frame: _Frame) -> None:
+    def _handle_frame(self, frame: _Frame) -> None:
         if frame.kind in (_PING, _PONG) or not (frame.is_final or len(frame.payload) >= SMALL):
             self._count_control_frame()
         if frame.kind == _PING:
-            self._send(_PONG, frame.payload)
+            self._send_frame(_PONG, frame.payload)
         elif frame.kind == _CLOSE:
             self.close(int.from_bytes(frame.payload[:2]) if len(frame.payload) >= 2 else 1000)
         elif frame.kind == _TEXT:
@@ -322,7 +322,7 @@ class WebSocket(asyncio.Protocol):
             self._message = message
             if frame.is_final:
                 self._message, self._since = None, None
-                self._task = asyncio.create_task(self._answer(bytes(message)))
+                self._task = asyncio.create_task(self._answer_message(bytes(message)))
 
     def _count_control_frame(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -332,7 +332,7 @@ class WebSocket(asyncio.Protocol):
         if self._control_frames > self.max_control_frames:
             raise _Broken(POLICY)
 
-    def _hold(self, size: int) -> None:
+    def _set_held_bytes(self, size: int) -> None:
         if not size:
             self._since = None
             if self._share is not None:
@@ -346,20 +346,20 @@ class WebSocket(asyncio.Protocol):
         self._share.give(self._share.held)
         self._share.take(size)
 
-    async def _answer(self, message: bytes) -> None:
+    async def _answer_message(self, message: bytes) -> None:
         try:
             answer = await self.conversation.take(message)
-            self._send(_BINARY, answer)
+            self._send_frame(_BINARY, answer)
         except Exception:  # noqa: BLE001 - the boundary of a connection; `take` answers every refusal itself
             _log.exception("a WebSocket message failed", extra={"action": "websocket_fault"})
             self.close(1011)
         finally:
             self._task = None
-            self._read()
+            self._read_frames()
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def _send(self, kind: int, payload: bytes) -> None:
+    def _send_frame(self, kind: int, payload: bytes) -> None:
         if self.transport is None or self._closed_at is not None:
             return
         size = len(payload)
@@ -369,7 +369,7 @@ class WebSocket(asyncio.Protocol):
     def close(self, code: int) -> None:
         if self.transport is None or self._closed_at is not None:
             return
-        self._send(_CLOSE, code.to_bytes(2))
+        self._send_frame(_CLOSE, code.to_bytes(2))
         self._closed_at = asyncio.get_running_loop().time()
         self.transport.close()
 
@@ -390,10 +390,10 @@ class WebSocket(asyncio.Protocol):
             self.end()
         elif self._pinged_at is None and now > self._heard_at + PING_S:
             self._pinged_at = now
-            self._send(_PING, b"")
+            self._send_frame(_PING, b"")
 
 
-def _unmasked(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
+def _unmask(payload: bytes | bytearray, mask: bytes | bytearray) -> bytes:
     size = len(payload)
     repeated = (mask * (size // 4 + 1))[:size]
     return (int.from_bytes(payload) ^ int.from_bytes(repeated)).to_bytes(size)

@@ -91,7 +91,7 @@ class Price(Amounts, kw_only=True, omit_defaults=True, frozen=True):
         return day_ns(self.since) if self.since else 0
 
     def window(self) -> tuple[int, int] | None:
-        return (_ns_of_day(self.hours[0]), _ns_of_day(self.hours[1])) if self.hours else None
+        return (_parse_day_ns(self.hours[0]), _parse_day_ns(self.hours[1])) if self.hours else None
 
 
 class Clause(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
@@ -175,12 +175,12 @@ class Catalogue:
         return index
 
     @cached_property
-    def _places_of_patterns(self) -> Sequence[int]:
+    def _pattern_positions(self) -> Sequence[int]:
         return [position for position, model in enumerate(self._models) if model.match.has_patterns]
 
     def find(self, name: str) -> Model | None:
         exact = self._places_by_name.get(name, len(self._models))
-        for position in self._places_of_patterns:
+        for position in self._pattern_positions:
             if position >= exact:
                 break
             if self._models[position].match.matches(name):
@@ -221,23 +221,23 @@ def _card_problems(card: Card) -> Iterator[str]:
         yield f"source.currency is {card.source['currency']}, but prices must be in USD"
     for seller, of_seller in card.providers.items():
         for model in of_seller.models:
-            for problem in (*_problems_of_clause(model.match), *_problems_of_prices(model.prices)):
+            for problem in (*_clause_problems(model.match), *_price_problems(model.prices)):
                 yield f"{seller}, {model.id}: {problem}"
             if not all(factor > 0 and _is_price(factor) for factor in model.regional.values()):
                 yield f"{seller}, {model.id}: the factors of regional must be above 0"
 
 
-def _problems_of_clause(clause: Clause) -> Iterator[str]:
+def _clause_problems(clause: Clause) -> Iterator[str]:
     for pattern in clause.regex:
         try:
             re.compile(pattern)
         except re.error as error:
             yield f"match.regex {pattern!r} is not valid: {error}"
     for part in clause.all:
-        yield from _problems_of_clause(part)
+        yield from _clause_problems(part)
 
 
-def _problems_of_prices(prices: Sequence[Price]) -> Iterator[str]:
+def _price_problems(prices: Sequence[Price]) -> Iterator[str]:
     for row in prices:
         if row.mode not in (STANDARD, *MODES):
             yield f"mode {row.mode!r} is unknown; known are {', '.join(sorted(MODES))}"
@@ -249,7 +249,7 @@ def _problems_of_prices(prices: Sequence[Price]) -> Iterator[str]:
         if sizes != sorted(set(sizes)) or any(size <= 0 for size in sizes):
             yield "the sizes of tiers must increase"
         for amounts in (row, *row.tiers):
-            for unit, price in prices_of(amounts):
+            for unit, price in stated_prices(amounts):
                 if not _is_price(price):
                     yield f"{unit} is {price}, which is not a price"
 
@@ -270,7 +270,7 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def prices_of(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
+def stated_prices(amounts: Amounts) -> Iterator[tuple[str, Decimal]]:
     for name in TOKEN_PRICES:
         price = getattr(amounts, name)
         if price is not None:
@@ -284,14 +284,14 @@ def encode_card(card: Card) -> bytes:
     def card_lines() -> Iterator[str]:
         yield "{"
         for field in ("format", "version", "source"):
-            yield f'"{field}": {_json(getattr(card, field))},'
+            yield f'"{field}": {_encode_json(getattr(card, field))},'
         yield '"providers": {'
         names = sorted(card.providers)
         for name in names:
             provider = card.providers[name]
-            resells = f'"resells": {_json(provider.resells)}, ' if provider.resells else ""
+            resells = f'"resells": {_encode_json(provider.resells)}, ' if provider.resells else ""
             yield f'"{name}": {{{resells}"models": ['
-            rows = [_json(model) for model in provider.models]
+            rows = [_encode_json(model) for model in provider.models]
             yield ",\n".join(rows)
             yield "]}" if name == names[-1] else "]},"
         yield "}}"
@@ -334,10 +334,10 @@ def day_ns(day: str) -> int:
     return int(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * NS
 
 
-def _ns_of_day(time: str) -> int:
+def _parse_day_ns(time: str) -> int:
     hours, minutes = time.split(":")
     return (int(hours) * 60 + int(minutes)) * 60 * NS
 
 
-def _json(value: object) -> str:
+def _encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode()

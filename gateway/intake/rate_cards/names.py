@@ -48,26 +48,26 @@ def provider_in_name(model: str) -> str | None:
 def model_family(model: str) -> str:
     """Return the name without date, alias and seller."""
     last = model.lower()
-    for spelling in spellings(model):
+    for spelling in possible_spellings(model):
         last = spelling
     return last
 
 
 @lru_cache(maxsize=4096)
-def _family_of(values: tuple[str, ...]) -> str:
+def _model_family(values: tuple[str, ...]) -> str:
     [model] = values
     return model_family(model) or model.lower()
 
 
-def _seller_of(values: tuple[str, ...]) -> str:
+def _seller_name(values: tuple[str, ...]) -> str:
     [provider] = values
     return providers.company_name(provider) if provider else ""
 
 
 # functions to group costs of all variants of a model or of a provider
 _VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
-    MODEL_FAMILY: _family_of,
-    PROVIDER_FAMILY: _seller_of,
+    MODEL_FAMILY: _model_family,
+    PROVIDER_FAMILY: _seller_name,
 }
 BUILT_IN = tuple(
     Derived(name=name, label=row.label, sources=row.sources, value=_VALUES[name])
@@ -97,7 +97,7 @@ def family_letters(model: str) -> str:
     return _MARKS.sub("", model_family(model))
 
 
-def spellings(model: str) -> Iterator[str]:
+def possible_spellings(model: str) -> Iterator[str]:
     """Yield the spellings of a name, the most exact one first."""
     name = model.lower()
     yield name

@@ -10,8 +10,25 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.faults import InvalidDefinition
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, page, suggestion, table
+from gateway.mcp.tool import (
+    Asking,
+    Tool,
+    ToolAnswer,
+    ToolInput,
+    ToolOutput,
+    fit_rows,
+    open_cursor,
+    seal_cursor,
+)
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_and_shorten,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    suggestion,
+)
 from gateway.money.allocation.declared import DEFAULT, DEFAULT_WORD, AllocationTable, DefinitionVersion
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension, rule_text
 from gateway.operations.holders.operators import MoneyServices
@@ -98,7 +115,7 @@ Ruled = tuple[DefinitionVersion, Dimension, int]  # version, dimension, and inde
 
 async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     allocation_table = asking.shared.require_registry().table(AllocationTable)
-    namespace = _namespace(arguments, asking)
+    namespace = _requested_namespace(arguments, asking)
     newest = allocation_table.in_force()
     if arguments.version is not None:
         chosen = [find_version(asking.services, namespace or DEFAULT, str(arguments.version))]
@@ -109,8 +126,8 @@ async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> T
         versions = sorted(allocation_table.versions(namespace), key=lambda item: -item.number)
     shown = list(dict.fromkeys([*chosen, *versions])) if arguments.version is not None else versions
     problems: list[str] = []
-    defined = [(version, await _definition(version, asking, problems)) for version in chosen]
-    wanted_dimensions = _wanted(
+    defined = [(version, await _read_definition(version, asking, problems)) for version in chosen]
+    wanted_dimensions = _requested_dimensions(
         arguments,
         [(version, dimension) for version, definition in defined for dimension in definition.dimensions],
     )
@@ -119,7 +136,7 @@ async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> T
         for version, dimension in wanted_dimensions
         for index in range(len(dimension.rules))
     ]
-    first = opened(asking, NAME, arguments, arguments.cursor)
+    first = open_cursor(asking, NAME, arguments, arguments.cursor)
     page_rules = rules[first : first + arguments.limit]
     lines = [_version_line(version, asking) for version in shown[:MOST_VERSIONS]]
 
@@ -128,18 +145,22 @@ async def run(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> T
         content = AllocationDefinitions(
             versions=lines,
             version_count=len(shown),
-            dimensions=_dimensions(page_rules[:count]),
+            dimensions=_group_rules(page_rules[:count]),
             dimension_count=len(wanted_dimensions),
             rule_count=len(rules),
             truncated=end < len(rules) or len(lines) < len(shown),
-            next_cursor=sealed(asking, NAME, arguments, end) if end < len(rules) else None,
+            next_cursor=seal_cursor(asking, NAME, arguments, end) if end < len(rules) else None,
         )
-        return ToolAnswer(text=_text(content, problems), content=content, link=page(asking, "/allocation"))
+        return ToolAnswer(
+            text=_format_text(content, problems),
+            content=content,
+            link=console_page_link(asking, "/allocation"),
+        )
 
-    return fit(written, len(page_rules))
+    return fit_rows(written, len(page_rules))
 
 
-def _namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
+def _requested_namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> str | None:
     """Return the requested namespace, or None for all. Raises Invalid if it does not exist."""
     if arguments.namespace is None:
         return DEFAULT if arguments.version is not None else None
@@ -149,25 +170,25 @@ def _namespace(arguments: AllocationQuestion, asking: Asking[MoneyServices]) -> 
     if arguments.namespace not in known:
         names = [DEFAULT_WORD, *known]
         hint = suggestion(arguments.namespace, names) or f": there are {', '.join(names[:MAX_TABLE_ROWS])}"
-        raise Invalid(f"there is no namespace {clean(arguments.namespace)}{hint}")
+        raise Invalid(f"there is no namespace {clean_name(arguments.namespace)}{hint}")
     return arguments.namespace
 
 
-async def _definition(
+async def _read_definition(
     version: DefinitionVersion, asking: Asking[MoneyServices], problems: list[str]
 ) -> Definition:
     """
     Return the definition of a version. If it cannot be applied, add a problem and return an empty definition.
     """
     try:
-        return await asking.services.require_publishing().definition_of(version)
+        return await asking.services.require_publishing().parse_version(version)
     except InvalidDefinition as error:
-        name = f"version {version.number} of {_word(version.namespace)}"
-        problems.append(cut(f"The rules of {name} cannot be read: {error}", _MOST_PROBLEM))
+        name = f"version {version.number} of {_namespace_word(version.namespace)}"
+        problems.append(clean_and_shorten(f"The rules of {name} cannot be read: {error}", _MOST_PROBLEM))
         return Definition()
 
 
-def _wanted(
+def _requested_dimensions(
     arguments: AllocationQuestion, dimensions: Sequence[tuple[DefinitionVersion, Dimension]]
 ) -> list[tuple[DefinitionVersion, Dimension]]:
     if arguments.dimension is None:
@@ -181,7 +202,7 @@ def _wanted(
     if not chosen:
         known = [name for _, dimension in dimensions for name in (dimension.id, dimension.name)]
         raise Invalid(
-            f"no dimension {clean(arguments.dimension)} is defined here{suggestion(arguments.dimension, known)}"
+            f"no dimension {clean_name(arguments.dimension)} is defined here{suggestion(arguments.dimension, known)}"
         )
     return chosen
 
@@ -192,41 +213,44 @@ def _version_line(version: DefinitionVersion, asking: Asking[MoneyServices]) -> 
     )
     broken = asking.services.require_publishing().broken(version.namespace) if newest else None
     return VersionLine(
-        namespace=_word(version.namespace),
+        namespace=_namespace_word(version.namespace),
         version=version.number,
         is_in_force=newest and broken is None,
         dimension_count=len(version.dimensions),
         published_at=moment(version.created),
-        published_by=cut(version.created_by, _MOST_NAME),
-        problem=None if broken is None else cut(broken, _MOST_PROBLEM),
+        published_by=clean_and_shorten(version.created_by, _MOST_NAME),
+        problem=None if broken is None else clean_and_shorten(broken, _MOST_PROBLEM),
     )
 
 
-def _dimensions(rules: Sequence[Ruled]) -> list[DefinedDimension]:
+def _group_rules(rules: Sequence[Ruled]) -> list[DefinedDimension]:
     defined: list[DefinedDimension] = []
     for version, dimension, index in rules:
-        if not defined or (defined[-1].namespace, defined[-1].id) != (_word(version.namespace), dimension.id):
+        if not defined or (defined[-1].namespace, defined[-1].id) != (
+            _namespace_word(version.namespace),
+            dimension.id,
+        ):
             defined.append(
                 DefinedDimension(
-                    namespace=_word(version.namespace),
+                    namespace=_namespace_word(version.namespace),
                     version=version.number,
                     id=dimension.id,
-                    name=cut(dimension.name, _MOST_NAME),
-                    default=cut(dimension.default, _MOST_NAME) or None,
+                    name=clean_and_shorten(dimension.name, _MOST_NAME),
+                    default=clean_and_shorten(dimension.default, _MOST_NAME) or None,
                     rule_count=len(dimension.rules),
                     first_rule=index + 1,
                     rules=[],
                 )
             )
-        defined[-1].rules.append(cut(rule_text(dimension.rules[index]), _MOST_RULE))
+        defined[-1].rules.append(clean_and_shorten(rule_text(dimension.rules[index]), _MOST_RULE))
     return defined
 
 
-def _word(namespace: str) -> str:
+def _namespace_word(namespace: str) -> str:
     return namespace or DEFAULT_WORD
 
 
-def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
+def _format_text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     parts = [
         f"{content.dimension_count} dimensions with {content.rule_count} rules; the first rule that "
         "matches a call gives its value. To group or filter costs, use the id of a dimension in "
@@ -238,23 +262,30 @@ def _text(content: AllocationDefinitions, problems: Sequence[str]) -> str:
     if content.versions:
         rows = [
             [
-                cell(version.namespace),
+                format_cell(version.namespace),
                 str(version.version),
                 "yes" if version.is_in_force else "no",
                 str(version.dimension_count),
                 version.published_at,
-                cell(version.published_by),
+                format_cell(version.published_by),
             ]
             for version in content.versions
         ]
-        parts.append(table(["namespace", "version", "in force", "dimensions", "published", "by"], rows))
+        parts.append(
+            markdown_table(["namespace", "version", "in force", "dimensions", "published", "by"], rows)
+        )
     rules = [
-        [cell(dimension.id), cell(dimension.name), str(number), cell(rule, _MOST_RULE_CELL)]
+        [
+            format_cell(dimension.id),
+            format_cell(dimension.name),
+            str(number),
+            format_cell(rule, _MOST_RULE_CELL),
+        ]
         for dimension in content.dimensions
         for number, rule in enumerate(dimension.rules, dimension.first_rule)
     ]
     if rules:
-        parts.append(table(["dimension", "name", "rule", "gives"], rules[:MAX_TABLE_ROWS]))
+        parts.append(markdown_table(["dimension", "name", "rule", "gives"], rules[:MAX_TABLE_ROWS]))
     if len(rules) > MAX_TABLE_ROWS:
         parts.append(f"{len(rules) - MAX_TABLE_ROWS} more rules are in the structured content.")
     if content.next_cursor is not None:

@@ -9,10 +9,19 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, amount_text, cell, clean, opened_row, page, suggestion, table
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    amount_text,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    opened_row,
+    suggestion,
+)
 from gateway.money.budgets.declared import COST, CURRENT, FORECAST, BudgetTable, SpendBudget
-from gateway.money.budgets.expansion import expanded
+from gateway.money.budgets.expansion import expand_budget
 from gateway.money.budgets.figures import BudgetFigures
 from gateway.money.budgets.states import state_of_budget
 from gateway.operations.holders.operators import MoneyServices
@@ -73,12 +82,12 @@ async def run(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> Tool
     books = asking.services.require_budgets().books()
     sees = await asking.reads.visible()
     known = [budget for budget in registry.table(BudgetTable).all() if sees.budget(budget)]
-    chosen = known if arguments.name is None else [_named(known, arguments.name)]
+    chosen = known if arguments.name is None else [_find_budget(known, arguments.name)]
     lines = []
     for budget in chosen[: arguments.limit]:
         figures = await books.figures(budget, registry.views.find(budget.view_id))
-        shown = await expanded(books, figures, frozenset({CURRENT, FORECAST}))
-        lines.append(_line(figures, shown, books.now, opened_row(asking, "/budgets", budget.id)))
+        shown = await expand_budget(books, figures, frozenset({CURRENT, FORECAST}))
+        lines.append(_budget_line(figures, shown, books.now, opened_row(asking, "/budgets", budget.id)))
     as_of = moment(books.now)
 
     def written(count: int) -> ToolAnswer:
@@ -86,19 +95,23 @@ async def run(arguments: BudgetsQuestion, asking: Asking[MoneyServices]) -> Tool
         content = BudgetStates(
             as_of=as_of, budgets=lines[:count], budget_count=len(chosen), truncated=left_out > 0
         )
-        return ToolAnswer(text=_text(content, left_out), content=content, link=page(asking, "/budgets"))
+        return ToolAnswer(
+            text=_format_text(content, left_out), content=content, link=console_page_link(asking, "/budgets")
+        )
 
-    return fit(written, len(lines))
+    return fit_rows(written, len(lines))
 
 
-def _named(known: list[SpendBudget], name: str) -> SpendBudget:
+def _find_budget(known: list[SpendBudget], name: str) -> SpendBudget:
     for budget in known:
-        if name in (budget.id, budget.name, clean(budget.name)):
+        if name in (budget.id, budget.name, clean_name(budget.name)):
             return budget
-    raise Invalid(f"there is no budget {clean(name)}{suggestion(name, [budget.name for budget in known])}")
+    raise Invalid(
+        f"there is no budget {clean_name(name)}{suggestion(name, [budget.name for budget in known])}"
+    )
 
 
-def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) -> BudgetLine:
+def _budget_line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) -> BudgetLine:
     budget = figures.budget
     current = shown[CURRENT] or {}
     forecast = shown[FORECAST] or {}
@@ -106,7 +119,7 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) 
     end = figures.periods[0].period.end if figures.periods else None
     return BudgetLine(
         id=budget.id,
-        name=clean(budget.name),
+        name=clean_name(budget.name),
         unit=budget.currency if budget.measure == COST else budget.measure,
         per=budget.per or None,
         start=current.get("start"),
@@ -132,31 +145,31 @@ def _line(figures: BudgetFigures, shown: dict[str, Any], now: float, link: str) 
     )
 
 
-def _text(content: BudgetStates, left_out: int) -> str:
+def _format_text(content: BudgetStates, left_out: int) -> str:
     rows = [
         [
-            cell(line.name),
+            format_cell(line.name),
             amount_text(line.spent, line.unit),
             amount_text(line.planned, line.unit),
             "-" if line.percent is None else f"{line.percent} %",
             line.state.replace("_", " "),
             amount_text(line.forecast, line.unit),
-            cell(line.unit),
+            format_cell(line.unit),
             "-" if line.days_left is None else str(line.days_left),
-            cell("; ".join(_notes(line))),
+            format_cell("; ".join(_line_notes(line))),
         ]
         for line in content.budgets[:MAX_TABLE_ROWS]
     ]
     parts = [f"{content.budget_count} budgets in their current periods. As of {content.as_of}."]
     if rows:
         columns = ["budget", "spent", "planned", "percent", "state", "forecast", "unit", "days left", "note"]
-        parts.append(table(columns, rows))
+        parts.append(markdown_table(columns, rows))
     if left_out:
         parts.append(f"{left_out} budgets are left out; name one, or raise limit.")
     return "\n\n".join(parts)
 
 
-def _notes(line: BudgetLine) -> Iterator[str]:
+def _line_notes(line: BudgetLine) -> Iterator[str]:
     note = line.problem or line.no_forecast_because
     if note:
         yield note

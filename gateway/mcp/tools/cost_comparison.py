@@ -19,28 +19,28 @@ from gateway.mcp.questions import (
     Days,
     Filters,
     billed_note,
-    bounds,
+    build_question,
     days_text,
-    question,
+    range_bounds,
 )
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    cell,
+    clean_or_none,
     costs_page,
     first_day,
+    format_cell,
+    format_percent,
     last_day,
+    markdown_table,
     money_text,
-    percent_of,
-    shown,
-    table,
 )
-from gateway.money.comparison.comparing import ComparedAnswer, compared
-from gateway.money.comparison.sentence import comparable, sentence
-from gateway.money.comparison.split import PARTS, Driver, Spending, together
+from gateway.money.comparison.comparing import ComparedAnswer, answer_comparison
+from gateway.money.comparison.sentence import comparable_days_hint, comparison_sentence
+from gateway.money.comparison.split import PARTS, Driver, Spending, merge_drivers
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import CURRENCY_UNIT, PREVIOUS, ComparedType
-from gateway.money.costs.past import Past, earlier
+from gateway.money.costs.past import Past, earlier_query
 from gateway.money.costs.question import check_span
 from gateway.operations.holders.operators import MoneyServices
 from spool.errors import Invalid
@@ -131,7 +131,7 @@ class CostComparison(ToolOutput):
 async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     if len(set(arguments.group_by)) < len(arguments.group_by):
         raise Invalid("group_by names a dimension twice")
-    posed, notes = await question(
+    posed, notes = await build_question(
         asking,
         arguments.date_range,
         filters=arguments.filters,
@@ -146,13 +146,13 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         if arguments.baseline is None:
             date_range = arguments.date_range
             named = None if isinstance(date_range, Days) else RANGES_OF_WORDS[date_range]
-            return earlier(query, against=PREVIOUS, now=now, hours_since=hours_since, named=named)
-        since, until = bounds(arguments.baseline, now)
+            return earlier_query(query, against=PREVIOUS, now=now, hours_since=hours_since, named=named)
+        since, until = range_bounds(arguments.baseline, now)
         baseline_query = replace(query, since=since, until=until)
         check_span(baseline_query)
         return baseline_query
 
-    answer = await compared(
+    answer = await answer_comparison(
         posed, baseline, asking.reads, now=now, top=arguments.limit, prices=asking.services.prices
     )
     billed = await bills_status(answer.query, asking.reads, now, states_alone=True)
@@ -171,7 +171,9 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         now=now,
         link=costs_page(asking, posed, arguments.group_by, against),
     )
-    return await asyncio.to_thread(fit, page.written, min(arguments.limit, len(answer.comparison.drivers)))
+    return await asyncio.to_thread(
+        fit_rows, page.written, min(arguments.limit, len(answer.comparison.drivers))
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,23 +200,25 @@ class _Page:
             cost_type=self.arguments.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,
-            drivers=[_line(driver, self._names(driver), past) for driver in comparison.drivers[:count]],
-            other=_line(together(other_drivers, group=()), {}, past) if other_drivers else None,
-            total=_line(comparison.total, {}, past),
-            estimated_percent=_estimated(comparison.total.now),
-            baseline_estimated_percent=_estimated(comparison.total.before) if past.is_whole else None,
+            drivers=[
+                _change_line(driver, self._group_names(driver), past) for driver in comparison.drivers[:count]
+            ],
+            other=_change_line(merge_drivers(other_drivers, group=()), {}, past) if other_drivers else None,
+            total=_change_line(comparison.total, {}, past),
+            estimated_percent=_estimated_percent(comparison.total.now),
+            baseline_estimated_percent=_estimated_percent(comparison.total.before) if past.is_whole else None,
             truncated=bool(other_drivers),
-            sentence=sentence(comparison, past),
-            notes=list(self._notes()),
+            sentence=comparison_sentence(comparison, past),
+            notes=list(self._page_notes()),
         )
-        return ToolAnswer(text=self._text(content), content=content, link=self.link)
+        return ToolAnswer(text=self._format_text(content), content=content, link=self.link)
 
-    def _names(self, driver: Driver) -> dict[str, str | None]:
-        return dict(zip(self.arguments.group_by, map(shown, driver.group), strict=True))
+    def _group_names(self, driver: Driver) -> dict[str, str | None]:
+        return dict(zip(self.arguments.group_by, map(clean_or_none, driver.group), strict=True))
 
-    def _notes(self) -> Iterator[str]:
+    def _page_notes(self) -> Iterator[str]:
         yield from self.notes
-        if not self.answer.past.is_whole and (words := comparable(self.answer.past)):
+        if not self.answer.past.is_whole and (words := comparable_days_hint(self.answer.past)):
             yield words
         total = self.answer.comparison.total
         if not total.now.calls and not total.before.calls and not total.now.cost:
@@ -228,7 +232,7 @@ class _Page:
                 "deleted before they were counted"
             )
 
-    def _text(self, content: CostComparison) -> str:
+    def _format_text(self, content: CostComparison) -> str:
         query, baseline = self.answer.query, self.answer.baseline
         total = content.total
         text = (
@@ -236,10 +240,10 @@ class _Page:
             f"{CURRENCY_UNIT}"
         )
         if total.baseline_cost is not None:
-            parts = ", ".join(f"{name} {_signed(getattr(total, name))}" for name in PARTS)
+            parts = ", ".join(f"{name} {_format_signed(getattr(total, name))}" for name in PARTS)
             text += (
                 f", against {money_text(total.baseline_cost)} {CURRENCY_UNIT} of "
-                f"{days_text(baseline.since, baseline.until)}. Change: {_signed(total.change)}: {parts}"
+                f"{days_text(baseline.since, baseline.until)}. Change: {_format_signed(total.change)}: {parts}"
             )
         if content.estimated_percent is not None or content.baseline_estimated_percent is not None:
             shares = (content.estimated_percent or "0.0", content.baseline_estimated_percent or "0.0")
@@ -248,18 +252,18 @@ class _Page:
         lines = content.drivers[:MAX_TABLE_ROWS]
         if lines:
             compared_columns = ["baseline", "change", *PARTS] if self.answer.past.is_whole else []
-            columns = [*map(cell, self.arguments.group_by), "cost", *compared_columns]
-            blocks.append(table(columns, [_cells(line) for line in lines]))
+            columns = [*map(format_cell, self.arguments.group_by), "cost", *compared_columns]
+            blocks.append(markdown_table(columns, [_line_cells(line) for line in lines]))
         if len(lines) < len(content.drivers):
             blocks.append(f"{len(content.drivers) - len(lines)} more drivers are in the structured content.")
         if content.other is not None:
             other = content.other
-            amount = money_text(other.cost) if other.change is None else _signed(other.change)
+            amount = money_text(other.cost) if other.change is None else _format_signed(other.change)
             blocks.append(f"All other groups together: {amount} {CURRENCY_UNIT}.")
         return "\n\n".join(blocks)
 
 
-def _line(driver: Driver, names: Mapping[str, str | None], past: Past) -> ChangeLine:
+def _change_line(driver: Driver, names: Mapping[str, str | None], past: Past) -> ChangeLine:
     compared = past.is_whole
     parts = {name: money.text(getattr(driver.parts, name)) for name in ("change", *PARTS)}
     return ChangeLine(
@@ -274,19 +278,19 @@ def _line(driver: Driver, names: Mapping[str, str | None], past: Past) -> Change
     )
 
 
-def _estimated(spending: Spending) -> str | None:
-    return percent_of(spending.estimated, spending.cost)
+def _estimated_percent(spending: Spending) -> str | None:
+    return format_percent(spending.estimated, spending.cost)
 
 
-def _cells(line: ChangeLine) -> list[str]:
-    cells = [*map(cell, line.group.values()), money_text(line.cost)]
+def _line_cells(line: ChangeLine) -> list[str]:
+    cells = [*map(format_cell, line.group.values()), money_text(line.cost)]
     if line.baseline_cost is None:
         return cells
-    changes = [_signed(getattr(line, name)) for name in ("change", *PARTS)]
+    changes = [_format_signed(getattr(line, name)) for name in ("change", *PARTS)]
     return [*cells, money_text(line.baseline_cost), *changes]
 
 
-def _signed(amount: str | None) -> str:
+def _format_signed(amount: str | None) -> str:
     if amount is None:
         return ""
     return f"+{money_text(amount)}" if Decimal(amount) > 0 else money_text(amount)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, days_text, question
+from gateway.mcp.questions import ZONE, DateRange, Filters, billed_note, build_question, days_text
 from gateway.mcp.tool import (
     Asking,
     DimensionName,
@@ -20,30 +20,30 @@ from gateway.mcp.tool import (
     ToolAnswer,
     ToolInput,
     ToolOutput,
-    fit,
-    opened,
-    sealed,
+    fit_rows,
+    open_cursor,
+    seal_cursor,
 )
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
     amount_text,
-    cell,
+    clean_or_none,
     costs_page,
+    format_cell,
+    format_percent,
+    markdown_table,
     money_text,
-    percent_of,
-    shown,
-    table,
 )
-from gateway.money.costs.answer import CostAnswer, answer
+from gateway.money.costs.answer import CostAnswer, answer_costs
 from gateway.money.costs.measures import (
     CURRENCY_UNIT,
     NO_PRICE,
     ExplainedType,
-    amount,
     billed_tokens,
-    estimated,
+    cost_per_count,
+    estimated_cost,
     has_no_price,
-    per,
+    row_amount,
     uncosted_words,
 )
 from gateway.operations.holders.operators import MoneyServices
@@ -169,7 +169,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
         raise Invalid(f"measure {USAGE} and meter must be given together")
     if arguments.meter is not None and arguments.meter not in METERS:
         raise Invalid(f"meter must be one of {', '.join(METERS)}")
-    posed, notes = await question(
+    posed, notes = await build_question(
         asking,
         arguments.date_range,
         filters=arguments.filters,
@@ -190,8 +190,10 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
         shows["cost_type"] = arguments.cost_type
     if arguments.missing:
         shows["missing"] = arguments.missing
-    first, now = opened(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
-    cost_answer = await answer(posed, asking.reads, now, prices=asking.services.prices, states_alone=True)
+    first, now = open_cursor(asking, NAME, arguments, arguments.cursor), asking.shared.clock.now()
+    cost_answer = await answer_costs(
+        posed, asking.reads, now, prices=asking.services.prices, states_alone=True
+    )
     if cost_answer.billed is not None:
         notes.append(billed_note(cost_answer.billed))
         if arguments.missing:
@@ -205,7 +207,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
         now=now,
         link=costs_page(asking, posed, arguments.group_by, shows),
     )
-    return await asyncio.to_thread(page.answer, lambda seen: sealed(asking, NAME, arguments, seen))
+    return await asyncio.to_thread(page.answer, lambda seen: seal_cursor(asking, NAME, arguments, seen))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,13 +223,17 @@ class _Page:
         """Write the page of rows: by period, then largest first."""
         rows = sort_in_steps(
             self.cost_answer.rows,
-            key=lambda row: (row.start, -_size(self._value(row)), [value or "" for value in row.group]),
+            key=lambda row: (
+                row.start,
+                -_decimal_or_zero(self._row_value(row)),
+                [value or "" for value in row.group],
+            ),
         )
         page_rows = rows[self.first : self.first + self.arguments.limit]
-        total = _sum(rows)
-        return fit(lambda count: self._written(rows, page_rows[:count], total, seal), len(page_rows))
+        total = _sum_rows(rows)
+        return fit_rows(lambda count: self._write_page(rows, page_rows[:count], total, seal), len(page_rows))
 
-    def _written(
+    def _write_page(
         self,
         rows: Sequence[CostRow],
         page_rows: Sequence[CostRow],
@@ -243,45 +249,49 @@ class _Page:
             zone=ZONE,
             as_of=moment(self.now),
             measure=self.arguments.measure,
-            unit=self._unit,
+            unit=self._value_unit,
             cost_type=self.arguments.cost_type,
             currency=CURRENCY_UNIT,
             group_by=self.arguments.group_by,
             granularity=self.arguments.granularity,
-            rows=[self._line(row) for row in page_rows],
-            other=self._line(_sum(elsewhere), whole=True) if elsewhere else None,
-            total=self._line(total, whole=True),
+            rows=[self._cost_line(row) for row in page_rows],
+            other=self._cost_line(_sum_rows(elsewhere), whole=True) if elsewhere else None,
+            total=self._cost_line(total, whole=True),
             row_count=len(rows),
-            estimated_percent=percent_of(estimated(total), money.units(total.cost)),
+            estimated_percent=format_percent(estimated_cost(total), money.units(total.cost)),
             truncated=end < len(rows),
             next_cursor=seal(end) if end < len(rows) else None,
-            notes=list(self._notes(total)),
+            notes=list(self._page_notes(total)),
         )
-        return ToolAnswer(text=self._text(content, total, len(elsewhere)), content=content, link=self.link)
+        return ToolAnswer(
+            text=self._format_text(content, total, len(elsewhere)), content=content, link=self.link
+        )
 
     @property
-    def _unit(self) -> str:
+    def _value_unit(self) -> str:
         meter = self.arguments.meter
         return METERS[meter].unit if meter is not None else _UNITS[self.arguments.measure]
 
-    def _line(self, row: CostRow, *, whole: bool = False) -> CostLine:
-        names = {} if whole else dict(zip(self.arguments.group_by, map(shown, row.group), strict=True))
+    def _cost_line(self, row: CostRow, *, whole: bool = False) -> CostLine:
+        names = (
+            {} if whole else dict(zip(self.arguments.group_by, map(clean_or_none, row.group), strict=True))
+        )
         period = None
         if not whole and self.arguments.granularity != TOTAL:
             period = own_start(self.arguments.granularity, row.start.astimezone(UTC)).isoformat()
         return CostLine(
             period=period,
             group=names,
-            value=self._value(row),
-            cost=amount(row, self.arguments.cost_type),
+            value=self._row_value(row),
+            cost=row_amount(row, self.arguments.cost_type),
             calls=row.calls,
             tokens=billed_tokens(row),
             unpriced_calls=row.unpriced,
             calls_without_usage=row.without_usage,
         )
 
-    def _value(self, row: CostRow) -> str | None:
-        cost = amount(row, self.arguments.cost_type)
+    def _row_value(self, row: CostRow) -> str | None:
+        cost = row_amount(row, self.arguments.cost_type)
         match self.arguments.measure:
             case "cost":
                 return cost
@@ -292,13 +302,13 @@ class _Page:
             case "errors":
                 return str(row.errors)
             case "cost_per_call":
-                return per(cost, row.calls)
+                return cost_per_count(cost, row.calls)
             case "cost_per_million_tokens":
-                return per(cost, billed_tokens(row), of=1_000_000)
+                return cost_per_count(cost, billed_tokens(row), of=1_000_000)
             case "usage":
                 return str(quantity_from_millionths(row.metered))
 
-    def _notes(self, total: CostRow) -> list[str]:
+    def _page_notes(self, total: CostRow) -> list[str]:
         notes = list(self.notes)
         if not total.calls and not self.cost_answer.query.arranged:
             notes.append("no call matches; get_org_context lists the days with data")
@@ -322,7 +332,7 @@ class _Page:
             notes.append(f"these periods are not complete: {', '.join(start.isoformat() for start in parts)}")
         return notes
 
-    def _text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
+    def _format_text(self, content: CostData, total: CostRow, elsewhere: int) -> str:
         query = self.cost_answer.query
         unit = content.unit
         names_type = query.arranged or content.cost_type in PLAN_TYPES
@@ -337,7 +347,9 @@ class _Page:
         parts = [f"{sentence}. As of {content.as_of}.", *content.notes]
         if content.rows and (content.group_by or content.granularity != TOTAL):
             lines = content.rows[:MAX_TABLE_ROWS]
-            parts.append(table(self._columns(), [self._cells(line, unit) for line in lines]))
+            parts.append(
+                markdown_table(self._table_columns(), [self._line_cells(line, unit) for line in lines])
+            )
             if len(lines) < len(content.rows):
                 parts.append(f"{len(content.rows) - len(lines)} more rows are in the structured content.")
             if content.other is not None:
@@ -347,23 +359,28 @@ class _Page:
             parts.append("For the next rows, repeat the call with cursor = next_cursor, or narrow the query.")
         return "\n\n".join(parts)
 
-    def _columns(self) -> list[str]:
+    def _table_columns(self) -> list[str]:
         period = [] if self.arguments.granularity == TOTAL else ["period"]
         measure = self.arguments.meter or self.arguments.measure
-        return [*period, *map(cell, self.arguments.group_by), f"{measure} ({self._unit})", "calls"]
+        return [
+            *period,
+            *map(format_cell, self.arguments.group_by),
+            f"{measure} ({self._value_unit})",
+            "calls",
+        ]
 
-    def _cells(self, line: CostLine, unit: str) -> list[str]:
+    def _line_cells(self, line: CostLine, unit: str) -> list[str]:
         period = [] if line.period is None else [line.period[:16]]
         is_unknown = unit.startswith(CURRENCY_UNIT) and has_no_price(line.value, line.unpriced_calls)
         value = NO_PRICE if is_unknown else amount_text(line.value, unit)
-        return [*period, *map(cell, line.group.values()), value, f"{line.calls:,}"]
+        return [*period, *map(format_cell, line.group.values()), value, f"{line.calls:,}"]
 
 
-def _sum(rows: Sequence[CostRow]) -> CostRow:
+def _sum_rows(rows: Sequence[CostRow]) -> CostRow:
     return combine_rows(rows, start=datetime.fromtimestamp(0, UTC), group=())
 
 
-def _size(value: str | None) -> Decimal:
+def _decimal_or_zero(value: str | None) -> Decimal:
     return Decimal(value or 0)
 
 

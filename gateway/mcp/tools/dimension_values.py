@@ -9,21 +9,21 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.questions import ZONE, DateRange, days_text, question
-from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.questions import ZONE, DateRange, build_question, days_text
+from gateway.mcp.tool import Asking, DimensionName, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    cell,
-    clean,
+    clean_name,
+    clean_or_none,
     costs_page,
+    format_cell,
+    format_percent,
+    markdown_table,
     money_text,
-    percent_of,
-    shown,
     suggestion,
-    table,
 )
-from gateway.money.costs.answer import ledger_for
-from gateway.money.costs.measures import CURRENCY_UNIT, estimated
+from gateway.money.costs.answer import ledger_for_question
+from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
 from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
@@ -65,13 +65,13 @@ class DimensionValues(ToolOutput):
 async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     group_by = [arguments.dimension]
     of_bills = {"cost_type": BILLED} if arguments.dimension in BILLED_DIMENSIONS else {}
-    posed, _ = await question(asking, arguments.date_range, filters={}, group_by=group_by, **of_bills)
+    posed, _ = await build_question(asking, arguments.date_range, filters={}, group_by=group_by, **of_bills)
     now = asking.shared.clock.now()
-    ledger = await ledger_for(posed, asking.reads, now, prices=asking.services.prices)
+    ledger = await ledger_for_question(posed, asking.reads, now, prices=asking.services.prices)
     rows = await ledger.costs(posed.query)
     asking.shared.people.check([arguments.match or ""])
     matching_rows = await asyncio.to_thread(
-        _found, rows, asking.shared.people.recorded_forms(arguments.match or "")
+        _rows_containing, rows, asking.shared.people.recorded_forms(arguments.match or "")
     )
     hint = ""
     if arguments.match and not matching_rows:
@@ -87,25 +87,27 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
             end=posed.until.isoformat(),
             zone=ZONE,
             currency=CURRENCY_UNIT,
-            values=[_line(row) for row in matching_rows[:count]],
-            estimated_percent=percent_of(
-                sum(map(estimated, matching_rows)), sum(money.units(row.cost) for row in matching_rows)
+            values=[_value_line(row) for row in matching_rows[:count]],
+            estimated_percent=format_percent(
+                sum(map(estimated_cost, matching_rows)), sum(money.units(row.cost) for row in matching_rows)
             ),
             value_count=len(matching_rows),
             left_out=left_out,
             truncated=left_out > 0,
         )
-        summary = f"{len(matching_rows)} values of {cell(arguments.dimension)}"
+        summary = f"{len(matching_rows)} values of {format_cell(arguments.dimension)}"
         share = (
             ""
             if content.estimated_percent is None
             else f"; {content.estimated_percent} % of their cost is estimated"
         )
         parts = [f"{summary} in {days_text(posed.since, posed.until)} ({ZONE}){hint}{share}"]
-        shown_rows = [[cell(line.value), money_text(line.cost), f"{line.calls:,}"] for line in content.values]
+        shown_rows = [
+            [format_cell(line.value), money_text(line.cost), f"{line.calls:,}"] for line in content.values
+        ]
         if shown_rows:
-            columns = [cell(arguments.dimension), f"cost ({CURRENCY_UNIT})", "calls"]
-            parts.append(table(columns, shown_rows[:MAX_TABLE_ROWS]))
+            columns = [format_cell(arguments.dimension), f"cost ({CURRENCY_UNIT})", "calls"]
+            parts.append(markdown_table(columns, shown_rows[:MAX_TABLE_ROWS]))
         if len(matching_rows) > MAX_TABLE_ROWS:
             hidden_count = len(matching_rows) - MAX_TABLE_ROWS
             parts.append(
@@ -114,18 +116,18 @@ async def run(arguments: ValuesQuestion, asking: Asking[MoneyServices]) -> ToolA
             )
         return ToolAnswer(text="\n\n".join(parts), content=content, link=link)
 
-    return await asyncio.to_thread(fit, written, min(arguments.limit, len(matching_rows)))
+    return await asyncio.to_thread(fit_rows, written, min(arguments.limit, len(matching_rows)))
 
 
-def _found(rows: Sequence[CostRow], name_forms: Sequence[str]) -> Sequence[CostRow]:
+def _rows_containing(rows: Sequence[CostRow], name_forms: Sequence[str]) -> Sequence[CostRow]:
     texts = [value.casefold() for value in name_forms]
-    values = [(row, clean(row.group[0] or "").casefold()) for row in rows]
+    values = [(row, clean_name(row.group[0] or "").casefold()) for row in rows]
     passing = [row for row, value in values if any(text in value for text in texts)]
     return sort_in_steps(passing, key=lambda row: (-money.units(row.cost), -row.calls, row.group[0] or ""))
 
 
-def _line(row: CostRow) -> ValueLine:
-    return ValueLine(value=shown(row.group[0]), cost=row.cost, calls=row.calls)
+def _value_line(row: CostRow) -> ValueLine:
+    return ValueLine(value=clean_or_none(row.group[0]), cost=row.cost, calls=row.calls)
 
 
 TOOL = Tool(

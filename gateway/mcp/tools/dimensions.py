@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import cell, cut, suggestion, table
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import clean_and_shorten, format_cell, markdown_table, suggestion
 from gateway.operations.holders.operators import InstallationServices
 from spool.ledger.ledger import MOST_VALUES
 from spool.ledger.queries import BUILT_IN_DIMENSIONS, DIMENSIONS, TAG
@@ -46,56 +46,58 @@ class DimensionsKnown(ToolOutput):
 
 
 async def run(arguments: DimensionsQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
-    everything = await meanings(asking)
+    everything = await dimension_meanings(asking)
     filter_text = (arguments.filter or "").casefold()
     names = [name for name, meaning in everything.items() if filter_text in f"{name}\n{meaning}".casefold()]
-    known_dimensions = await known(asking, names[: arguments.limit])
+    known_dimensions = await describe_dimensions(asking, names[: arguments.limit])
     hint = suggestion(arguments.filter or "", everything) if not names else ""
 
     def written(count: int) -> ToolAnswer:
         content = DimensionsKnown(
             dimensions=known_dimensions[:count], dimension_count=len(names), truncated=count < len(names)
         )
-        return ToolAnswer(text=_text(content, hint), content=content)
+        return ToolAnswer(text=_format_text(content, hint), content=content)
 
-    return fit(written, len(known_dimensions))
+    return fit_rows(written, len(known_dimensions))
 
 
-def _text(content: DimensionsKnown, hint: str) -> str:
+def _format_text(content: DimensionsKnown, hint: str) -> str:
     matching = content.dimensions
     rows = [
-        [cell(dimension.name), cell(dimension.meaning, MAX_MEANING), _count(dimension)]
+        [format_cell(dimension.name), format_cell(dimension.meaning, MAX_MEANING), _format_count(dimension)]
         for dimension in matching
     ]
     parts = [f"Costs can be grouped and filtered by {content.dimension_count} matching dimensions{hint}."]
     if rows:
-        parts.append(table(["dimension", "meaning", "values"], rows))
+        parts.append(markdown_table(["dimension", "meaning", "values"], rows))
     if content.truncated:
         parts.append("There are more; raise limit, or use filter.")
     return "\n\n".join(parts)
 
 
-def _count(dimension: KnownDimension) -> str:
+def _format_count(dimension: KnownDimension) -> str:
     return f"{dimension.value_count}{'+' * dimension.is_bound}"
 
 
-async def meanings(asking: Asking[Any]) -> Mapping[str, str]:
+async def dimension_meanings(asking: Asking[Any]) -> Mapping[str, str]:
     """Return the meaning of each dimension. Names that people and senders chose are shortened."""
     own_meanings = {
-        name: _MEANINGS.get(name, f"the tag {cut(name.removeprefix(TAG), MAX_TAG)} of calls")
+        name: _MEANINGS.get(name, f"the tag {clean_and_shorten(name.removeprefix(TAG), MAX_TAG)} of calls")
         for name in asking.ledger.own_dimensions()
     }
     defined = {
         dimension.name: _MEANINGS.get(dimension.name)
-        or f"{cut(dimension.label, MAX_TAG)}, as the organization defines it"
+        or f"{clean_and_shorten(dimension.label, MAX_TAG)}, as the organization defines it"
         for dimension in await asking.reads.derived()
     }
     return {**own_meanings, **defined}
 
 
-async def known(asking: Asking[Any], names: Iterable[str] | None = None) -> list[KnownDimension]:
+async def describe_dimensions(
+    asking: Asking[Any], names: Iterable[str] | None = None
+) -> list[KnownDimension]:
     """Return these dimensions (default: all) with the number of their values so far."""
-    meaning_of = await meanings(asking)
+    meaning_of = await dimension_meanings(asking)
     counts = {
         name: len(await asking.ledger.values(name)) for name in (meaning_of if names is None else names)
     }

@@ -11,9 +11,16 @@ import msgspec
 
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, page, table
-from gateway.money.costs.groups import USUAL, Cut, Figures, total_of, visible_groups
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    money_text,
+)
+from gateway.money.costs.groups import USUAL, Cut, Figures, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from spool.ledger import money
 from spool.turns.threads import sort_in_steps
@@ -66,13 +73,13 @@ async def run(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> T
     wanted = (arguments.filters or {}).items()
     chosen: Mapping[str, Sequence[str]] = {name: [value or "" for value in values] for name, values in wanted}
     people = registry.people.min_group
-    link = page(asking, "/groups", {"by": by})
+    link = console_page_link(asking, "/groups", {"by": by})
 
     def largest_first() -> ToolAnswer:
         sums = list(groups.sums(by, chosen))
-        total = money.text(total_of(figures for _, _, figures in sums).cost)
+        total = money.text(sum_figures(figures for _, _, figures in sums).cost)
         sums = sort_in_steps(sums, key=lambda row: (-row[0].since.timestamp(), -row[2].cost))
-        lines = [_line(cut, by, names, figures) for cut, names, figures in sums[: arguments.limit]]
+        lines = [_group_line(cut, by, names, figures) for cut, names, figures in sums[: arguments.limit]]
 
         def written(count: int) -> ToolAnswer:
             content = GroupCosts(
@@ -83,34 +90,36 @@ async def run(arguments: GroupCostsQuestion, asking: Asking[MoneyServices]) -> T
                 row_count=len(sums),
                 truncated=count < len(sums),
             )
-            return ToolAnswer(text=_text(content), content=content, link=link)
+            return ToolAnswer(text=_format_text(content), content=content, link=link)
 
-        return fit(written, len(lines))
+        return fit_rows(written, len(lines))
 
     return await asyncio.to_thread(largest_first)
 
 
-def _line(cut: Cut, by: Sequence[str], names: Sequence[str | None], figures: Figures) -> GroupLine:
-    group = {name: None if value is None else clean(value) for name, value in zip(by, names, strict=True)}
-    return GroupLine(start=_day(cut.since), end=_day(cut.until), group=group, **figures.shown)
+def _group_line(cut: Cut, by: Sequence[str], names: Sequence[str | None], figures: Figures) -> GroupLine:
+    group = {
+        name: None if value is None else clean_name(value) for name, value in zip(by, names, strict=True)
+    }
+    return GroupLine(start=_format_day(cut.since), end=_format_day(cut.until), group=group, **figures.shown)
 
 
-def _day(when: datetime) -> str:
+def _format_day(when: datetime) -> str:
     return when.date().isoformat()
 
 
-def _text(content: GroupCosts) -> str:
+def _format_text(content: GroupCosts) -> str:
     if not content.people:
         return "The setting privacy.min_group is off, so no groups are formed. Use get_cost_data."
     if not content.rows:
         return "No finished part of a month has a group that you may see."
     rows = [
-        [row.start, row.end, *map(cell, row.group.values()), money_text(row.cost), str(row.calls)]
+        [row.start, row.end, *map(format_cell, row.group.values()), money_text(row.cost), str(row.calls)]
         for row in content.rows[:MAX_TABLE_ROWS]
     ]
     parts = [
         f"Groups of at least {content.people} people besides you: {money_text(content.total)} dollars in all.",
-        table(["from", "before", *content.rows[0].group, "cost", "calls"], rows),
+        markdown_table(["from", "before", *content.rows[0].group, "cost", "calls"], rows),
     ]
     if content.truncated:
         parts.append(f"There are {content.row_count} rows; raise limit or set filters to see more.")

@@ -8,8 +8,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, clean_text, money_text, opened_row, page, table
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_name,
+    clean_text,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    money_text,
+    opened_row,
+)
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import InstallationServices
 from spool.listing import DESCENDING, ListQuery, SortField
@@ -80,14 +89,14 @@ async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices])
         )
         rows = (await registry.insights.page(query)).rows
         lines += [
-            _of_insight(insight, opened_row(asking, "/insights", insight.id))
+            _insight_line(insight, opened_row(asking, "/insights", insight.id))
             for insight in rows
             if sees.insight(insight)
         ]
     if arguments.kind != "insight":
         all_recommendations = await registry.recommendations.all()
         lines += [
-            _of_recommendation(recommendation, opened_row(asking, "/recommendations", recommendation.id))
+            _recommendation_line(recommendation, opened_row(asking, "/recommendations", recommendation.id))
             for recommendation in all_recommendations
             if recommendation.is_open
             and recommendation.status in arguments.status
@@ -107,49 +116,51 @@ async def run(arguments: InsightsQuestion, asking: Asking[InstallationServices])
             categories=categories[:MOST],
             truncated=count < len(chosen),
         )
-        return ToolAnswer(text=_text(content), content=content, link=page(asking, "/insights"))
+        return ToolAnswer(
+            text=_format_text(content), content=content, link=console_page_link(asking, "/insights")
+        )
 
-    return fit(written, min(arguments.limit, len(chosen)))
+    return fit_rows(written, min(arguments.limit, len(chosen)))
 
 
-def _of_insight(insight: Insight, page: str) -> InsightLine:
+def _insight_line(insight: Insight, page: str) -> InsightLine:
     return InsightLine(
         kind="insight",
         id=insight.id,
-        title=clean(insight.title),
-        category=clean(insight.category),
+        title=clean_name(insight.title),
+        category=clean_name(insight.category),
         status=insight.status,
         effort=insight.effort,
         impact=insight.cost_impact,
-        text=clean(insight.description)[:_TEXT],
+        text=clean_name(insight.description)[:_TEXT],
         link=web_link(insight.link) or page,
         gone=insight.is_gone,
-        last_updated=_time(insight.last_updated),
+        last_updated=_format_time(insight.last_updated),
     )
 
 
-def _of_recommendation(recommendation: Recommendation, page: str) -> InsightLine:
+def _recommendation_line(recommendation: Recommendation, page: str) -> InsightLine:
     saving = recommendation.saving
     return InsightLine(
         kind="recommendation",
         id=recommendation.id,
-        title=clean(saving.title),
+        title=clean_name(saving.title),
         category=saving.type,
         status=recommendation.status,
         effort=saving.effort,
         impact=saving.monthly_savings,
-        text=clean(f"{saving.description} {saving.formula}")[:_TEXT],
+        text=clean_name(f"{saving.description} {saving.formula}")[:_TEXT],
         link=page,
         gone=not recommendation.is_open,
-        last_updated=_time(recommendation.last_updated),
+        last_updated=_format_time(recommendation.last_updated),
     )
 
 
-def _time(at: float) -> str:
+def _format_time(at: float) -> str:
     return moment(at)
 
 
-def _text(content: InsightLines) -> str:
+def _format_text(content: InsightLines) -> str:
     savings = money_text(content.monthly_savings)
     parts = [
         f"{content.insight_count} findings; the recommendations among them would save {savings} "
@@ -157,14 +168,16 @@ def _text(content: InsightLines) -> str:
     ]
     if not content.insight_count and content.categories:
         parts.append(
-            f"No finding has this category; the categories are {', '.join(map(cell, content.categories))}."
+            f"No finding has this category; the categories are {', '.join(map(format_cell, content.categories))}."
         )
     rows = [
-        [line.kind, cell(line.title), cell(line.category), line.status, money_text(line.impact)]
+        [line.kind, format_cell(line.title), format_cell(line.category), line.status, money_text(line.impact)]
         for line in content.insights[:MAX_TABLE_ROWS]
     ]
     if rows:
-        parts.append(table(["kind", "title", "category", "status", f"impact ({content.currency})"], rows))
+        parts.append(
+            markdown_table(["kind", "title", "category", "status", f"impact ({content.currency})"], rows)
+        )
     if content.truncated:
         parts.append("There are more; raise limit, or name one category.")
     return "\n\n".join(parts)
@@ -200,18 +213,22 @@ class LoggedInsight(ToolOutput):
     status: str
 
 
-async def log(arguments: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
+async def log_insight(arguments: InsightWords, asking: Asking[InstallationServices]) -> ToolAnswer:
     draft = Draft(
-        title=clean(arguments.title),
+        title=clean_name(arguments.title),
         description=clean_text(arguments.text),
-        category=clean(arguments.category),
+        category=clean_name(arguments.category),
     )
     insight = await asking.shared.require_registry().insights.find_or_add(draft, actor=asking.actor)
     content = LoggedInsight(
-        id=insight.id, title=clean(insight.title), category=clean(insight.category), status=insight.status
+        id=insight.id,
+        title=clean_name(insight.title),
+        category=clean_name(insight.category),
+        status=insight.status,
     )
     return ToolAnswer(
-        text=f"The insight {cell(insight.title)} is stored; its status is {insight.status}.", content=content
+        text=f"The insight {format_cell(insight.title)} is stored; its status is {insight.status}.",
+        content=content,
     )
 
 
@@ -225,7 +242,7 @@ LOG_TOOL = Tool(
     ),
     takes=InsightWords,
     gives=LoggedInsight,
-    run=log,
+    run=log_insight,
     writes=True,
     needs=WORK_ON_INSIGHTS,
 )

@@ -59,12 +59,12 @@ TOOLS: Mapping[str, Tool[Any]] = {
 
 
 @lru_cache(maxsize=8)
-def listed(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
+def tools_as_json(dimensions: tuple[str, ...], names: tuple[str, ...]) -> msgspec.Raw:
     """Return the named tools as JSON for the tools list. Cached, as it changes only with the dimensions."""
     return msgspec.Raw(msgspec.json.encode([TOOLS[name].shown(dimensions) for name in names]))
 
 
-def offered(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
+def permitted_tools(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
     """
     Return the tools that are enabled and that the caller's rights allow.
 
@@ -74,11 +74,11 @@ def offered(asking: Asking[OperatorServices]) -> Mapping[str, Tool[Any]]:
     return {
         name: tool
         for name, tool in TOOLS.items()
-        if is_enabled(asking.services, name) and tool.is_for(asking.rights)
+        if is_tool_enabled(asking.services, name) and tool.is_for(asking.rights)
     }
 
 
-def is_enabled(services: OperatorServices, name: str) -> bool:
+def is_tool_enabled(services: OperatorServices, name: str) -> bool:
     """
     Return whether a tool is enabled: by an operator's decision, or else by mcp.tools.
 

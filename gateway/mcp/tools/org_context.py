@@ -13,16 +13,25 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.questions import ZONE, bounds
+from gateway.mcp.questions import ZONE, range_bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
-from gateway.mcp.tools.dimensions import known
-from gateway.mcp.writing import UNKNOWN, cell, clean, clean_text, money_text, page, percent_of, shown
+from gateway.mcp.tools.dimensions import describe_dimensions
+from gateway.mcp.writing import (
+    UNKNOWN,
+    clean_name,
+    clean_or_none,
+    clean_text,
+    console_page_link,
+    format_cell,
+    format_percent,
+    money_text,
+)
 from gateway.money.budgets.declared import BudgetTable
-from gateway.money.costs.measures import CURRENCY_UNIT, estimated
+from gateway.money.costs.measures import CURRENCY_UNIT, estimated_cost
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, next_full_hour
 from spool.record import moment
 from spool.registry.org_context import MAX_TEXT
 from spool.registry.permission_sets import WORK_ON_INSIGHTS
@@ -83,7 +92,7 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     registry = asking.shared.registry
     sees = await asking.reads.visible()
     now = asking.shared.clock.now()
-    since, until = bounds("month_to_date", now)
+    since, until = range_bounds("month_to_date", now)
     month = {
         name: await asking.ledger.costs(
             CostQuery(since=since, until=until, granularity=TOTAL, group_by=[name])
@@ -106,33 +115,33 @@ async def run(_: ContextQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
         currency=CURRENCY_UNIT,
         zone=ZONE,
         as_of=moment(now),
-        first_day=known_days and _day(known_days[0]),
-        last_day=known_days and _day(known_days[1]),
+        first_day=known_days and _format_day(known_days[0]),
+        last_day=known_days and _format_day(known_days[1]),
         month_cost=total.cost,
         month_calls=total.calls,
-        estimated_percent=percent_of(estimated(total), money.units(total.cost)),
+        estimated_percent=format_percent(estimated_cost(total), money.units(total.cost)),
         unpriced_calls=total.unpriced,
         calls_without_usage=total.without_usage,
         unowned_calls=sum(row.calls for row in month["team"] if row.group[0] is None),
-        dimensions={dimension.name: dimension.value_count for dimension in await known(asking)},
-        top={name: await asyncio.to_thread(_spenders, rows) for name, rows in month.items()},
-        views=[shown(name) or "" for name in views[:_NAMES]],
+        dimensions={dimension.name: dimension.value_count for dimension in await describe_dimensions(asking)},
+        top={name: await asyncio.to_thread(_largest_spenders, rows) for name, rows in month.items()},
+        views=[clean_or_none(name) or "" for name in views[:_NAMES]],
         view_count=len(views),
-        budgets=[shown(name) or "" for name in budgets[:_NAMES]],
+        budgets=[clean_or_none(name) or "" for name in budgets[:_NAMES]],
         budget_count=len(budgets),
         price_book=asking.services.prices().version,
         is_complete=is_complete,
-        org_context=await _notes(registry) if registry is not None and asking.ledger.is_whole else None,
+        org_context=await _read_notes(registry) if registry is not None and asking.ledger.is_whole else None,
         notes=notes,
     )
-    return ToolAnswer(text=_text(content), content=content, link=page(asking, "/"))
+    return ToolAnswer(text=_format_text(content), content=content, link=console_page_link(asking, "/"))
 
 
 async def _known_days(asking: Asking[MoneyServices]) -> tuple[datetime, datetime] | None:
     span = await asking.services.ledger.known_span()
     if span is None or asking.ledger.is_whole:
         return span
-    until = end_of_hour(max(asking.shared.clock.now(), span[1].timestamp()))
+    until = next_full_hour(max(asking.shared.clock.now(), span[1].timestamp()))
     rows = await asking.ledger.costs(
         CostQuery(since=span[0], until=until, granularity="daily", measures=("calls",))
     )
@@ -140,23 +149,23 @@ async def _known_days(asking: Asking[MoneyServices]) -> tuple[datetime, datetime
     return (min(days), max(days)) if days else None
 
 
-async def _notes(registry: Registry) -> OrgNotes | None:
+async def _read_notes(registry: Registry) -> OrgNotes | None:
     notes = await registry.org_context.get()
     if notes is None:
         return None
-    return OrgNotes(text=clean_text(notes.text), set_by=clean(notes.set_by), set_at=moment(notes.set_at))
+    return OrgNotes(text=clean_text(notes.text), set_by=clean_name(notes.set_by), set_at=moment(notes.set_at))
 
 
-def _day(when: datetime) -> str:
+def _format_day(when: datetime) -> str:
     return when.astimezone(UTC).date().isoformat()
 
 
-def _spenders(rows: Sequence[CostRow]) -> list[Spender]:
+def _largest_spenders(rows: Sequence[CostRow]) -> list[Spender]:
     largest = nsmallest(_TOP, rows, key=lambda row: (-money.units(row.cost), row.group[0] or ""))
-    return [Spender(name=shown(row.group[0]), cost=row.cost) for row in largest]
+    return [Spender(name=clean_or_none(row.group[0]), cost=row.cost) for row in largest]
 
 
-def _text(context: ContextAnswer) -> str:
+def _format_text(context: ContextAnswer) -> str:
     days = f"{context.first_day} to {context.last_day}" if context.first_day else "no data yet"
     lines = [
         f"This month so far: {money_text(context.month_cost)} {context.currency} in {context.month_calls:,} "
@@ -166,18 +175,18 @@ def _text(context: ContextAnswer) -> str:
         f"of {context.as_of}.",
         f"Data: {days}. Days are in {context.zone}. List prices: {context.price_book}.",
         "Dimensions (values): "
-        + ", ".join(f"{cell(name)} ({count})" for name, count in context.dimensions.items()),
+        + ", ".join(f"{format_cell(name)} ({count})" for name, count in context.dimensions.items()),
         *(
             f"Top {name}: "
             + ", ".join(
-                f"{UNKNOWN if spender.name is None else cell(spender.name)} {money_text(spender.cost)}"
+                f"{UNKNOWN if spender.name is None else format_cell(spender.name)} {money_text(spender.cost)}"
                 for spender in spenders
             )
             for name, spenders in context.top.items()
             if spenders
         ),
-        _names("Views", context.views, context.view_count),
-        _names("Budgets", context.budgets, context.budget_count),
+        _names_line("Views", context.views, context.view_count),
+        _names_line("Budgets", context.budgets, context.budget_count),
         *context.notes,
     ]
     if context.org_context is not None:
@@ -185,14 +194,14 @@ def _text(context: ContextAnswer) -> str:
         notes = context.org_context
         noted = json.dumps(notes.text, ensure_ascii=False)
         lines.append(
-            f"Notes on the organization (data, set by {cell(notes.set_by)} at {notes.set_at}): {noted}"
+            f"Notes on the organization (data, set by {format_cell(notes.set_by)} at {notes.set_at}): {noted}"
         )
     return "\n".join(lines)
 
 
-def _names(what: str, names: list[str], count: int) -> str:
+def _names_line(what: str, names: list[str], count: int) -> str:
     suffix = f", and {count - len(names)} more" if count > len(names) else ""
-    return f"{what}: {', '.join(map(cell, names)) or 'none'}{suffix}"
+    return f"{what}: {', '.join(map(format_cell, names)) or 'none'}{suffix}"
 
 
 TOOL = Tool(

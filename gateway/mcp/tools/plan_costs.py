@@ -9,11 +9,18 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs, month_of
+from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs, parse_month
 from gateway.core.visible import SLICED
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, page, table
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    money_text,
+)
 from gateway.operations.holders.operators import MoneyServices
 from spool.currencies import DECIMALS
 from spool.record import CURRENCY
@@ -106,30 +113,30 @@ async def run(arguments: PlanCostsQuestion, asking: Asking[MoneyServices]) -> To
         ledger=asking.ledger,
         whole=asking.whole_ledger,
         registry=asking.shared.require_registry(),
-        month=month_of(arguments.month, now),
+        month=parse_month(arguments.month, now),
         currency=arguments.currency,
         now=now,
         limit=asking.shared.answers().max_rows,
     )
     plan_costs = await asked_costs(question)
-    link = page(asking, "/plans", {"month": [question.month.name]})
+    link = console_page_link(asking, "/plans", {"month": [question.month.name]})
 
     def written(count: int) -> ToolAnswer:
-        content = _content(plan_costs, count)
-        return ToolAnswer(text=_text(content), content=content, link=link)
+        content = _build_content(plan_costs, count)
+        return ToolAnswer(text=_format_text(content), content=content, link=link)
 
     def largest_first() -> ToolAnswer:
         plan_costs.rows = sort_in_steps(plan_costs.rows, key=lambda row: -float(row.paid))
-        return fit(written, arguments.limit)
+        return fit_rows(written, arguments.limit)
 
     return await asyncio.to_thread(largest_first)
 
 
-def _content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
+def _build_content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
     total = plan_costs.total
     plans = [
         PlanLine(
-            name=clean(plan.name),
+            name=clean_name(plan.name),
             seats=plan.seats,
             paid=plan.paid,
             fees=plan.fees,
@@ -139,7 +146,7 @@ def _content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
             used=plan.used,
             included=plan.included,
             source=plan.source,
-            unmet=None if plan.unmet is None else clean(plan.unmet),
+            unmet=None if plan.unmet is None else clean_name(plan.unmet),
         )
         for plan in plan_costs.plans[:count]
     ]
@@ -157,7 +164,7 @@ def _content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
             unconverted=total.unconverted,
         ),
         plans=plans,
-        seats=list(map(_seat, plan_costs.rows[:count])),
+        seats=list(map(_seat_line, plan_costs.rows[:count])),
         seat_count=plan_costs.plan_costs.row_count,
         idle_seats=list(map(_idle_seat, plan_costs.idle_seats[:count])),
         idle_seat_count=len(plan_costs.idle_seats),
@@ -165,11 +172,11 @@ def _content(plan_costs: PlanCosts, count: int) -> PlanCostsOfMonth:
     )
 
 
-def _seat(row: SeatOfMonth) -> SeatLine:
+def _seat_line(row: SeatOfMonth) -> SeatLine:
     return SeatLine(
-        plan=clean(row.plan),
-        user=clean(row.user),
-        team=None if row.team is None else clean(row.team),
+        plan=clean_name(row.plan),
+        user=clean_name(row.user),
+        team=None if row.team is None else clean_name(row.team),
         paid=row.paid,
         included_value=row.included_value,
         calls=row.calls,
@@ -178,15 +185,15 @@ def _seat(row: SeatOfMonth) -> SeatLine:
 
 def _idle_seat(seat: IdleSeat) -> IdleSeatLine:
     return IdleSeatLine(
-        plan=clean(seat.plan),
-        user=clean(seat.user),
+        plan=clean_name(seat.plan),
+        user=clean_name(seat.user),
         fee=seat.fee,
         first_day=seat.first_day,
         last_day=seat.last_day,
     )
 
 
-def _text(content: PlanCostsOfMonth) -> str:
+def _format_text(content: PlanCostsOfMonth) -> str:
     total = content.total
     parts = [
         f"{content.month} ({content.zone}), in {content.currency}: paid {money_text(total.paid)}, "
@@ -200,21 +207,27 @@ def _text(content: PlanCostsOfMonth) -> str:
     else:
         rows = [
             [
-                cell(plan.name),
+                format_cell(plan.name),
                 str(plan.seats),
                 *map(money_text, (plan.paid, plan.overage, plan.included_value)),
             ]
             for plan in content.plans[:MAX_TABLE_ROWS]
         ]
-        parts.append(table(["plan", "seats", "paid", "beyond", "value included"], rows))
-    parts += [f"{cell(plan.name)}: {cell(plan.unmet)}" for plan in content.plans if plan.unmet]
+        parts.append(markdown_table(["plan", "seats", "paid", "beyond", "value included"], rows))
+    parts += [f"{format_cell(plan.name)}: {format_cell(plan.unmet)}" for plan in content.plans if plan.unmet]
     if content.idle_seats:
         idle = [
-            [cell(seat.user), cell(seat.plan), money_text(seat.fee), seat.first_day, seat.last_day]
+            [
+                format_cell(seat.user),
+                format_cell(seat.plan),
+                money_text(seat.fee),
+                seat.first_day,
+                seat.last_day,
+            ]
             for seat in content.idle_seats[:MAX_TABLE_ROWS]
         ]
         parts.append("Seats without calls in a billing cycle that ended in the month:")
-        parts.append(table(["user", "plan", "fee", "from", "to"], idle))
+        parts.append(markdown_table(["user", "plan", "fee", "from", "to"], idle))
     if content.truncated:
         parts.append(f"There are {content.seat_count} seats; raise limit to see more.")
     return "\n\n".join(parts)

@@ -10,17 +10,17 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
 from gateway.mcp.writing import (
     MAX_TABLE_ROWS,
-    cell,
-    clean,
-    cut,
+    clean_and_shorten,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
     money_text,
     opened_row,
-    page,
     suggestion,
-    table,
 )
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.facts import recommendation_dimensions
@@ -119,7 +119,7 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
         and sees.recommendation(recommendation)
     ]
     filters = asking.shared.people.check_and_expand_filter(arguments.filters)
-    await _check(arguments.filters, asking, candidates)
+    await _check_filters(arguments.filters, asking, candidates)
     types = sorted({recommendation.saving.type for recommendation in candidates})
     chosen = [
         recommendation
@@ -134,9 +134,9 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
         "status": arguments.status,
         "type": [arguments.type] if arguments.type else [],
     }
-    link = page(asking, "/recommendations", {**shown, **arguments.filters})
+    link = console_page_link(asking, "/recommendations", {**shown, **arguments.filters})
     lines = [
-        _line(recommendation, opened_row(asking, "/recommendations", recommendation.id))
+        _recommendation_line(recommendation, opened_row(asking, "/recommendations", recommendation.id))
         for recommendation in chosen[: arguments.limit]
     ]
 
@@ -149,12 +149,12 @@ async def run(arguments: RecommendationsQuestion, asking: Asking[InstallationSer
             types=types,
             truncated=count < len(chosen),
         )
-        return ToolAnswer(text=_text(content), content=content, link=link)
+        return ToolAnswer(text=_format_text(content), content=content, link=link)
 
-    return fit(written, len(lines))
+    return fit_rows(written, len(lines))
 
 
-async def _check(
+async def _check_filters(
     filters: Mapping[str, Sequence[str]],
     asking: Asking[InstallationServices],
     recommendations: Sequence[Recommendation],
@@ -165,7 +165,7 @@ async def _check(
     for name, values in filters.items():
         if name not in known:
             raise Invalid(
-                f"recommendations cannot be filtered by {clean(name)}{suggestion(name, known)}: "
+                f"recommendations cannot be filtered by {clean_name(name)}{suggestion(name, known)}: "
                 f"{', '.join(known)}"
             )
         known_values = {
@@ -177,7 +177,7 @@ async def _check(
         for value in values:
             if known_values.isdisjoint(asking.shared.people.recorded_forms(value)):
                 nearest = await asyncio.to_thread(suggestion, value, known_values)
-                raise Invalid(f"there is no {name} {clean(value)}{nearest}")
+                raise Invalid(f"there is no {name} {clean_name(value)}{nearest}")
 
 
 def _is_about(recommendation: Recommendation, filters: Mapping[str, Sequence[str]]) -> bool:
@@ -185,25 +185,25 @@ def _is_about(recommendation: Recommendation, filters: Mapping[str, Sequence[str
     return all(set(values) & set(dimensions.get(name, ())) for name, values in filters.items())
 
 
-def _line(recommendation: Recommendation, link: str) -> RecommendationLine:
+def _recommendation_line(recommendation: Recommendation, link: str) -> RecommendationLine:
     saving = recommendation.saving
     return RecommendationLine(
         id=recommendation.id,
         type=saving.type,
-        title=cut(saving.title, _TEXT),
-        description=cut(saving.description, _TEXT),
-        formula=cut(saving.formula, _TEXT),
-        assumptions=[cut(text, _TEXT) for text in saving.assumptions],
+        title=clean_and_shorten(saving.title, _TEXT),
+        description=clean_and_shorten(saving.description, _TEXT),
+        formula=clean_and_shorten(saving.formula, _TEXT),
+        assumptions=[clean_and_shorten(text, _TEXT) for text in saving.assumptions],
         status=recommendation.status,
-        assignee=cut(recommendation.assignee, _MOST_NAME),
+        assignee=clean_and_shorten(recommendation.assignee, _MOST_NAME),
         effort=saving.effort,
         confidence=saving.confidence,
         monthly_savings=saving.monthly_savings,
         spent=saving.spent,
-        current=_processing(saving.current),
-        recommended=_processing(saving.recommended),
+        current=_describe_processing(saving.current),
+        recommended=_describe_processing(saving.recommended),
         dimensions={
-            name: [cut(value, _MOST_NAME) for value in values[:_MOST_VALUES]]
+            name: [clean_and_shorten(value, _MOST_NAME) for value in values[:_MOST_VALUES]]
             for name, values in saving.dimensions.items()
         },
         first_day=saving.first_day,
@@ -214,24 +214,26 @@ def _line(recommendation: Recommendation, link: str) -> RecommendationLine:
     )
 
 
-def _processing(processing: Processing) -> ProcessedBy:
+def _describe_processing(processing: Processing) -> ProcessedBy:
     return ProcessedBy(
-        model=_named(processing.model), provider=_named(processing.provider), mode=_named(processing.mode)
+        model=_shorten_name(processing.model),
+        provider=_shorten_name(processing.provider),
+        mode=_shorten_name(processing.mode),
     )
 
 
-def _named(name: str | None) -> str | None:
-    return None if name is None else cut(name, _MOST_NAME)
+def _shorten_name(name: str | None) -> str | None:
+    return None if name is None else clean_and_shorten(name, _MOST_NAME)
 
 
-def _text(content: Recommendations) -> str:
+def _format_text(content: Recommendations) -> str:
     parts = [
         f"{content.recommendation_count} recommendations; together they would save "
         f"{money_text(content.total_monthly_savings)} {content.currency} per month."
     ]
     if not content.recommendation_count:
         types = (
-            f"the types are {', '.join(map(cell, content.types))}"
+            f"the types are {', '.join(map(format_cell, content.types))}"
             if content.types
             else "none has this status"
         )
@@ -240,7 +242,7 @@ def _text(content: Recommendations) -> str:
         )
     rows = [
         [
-            cell(recommendation.title),
+            format_cell(recommendation.title),
             recommendation.type,
             money_text(recommendation.monthly_savings),
             money_text(recommendation.spent),
@@ -259,7 +261,7 @@ def _text(content: Recommendations) -> str:
             "confidence",
             "effort",
         ]
-        parts.append(table([*columns, "status"], rows))
+        parts.append(markdown_table([*columns, "status"], rows))
     if content.truncated or len(content.recommendations) > MAX_TABLE_ROWS:
         parts.append("There are more; see the structured content, raise limit, or name one type.")
     return "\n\n".join(parts)

@@ -15,8 +15,17 @@ from gateway.bills.reconciliation.sides import DAY, PARTS
 from gateway.bills.reconciliation.wording import day_text, shown_row
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.mcp.questions import ZONE
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_and_shorten,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    money_text,
+    suggestion,
+)
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import MoneyServices
 from spool import providers
@@ -110,7 +119,9 @@ class ReconciledMonths(ToolOutput):
 async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) -> ToolAnswer:
     reconciler = asking.services.require_reconciler()
     month = (
-        CalendarMonth.at(asking.shared.clock.now()) if arguments.month is None else _month(arguments.month)
+        CalendarMonth.at(asking.shared.clock.now())
+        if arguments.month is None
+        else _parse_month(arguments.month)
     )
     provider_name = None if arguments.provider is None else providers.canonical_name(arguments.provider)
     try:
@@ -119,19 +130,22 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
         raise Invalid(str(error)) from error
     names = [provider.provider for provider in reconciled.providers]
     if provider_name is not None and provider_name not in names:
-        known = ", ".join(map(clean, names)) or "none"
+        known = ", ".join(map(clean_name, names)) or "none"
         hint = suggestion(provider_name, names)
         raise Invalid(
-            f"{reconciled.month.name} has no bill from {clean(provider_name)}{hint}; the providers with bills are: "
+            f"{reconciled.month.name} has no bill from {clean_name(provider_name)}{hint}; the providers "
+            "with bills are: "
             f"{known}"
         )
     chosen = [provider for provider in reconciled.providers if provider_name in (None, provider.provider)]
     chosen.sort(key=lambda provider: (-abs(provider.total.difference), provider.provider))
 
-    link = page(asking, "/reconciliation", {"month": [reconciled.month.name], "by": [arguments.by]})
+    link = console_page_link(
+        asking, "/reconciliation", {"month": [reconciled.month.name], "by": [arguments.by]}
+    )
 
     def written(count: int) -> ToolAnswer:
-        shown = [_provider(provider, arguments.by, count) for provider in chosen[:MOST_PROVIDERS]]
+        shown = [_reconciled_provider(provider, arguments.by, count) for provider in chosen[:MOST_PROVIDERS]]
         content = ReconciledMonths(
             month=reconciled.month.name,
             zone=ZONE,
@@ -142,33 +156,35 @@ async def run(arguments: ReconciliationQuestion, asking: Asking[MoneyServices]) 
             without_statement=money.text(sum(reconciled.without.values())),
             truncated=len(chosen) > MOST_PROVIDERS or any(provider.rest is not None for provider in shown),
         )
-        return ToolAnswer(text=_text(content), content=content, link=link)
+        return ToolAnswer(text=_format_text(content), content=content, link=link)
 
-    return await asyncio.to_thread(fit, written, arguments.limit)
+    return await asyncio.to_thread(fit_rows, written, arguments.limit)
 
 
-def _month(text: str) -> CalendarMonth:
+def _parse_month(text: str) -> CalendarMonth:
     try:
         return CalendarMonth.of(text)
     except (ValueError, OverflowError):
         raise Invalid("month must be a year and a month, such as 2026-10") from None
 
 
-def _provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider:
+def _reconciled_provider(result: Reconciliation, by: str, count: int) -> ReconciledProvider:
     lines = sort_in_steps(
         filter(_is_compared, result.lines(by)), key=lambda line: (-abs(line.difference), line.name)
     )
     rest = lines[count:]
     return ReconciledProvider(
-        provider=cut(result.provider, _TEXT),
-        total=_line([result.total], None),
-        rows=[_line([line], _name(line, by)) for line in lines[:count]],
-        rest=_line(rest, None) if rest else None,
-        causes=[_cause(claim) for claim in result.claims[:MOST_CAUSES]],
+        provider=clean_and_shorten(result.provider, _TEXT),
+        total=_sum_lines([result.total], None),
+        rows=[_sum_lines([line], _line_name(line, by)) for line in lines[:count]],
+        rest=_sum_lines(rest, None) if rest else None,
+        causes=[_explained_difference(claim) for claim in result.claims[:MOST_CAUSES]],
         cause_count=len(result.claims),
         hints=[
             PossibleCause(
-                cause=hint.cause, evidence=cut(hint.evidence, _TEXT), advice=cut(hint.advice, _TEXT)
+                cause=hint.cause,
+                evidence=clean_and_shorten(hint.evidence, _TEXT),
+                advice=clean_and_shorten(hint.advice, _TEXT),
             )
             for hint in result.hints[:MOST_CAUSES]
         ],
@@ -180,11 +196,11 @@ def _is_compared(line: Line) -> bool:
     return line.state in FINAL
 
 
-def _name(line: Line, by: str) -> str | None:
-    return day_text(int(line.name)) if by == DAY else clean(line.name) or None
+def _line_name(line: Line, by: str) -> str | None:
+    return day_text(int(line.name)) if by == DAY else clean_name(line.name) or None
 
 
-def _line(lines: Sequence[Line], name: str | None) -> BilledLine:
+def _sum_lines(lines: Sequence[Line], name: str | None) -> BilledLine:
     return BilledLine(
         name=name,
         billed=money.text(sum(line.billed for line in lines)),
@@ -198,17 +214,17 @@ def _line(lines: Sequence[Line], name: str | None) -> BilledLine:
     )
 
 
-def _cause(claim: Claim) -> ExplainedDifference:
+def _explained_difference(claim: Claim) -> ExplainedDifference:
     return ExplainedDifference(
         cause=claim.cause,
         amount=money.text(claim.amount),
         sure=claim.sure,
-        evidence=cut(claim.evidence, _TEXT),
-        advice=cut(claim.advice, _TEXT),
+        evidence=clean_and_shorten(claim.evidence, _TEXT),
+        advice=clean_and_shorten(claim.advice, _TEXT),
     )
 
 
-def _text(content: ReconciledMonths) -> str:
+def _format_text(content: ReconciledMonths) -> str:
     if not content.providers:
         return (
             f"{content.month}: no provider bill was imported, so nothing can be compared; counted "
@@ -223,23 +239,25 @@ def _text(content: ReconciledMonths) -> str:
         causes = {"": total.explained} if provider.causes else {}
         shown = shown_row(total.billed, total.counted, causes, total.unexplained, places=_PLACES)
         parts.append(
-            f"{cell(provider.provider)}: billed {shown.billed}, counted {shown.counted}, difference "
+            f"{format_cell(provider.provider)}: billed {shown.billed}, counted {shown.counted}, difference "
             f"{shown.difference} = {shown.explained} explained + {shown.unexplained} unexplained; "
             f"{provider.not_compared} days are not compared yet."
         )
         rows = [
             [
-                cell(row.name),
+                format_cell(row.name),
                 *(money_text(getattr(row, name)) for name in ("billed", "counted", "difference")),
             ]
             for row in provider.rows[:MAX_TABLE_ROWS]
         ]
         if rows:
-            parts.append(table([content.by, "billed", "counted", "difference"], rows))
+            parts.append(markdown_table([content.by, "billed", "counted", "difference"], rows))
         if provider.rest is not None:
             parts.append(f"All other rows: difference {money_text(provider.rest.difference)}.")
         for claim in provider.causes:
-            parts.append(f"{claim.cause} ({claim.sure}): {money_text(claim.amount)}. {cell(claim.evidence)}")
+            parts.append(
+                f"{claim.cause} ({claim.sure}): {money_text(claim.amount)}. {format_cell(claim.evidence)}"
+            )
     if content.truncated:
         parts.append("There are more; name one provider, or raise limit.")
     return "\n\n".join(parts)

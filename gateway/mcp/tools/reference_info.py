@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, bounds, days_text
+from gateway.mcp.questions import RANGES_OF_WORDS, ZONE, days_text, range_bounds
 from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput
-from gateway.mcp.tools.dimensions import meanings
-from gateway.mcp.writing import cell, table
+from gateway.mcp.tools.dimensions import dimension_meanings
+from gateway.mcp.writing import format_cell, markdown_table
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.money.recommendations.list import TYPES
 from gateway.operations.holders.operators import InstallationServices
@@ -72,25 +72,25 @@ class Reference(ToolOutput):
 async def run(arguments: ReferenceQuestion, asking: Asking[InstallationServices]) -> ToolAnswer:
     if arguments.reference_type == "dimensions":
         of_bills = {name: f"{meaning} (only for billed costs)" for name, meaning in BILLED_DIMENSIONS.items()}
-        meant: Mapping[str, str] = {**await meanings(asking), **_OF_UNITS, **of_bills}
+        meant: Mapping[str, str] = {**await dimension_meanings(asking), **_OF_UNITS, **of_bills}
     else:
         meant = _WORDS[arguments.reference_type](asking)
     explanations = [Explained(name=name, meaning=meaning) for name, meaning in meant.items()]
-    text = table(
+    text = markdown_table(
         [arguments.reference_type, "meaning"],
-        [[cell(explanation.name), explanation.meaning] for explanation in explanations],
+        [[format_cell(explanation.name), explanation.meaning] for explanation in explanations],
     )
     return ToolAnswer(
         text=text, content=Reference(reference_type=arguments.reference_type, words=explanations)
     )
 
 
-def _ranges(asking: Asking[InstallationServices]) -> Mapping[str, str]:
+def _range_meanings(asking: Asking[InstallationServices]) -> Mapping[str, str]:
     now = asking.shared.clock.now()
-    return {word: f"now {days_text(*bounds(word, now))} ({ZONE})" for word in RANGES_OF_WORDS}
+    return {word: f"now {days_text(*range_bounds(word, now))} ({ZONE})" for word in RANGES_OF_WORDS}
 
 
-def _types(_: Asking[InstallationServices]) -> Mapping[str, str]:
+def _type_meanings(_: Asking[InstallationServices]) -> Mapping[str, str]:
     return {
         recommendation_type.NAME: f"{recommendation_type.TITLE}. {recommendation_type.FORMULA}"
         for recommendation_type in TYPES
@@ -100,8 +100,8 @@ def _types(_: Asking[InstallationServices]) -> Mapping[str, str]:
 _WORDS: Mapping[str, Callable[[Asking[InstallationServices]], Mapping[str, str]]] = {
     "cost_types": lambda _: EXPLAINED_TYPES,
     "measures": lambda _: _MEASURES,
-    "date_ranges": _ranges,
-    "recommendation_types": _types,
+    "date_ranges": _range_meanings,
+    "recommendation_types": _type_meanings,
     "changes": lambda _: _CHANGES,
 }
 

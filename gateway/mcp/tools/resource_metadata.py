@@ -18,14 +18,32 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.devices.machine_state import MachineState
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, money_text, page, suggestion, table
+from gateway.mcp.tool import (
+    Asking,
+    Tool,
+    ToolAnswer,
+    ToolInput,
+    ToolOutput,
+    fit_rows,
+    open_cursor,
+    seal_cursor,
+)
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_and_shorten,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    money_text,
+    suggestion,
+)
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import SenderServices
 from spool.devices.device import Device
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import TAG, TOTAL, CostQuery, CostRow, next_full_hour
 from spool.people import People
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_OPERATION
@@ -183,7 +201,7 @@ async def costs_of(asking: Asking[Any], kind: str) -> Mapping[str, tuple[int, in
     dimension = COSTED_BY.get(kind)
     if dimension is None:
         return {}
-    until = end_of_hour(asking.shared.clock.now())
+    until = next_full_hour(asking.shared.clock.now())
     query = CostQuery(
         since=until - timedelta(days=DAYS), until=until, granularity=TOTAL, group_by=[dimension]
     )
@@ -314,16 +332,18 @@ async def run(arguments: ResourceQuestion, asking: Asking[SenderServices]) -> To
             truncated=False,
             next_cursor=None,
         )
-        return ToolAnswer(text=_counts_text(content), content=content, link=page(asking, "/devices"))
+        return ToolAnswer(
+            text=_counts_text(content), content=content, link=console_page_link(asking, "/devices")
+        )
     known = await KINDS[arguments.kind](asking.services)
     costs = await costs_of(asking, arguments.kind)
-    first = opened(asking, NAME, arguments, arguments.cursor)
+    first = open_cursor(asking, NAME, arguments, arguments.cursor)
     tags = [name for name in asking.ledger.own_dimensions() if name.startswith(TAG)]
-    link = page(asking, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
+    link = console_page_link(asking, _PAGES[arguments.kind]) if arguments.kind in _PAGES else ""
     people = asking.shared.people
     shown = _Page(arguments=arguments, first=first, now=now, link=link, tags=tags, people=people)
     return await asyncio.to_thread(
-        shown.answer, known, costs, lambda seen: sealed(asking, NAME, arguments, seen)
+        shown.answer, known, costs, lambda seen: seal_cursor(asking, NAME, arguments, seen)
     )
 
 
@@ -342,7 +362,7 @@ class _Page:
         rows = [_costed(row, costs) for row in _chosen(self.arguments, known, self.people)]
         rows = sort_in_steps(rows, key=_SORTS[self.arguments.sort])
         page_rows = rows[self.first : self.first + self.arguments.limit]
-        return fit(lambda count: self._written(rows, page_rows[:count], seal), len(page_rows))
+        return fit_rows(lambda count: self._written(rows, page_rows[:count], seal), len(page_rows))
 
     def _written(
         self,
@@ -358,7 +378,9 @@ class _Page:
             total=len(matching_rows),
             facets={name: _facet(name, matching_rows) for name in _FACETS},
             untagged={
-                cut(name.removeprefix(TAG), _MOST_NAME): sum(not row.value(name) for row in matching_rows)
+                clean_and_shorten(name.removeprefix(TAG), _MOST_NAME): sum(
+                    not row.value(name) for row in matching_rows
+                )
                 for name in self.tags
             },
             as_of=self.now,
@@ -374,20 +396,23 @@ def _chosen(arguments: ResourceQuestion, known: Sequence[ResourceRow], people: P
         matches = [row for row in known if row.id == arguments.id]
         if not matches:
             hint = suggestion(arguments.id, [row.id for row in known])
-            raise Invalid(f"there is no {arguments.kind} {clean(arguments.id)}{hint}")
+            raise Invalid(f"there is no {arguments.kind} {clean_name(arguments.id)}{hint}")
         return matches
     passing = list(known)
     for name, values in arguments.filters.items():
         plain = name.removeprefix("!")
         if plain not in _FIELDS and not (plain.startswith(TAG) and plain != TAG):
             names = ", ".join(_FIELDS)
-            raise Invalid(f"there is no filter {clean(name)}{suggestion(plain, _FIELDS)}: {names}, tag:NAME")
+            raise Invalid(
+                f"there is no filter {clean_name(name)}{suggestion(plain, _FIELDS)}: {names}, tag:NAME"
+            )
         known_values = {row.value(plain) for row in known}
         people.check(values)
         for value in values:
             if value and known_values.isdisjoint(people.recorded_forms(value)):
                 raise Invalid(
-                    f"no {arguments.kind} has the {clean(plain)} {clean(value)}{suggestion(value, known_values)}"
+                    f"no {arguments.kind} has the {clean_name(plain)} "
+                    f"{clean_name(value)}{suggestion(value, known_values)}"
                 )
         wanted_values = people.expand_filter({plain: values})[plain]
         passing = [row for row in passing if (row.value(plain) in wanted_values) != name.startswith("!")]
@@ -395,7 +420,7 @@ def _chosen(arguments: ResourceQuestion, known: Sequence[ResourceRow], people: P
     passing = [row for row in passing if match_text in f"{row.id}\n{row.name}".casefold()]
     if match_text and not passing:
         near = suggestion(match_text, [word for row in known for word in (row.id, row.name)])
-        raise Invalid(f"no {arguments.kind} contains {clean(arguments.match or '')}{near}")
+        raise Invalid(f"no {arguments.kind} contains {clean_name(arguments.match or '')}{near}")
     return passing
 
 
@@ -417,15 +442,18 @@ def _line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
     tags = sorted(row.tags.items())
     return ResourceLine(
         kind=row.kind,
-        id=cut(row.id, _MOST_NAME),
-        name=cut(row.name, _MOST_NAME),
-        state=cut(row.state, _MOST_NAME),
+        id=clean_and_shorten(row.id, _MOST_NAME),
+        name=clean_and_shorten(row.name, _MOST_NAME),
+        state=clean_and_shorten(row.state, _MOST_NAME),
         provider=_known(row.provider),
         service=_known(row.value("service")),
         account=_known(row.account),
         region=_known(row.value("region")),
         owner=ResourceOwner(team=_known(row.value("team")), user=_known(row.value("user"))),
-        tags={cut(name, _MOST_NAME): cut(value, _MOST_NAME) for name, value in tags[:most_tags]},
+        tags={
+            clean_and_shorten(name, _MOST_NAME): clean_and_shorten(value, _MOST_NAME)
+            for name, value in tags[:most_tags]
+        },
         tag_count=len(tags),
         first_seen=moment(row.first_seen),
         last_seen=moment(row.last_seen),
@@ -437,7 +465,7 @@ def _line(row: ResourceRow, *, most_tags: int) -> ResourceLine:
 
 
 def _known(value: str) -> str | None:
-    return cut(value, _MOST_NAME) or None
+    return clean_and_shorten(value, _MOST_NAME) or None
 
 
 def _facet(name: str, found: Sequence[ResourceRow]) -> list[Facet]:
@@ -448,13 +476,15 @@ def _facet(name: str, found: Sequence[ResourceRow]) -> list[Facet]:
 
 def _counts_text(content: ResourceMetadata) -> str:
     rows = [[kind, f"{count:,}"] for kind, count in content.counts.items()]
-    return f"{content.total:,} resources. As of {content.as_of}.\n\n{table(['kind', 'number'], rows)}"
+    return (
+        f"{content.total:,} resources. As of {content.as_of}.\n\n{markdown_table(['kind', 'number'], rows)}"
+    )
 
 
 def _cells(line: ResourceLine) -> list[str]:
     owner = line.owner
     names = [line.id, line.name, line.state, owner.team or "-", owner.user or "-"]
-    return [*map(cell, names), line.last_seen or "-", money_text(line.cost_30d)]
+    return [*map(format_cell, names), line.last_seen or "-", money_text(line.cost_30d)]
 
 
 def _text(content: ResourceMetadata, arguments: ResourceQuestion) -> str:
@@ -467,7 +497,9 @@ def _text(content: ResourceMetadata, arguments: ResourceQuestion) -> str:
     rows = [_cells(line) for line in content.rows[:MAX_TABLE_ROWS]]
     if rows:
         parts.append(
-            table(["id", "name", "state", "team", "user", "last seen", f"cost ({CURRENCY_UNIT})"], rows)
+            markdown_table(
+                ["id", "name", "state", "team", "user", "last seen", f"cost ({CURRENCY_UNIT})"], rows
+            )
         )
     if len(content.rows) > MAX_TABLE_ROWS:
         parts.append(f"{len(content.rows) - MAX_TABLE_ROWS} more rows are in the structured content.")

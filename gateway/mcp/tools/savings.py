@@ -9,8 +9,15 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.visible import SLICED
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, money_text, page, table
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_name,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    money_text,
+)
 from gateway.money.costs.measures import CURRENCY_UNIT
 from gateway.operations.holders.operators import InstallationServices
 from spool.record import moment
@@ -69,7 +76,7 @@ async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) 
     ]
     types = sorted({recommendation.saving.type for recommendation in addressed})
     lines = [
-        _line(recommendation)
+        _saving_line(recommendation)
         for recommendation in addressed
         if arguments.type in (None, recommendation.saving.type)
     ]
@@ -89,17 +96,21 @@ async def run(arguments: SavingsQuestion, asking: Asking[InstallationServices]) 
             types=types,
             truncated=count < len(lines),
         )
-        return ToolAnswer(text=_text(content), content=content, link=page(asking, "/recommendations", shown))
+        return ToolAnswer(
+            text=_format_text(content),
+            content=content,
+            link=console_page_link(asking, "/recommendations", shown),
+        )
 
-    return fit(written, min(arguments.limit, len(lines)))
+    return fit_rows(written, min(arguments.limit, len(lines)))
 
 
-def _line(recommendation: Recommendation) -> SavingLine:
+def _saving_line(recommendation: Recommendation) -> SavingLine:
     realized = recommendation.realized
     return SavingLine(
         id=recommendation.id,
         type=recommendation.saving.type,
-        title=clean(recommendation.saving.title),
+        title=clean_name(recommendation.saving.title),
         addressed_at=moment(recommendation.status_at),
         promised=recommendation.promised,
         realized=None if realized is None else realized.amount,
@@ -108,7 +119,7 @@ def _line(recommendation: Recommendation) -> SavingLine:
     )
 
 
-def _text(content: RealizedSavings) -> str:
+def _format_text(content: RealizedSavings) -> str:
     parts = [
         f"{content.saving_count} recommendations were addressed; they have saved "
         f"{money_text(content.total_realized)} {content.currency} so far, and were expected to save "
@@ -116,14 +127,14 @@ def _text(content: RealizedSavings) -> str:
     ]
     if not content.saving_count:
         types = (
-            f"the types are {', '.join(map(cell, content.types))}"
+            f"the types are {', '.join(map(format_cell, content.types))}"
             if content.types
             else "none has been addressed yet"
         )
         parts.append(f"No recommendation matches: {types}. get_optimize_recs lists possible savings.")
     rows = [
         [
-            cell(saving.title),
+            format_cell(saving.title),
             saving.type,
             money_text(saving.realized),
             f"{saving.since or '-'} to {saving.until or '-'}",
@@ -133,7 +144,7 @@ def _text(content: RealizedSavings) -> str:
     ]
     if rows:
         columns = ["recommendation", "type", f"saved ({content.currency})", "days", "promised a month"]
-        parts.append(table(columns, rows))
+        parts.append(markdown_table(columns, rows))
     if content.truncated or len(content.savings) > MAX_TABLE_ROWS:
         parts.append("There are more; see the structured content, raise limit, or name one type.")
     return "\n\n".join(parts)

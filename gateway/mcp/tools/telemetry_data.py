@@ -11,10 +11,26 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.mcp.questions import ZONE, DateRange, bounds, days_text
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit, opened, sealed
+from gateway.mcp.questions import ZONE, DateRange, days_text, range_bounds
+from gateway.mcp.tool import (
+    Asking,
+    Tool,
+    ToolAnswer,
+    ToolInput,
+    ToolOutput,
+    fit_rows,
+    open_cursor,
+    seal_cursor,
+)
 from gateway.mcp.tools.telemetry_streams import MAX_SHOWN
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, clean, cut, suggestion, table
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_and_shorten,
+    clean_name,
+    format_cell,
+    markdown_table,
+    suggestion,
+)
 from gateway.operations.holders.operators import SpoolServices
 from spool.errors import Invalid
 from spool.ledger.periods import Span
@@ -72,33 +88,37 @@ class TelemetryData(ToolOutput):
 async def run(arguments: TelemetryQuestion, asking: Asking[SpoolServices]) -> ToolAnswer:
     reader = asking.services.streams
     now = asking.shared.clock.now()
-    stream = _named(await reader.streams(), arguments.stream)
+    stream = _find_stream(await reader.streams(), arguments.stream)
     unknown = next((name for name in arguments.dimensions if name not in (stream.keys or ())), None)
     if unknown is not None:
-        known = [clean(key) for key in stream.keys or ()]
+        known = [clean_name(key) for key in stream.keys or ()]
         names = ", ".join(known) or "it has none"
-        raise Invalid(f"the stream has no dimension {clean(unknown)}{suggestion(unknown, known)}: {names}")
-    since, until = bounds(arguments.date_range, now)
-    part = TotalsPart(since=_nanoseconds(since), until=_nanoseconds(until), dimensions=arguments.dimensions)
-    first = opened(asking, NAME, arguments, arguments.cursor)
+        raise Invalid(
+            f"the stream has no dimension {clean_name(unknown)}{suggestion(unknown, known)}: {names}"
+        )
+    since, until = range_bounds(arguments.date_range, now)
+    part = TotalsPart(
+        since=_to_nanoseconds(since), until=_to_nanoseconds(until), dimensions=arguments.dimensions
+    )
+    first = open_cursor(asking, NAME, arguments, arguments.cursor)
     totals = await reader.totals(stream.name)
     page = _Page(arguments=arguments, stream=stream, span=(since, until), first=first, now=now)
     return await asyncio.to_thread(
-        page.answer, totals, part, lambda seen: sealed(asking, NAME, arguments, seen)
+        page.answer, totals, part, lambda seen: seal_cursor(asking, NAME, arguments, seen)
     )
 
 
-def _named(streams: Sequence[Stream], name: str) -> Stream:
+def _find_stream(streams: Sequence[Stream], name: str) -> Stream:
     for stream in streams:
-        if name in (stream.name, cut(stream.name, MAX_SHOWN)):
+        if name in (stream.name, clean_and_shorten(stream.name, MAX_SHOWN)):
             return stream
     names = [stream.name for stream in streams]
     raise Invalid(
-        f"there is no stream {clean(name)}{suggestion(name, names)}; list them with get_telemetry_streams"
+        f"there is no stream {clean_name(name)}{suggestion(name, names)}; list them with get_telemetry_streams"
     )
 
 
-def _nanoseconds(when: datetime) -> int:
+def _to_nanoseconds(when: datetime) -> int:
     return int(when.timestamp()) * NS
 
 
@@ -116,37 +136,37 @@ class _Page:
             key=lambda item: (-item.start_time, item.element_name or "", item.key),
         )
         page_totals = sorted_totals[self.first : self.first + self.arguments.limit]
-        total = _sum(sorted_totals)
-        return fit(
-            lambda count: self._written(len(sorted_totals), total, page_totals[:count], seal),
+        total = _sum_totals(sorted_totals)
+        return fit_rows(
+            lambda count: self._write_page(len(sorted_totals), total, page_totals[:count], seal),
             len(page_totals),
         )
 
-    def _written(
+    def _write_page(
         self, record_count: int, total: Decimal, page_totals: Sequence[Total], seal: Callable[[int], str]
     ) -> ToolAnswer:
         end = self.first + len(page_totals)
         since, until = self.span
         content = TelemetryData(
-            stream=cut(self.stream.name, MAX_SHOWN),
+            stream=clean_and_shorten(self.stream.name, MAX_SHOWN),
             type=self.stream.type,
             granularity=self.stream.granularity,
             start=since.astimezone(UTC).isoformat(),
             end=until.astimezone(UTC).isoformat(),
             zone=ZONE,
             as_of=moment(self.now),
-            records=[_line(row) for row in page_totals],
+            records=[_telemetry_line(row) for row in page_totals],
             record_count=record_count,
-            other=decimal_text(_EXACT.subtract(total, _sum(page_totals))),
+            other=decimal_text(_EXACT.subtract(total, _sum_totals(page_totals))),
             total=decimal_text(total),
             truncated=end < record_count,
             next_cursor=seal(end) if end < record_count else None,
         )
-        return ToolAnswer(text=self._text(content), content=content)
+        return ToolAnswer(text=self._format_text(content), content=content)
 
-    def _text(self, content: TelemetryData) -> str:
+    def _format_text(self, content: TelemetryData) -> str:
         parts = [
-            f"{cell(content.stream)}, {days_text(*self.span)} ({ZONE}): {content.record_count} records, "
+            f"{format_cell(content.stream)}, {days_text(*self.span)} ({ZONE}): {content.record_count} records, "
             "together "
             f"{content.total}. As of {content.as_of}."
         ]
@@ -155,14 +175,14 @@ class _Page:
         rows = [
             [
                 record.start[:16],
-                cell(record.element_name or "-"),
+                format_cell(record.element_name or "-"),
                 _dimensions_text(record.dimensions),
                 record.value,
             ]
             for record in content.records[:MAX_TABLE_ROWS]
         ]
         if rows:
-            parts.append(table(["start", "element", "dimensions", "value"], rows))
+            parts.append(markdown_table(["start", "element", "dimensions", "value"], rows))
         if len(content.records) > MAX_TABLE_ROWS:
             parts.append(
                 f"{len(content.records) - MAX_TABLE_ROWS} more records are in the structured content."
@@ -174,12 +194,14 @@ class _Page:
         return "\n\n".join(parts)
 
 
-def _line(total: Total) -> TelemetryLine:
+def _telemetry_line(total: Total) -> TelemetryLine:
     return TelemetryLine(
         start=rfc3339(total.start_time) or "",
-        element_name=None if total.element_name is None else cut(total.element_name, MAX_SHOWN),
+        element_name=None if total.element_name is None else clean_and_shorten(total.element_name, MAX_SHOWN),
         dimensions={
-            cut(name, MAX_SHOWN): [cut(value, MAX_SHOWN) for value in values[:_MOST_VALUES]]
+            clean_and_shorten(name, MAX_SHOWN): [
+                clean_and_shorten(value, MAX_SHOWN) for value in values[:_MOST_VALUES]
+            ]
             for name, values in total.dimensions.items()
         },
         value=total.value,
@@ -188,12 +210,15 @@ def _line(total: Total) -> TelemetryLine:
 
 def _dimensions_text(dimensions: Mapping[str, Sequence[str]]) -> str:
     return (
-        "; ".join(f"{cell(name)} = {', '.join(map(cell, values))}" for name, values in dimensions.items())
+        "; ".join(
+            f"{format_cell(name)} = {', '.join(map(format_cell, values))}"
+            for name, values in dimensions.items()
+        )
         or "-"
     )
 
 
-def _sum(totals: Sequence[Total]) -> Decimal:
+def _sum_totals(totals: Sequence[Total]) -> Decimal:
     total_value = Decimal(0)
     for total in totals:
         total_value = _EXACT.add(total_value, Decimal(total.value))

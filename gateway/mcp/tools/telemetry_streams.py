@@ -7,8 +7,15 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit
-from gateway.mcp.writing import MAX_TABLE_ROWS, cell, cut, page, suggestion, table
+from gateway.mcp.tool import Asking, Tool, ToolAnswer, ToolInput, ToolOutput, fit_rows
+from gateway.mcp.writing import (
+    MAX_TABLE_ROWS,
+    clean_and_shorten,
+    console_page_link,
+    format_cell,
+    markdown_table,
+    suggestion,
+)
 from gateway.operations.holders.operators import SpoolServices
 from spool.streams import Stream
 
@@ -47,41 +54,50 @@ async def run(arguments: StreamsQuestion, asking: Asking[SpoolServices]) -> Tool
     )
 
     def written(count: int) -> ToolAnswer:
-        lines = [_line(stream) for stream in matching_streams[:count]]
+        lines = [_stream_line(stream) for stream in matching_streams[:count]]
         content = Streams(
             streams=lines, stream_count=len(matching_streams), truncated=count < len(matching_streams)
         )
-        return ToolAnswer(text=_text(content, hint), content=content, link=page(asking, "/streams"))
+        return ToolAnswer(
+            text=_format_text(content, hint), content=content, link=console_page_link(asking, "/streams")
+        )
 
-    return fit(written, min(arguments.limit, len(matching_streams)))
+    return fit_rows(written, min(arguments.limit, len(matching_streams)))
 
 
-def _line(stream: Stream) -> StreamLine:
+def _stream_line(stream: Stream) -> StreamLine:
     return StreamLine(
-        name=cut(stream.name, MAX_SHOWN),
+        name=clean_and_shorten(stream.name, MAX_SHOWN),
         type=stream.type,
         granularity=stream.granularity,
-        dimensions=None if stream.keys is None else [cut(key, MAX_SHOWN) for key in stream.keys],
+        dimensions=None
+        if stream.keys is None
+        else [clean_and_shorten(key, MAX_SHOWN) for key in stream.keys],
     )
 
 
-def _text(content: Streams, hint: str) -> str:
+def _format_text(content: Streams, hint: str) -> str:
     parts = [
         f"{content.stream_count} unit-cost streams{hint}. Use get_telemetry_data for the records of one."
     ]
     rows = [
-        [cell(stream.name), stream.type, (stream.granularity or "-").lower(), _names(stream.dimensions)]
+        [
+            format_cell(stream.name),
+            stream.type,
+            (stream.granularity or "-").lower(),
+            _join_names(stream.dimensions),
+        ]
         for stream in content.streams[:MAX_TABLE_ROWS]
     ]
     if rows:
-        parts.append(table(["stream", "type", "granularity", "dimensions"], rows))
+        parts.append(markdown_table(["stream", "type", "granularity", "dimensions"], rows))
     if content.truncated or len(content.streams) > MAX_TABLE_ROWS:
         parts.append("There are more; see the structured content, raise limit, or use match.")
     return "\n\n".join(parts)
 
 
-def _names(dimensions: Sequence[str] | None) -> str:
-    return "-" if dimensions is None else ", ".join(map(cell, dimensions)) or "none"
+def _join_names(dimensions: Sequence[str] | None) -> str:
+    return "-" if dimensions is None else ", ".join(map(format_cell, dimensions)) or "none"
 
 
 TOOL = Tool(

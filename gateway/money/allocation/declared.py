@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT, changes_of, item_of, one_of
+from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
@@ -165,7 +165,7 @@ def check_namespace(draft: NewNamespace) -> NewNamespace:
     )
 
 
-def in_force(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVersion]:
+def newest_by_namespace(versions: Sequence[DefinitionVersion]) -> Mapping[str, DefinitionVersion]:
     """Return the newest version of each namespace, sorted by namespace. The default namespace "" is first."""
     newest: dict[str, DefinitionVersion] = {}
     for version in versions:
@@ -180,13 +180,13 @@ class NewNamespaceOfId(NewNamespace, frozen=True):
     ]
 
 
-NamespaceChanges = changes_of(
+NamespaceChanges = change_struct(
     NewNamespace,
     "Omitted fields stay as they are.",
     types={"name": str},
     has_version=False,
 )
-NamespaceItem = item_of(
+NamespaceItem = item_struct(
     NewNamespace,
     "A namespace in a response. `version` is the newest version; `broken` is the reason why that "
     "version is not in force.",
@@ -202,7 +202,7 @@ NamespaceItem = item_of(
         ],
     },
 )
-OneNamespace = one_of(NewNamespace, NamespaceItem)
+OneNamespace = single_item_struct(NewNamespace, NamespaceItem)
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class AllocationTable(ManagedTable[Namespace]):
         return (NAMESPACES.about, VERSIONS.about, JOBS.about)
 
     async def load(self) -> None:
-        self._remember_all(await self._changes.read(_all))
+        self._remember_all(await self._changes.read(_read_documents))
 
     async def changes(self) -> None:
         """
@@ -269,8 +269,8 @@ class AllocationTable(ManagedTable[Namespace]):
         Delete the versions of the namespace. Raises NotAllowed while its dimensions are in force or a
         job is unfinished.
         """
-        documents = _all(rows)
-        newest = in_force(list(documents.versions.values())).get(row.id)
+        documents = _read_documents(rows)
+        newest = newest_by_namespace(list(documents.versions.values())).get(row.id)
         if newest is not None and newest.dimensions:
             keys = ", ".join(newest.dimensions)
             raise NotAllowed(
@@ -292,7 +292,7 @@ class AllocationTable(ManagedTable[Namespace]):
         """
         Return the version in force of each namespace. The result has no entry for a namespace without a version.
         """
-        return in_force(self.versions())
+        return newest_by_namespace(self.versions())
 
     def latest(self, namespace: str) -> int:
         """Return the number of the version in force, or 0."""
@@ -306,7 +306,7 @@ class AllocationTable(ManagedTable[Namespace]):
         return version
 
     async def text(self, version: DefinitionVersion) -> str:
-        return await self._text(VERSION_TEXT_KIND, version.id)
+        return await self._read_text(VERSION_TEXT_KIND, version.id)
 
     # -- jobs ------------------------------------------------------------------------------------------------
 
@@ -314,16 +314,18 @@ class AllocationTable(ManagedTable[Namespace]):
         return list(self._kept.jobs.values())
 
     def job(self, id: str) -> PublishJob:
-        return _job(self._kept, id)
+        return _require_job(self._kept, id)
 
-    def unfinished(self) -> Sequence[PublishJob]:
+    def unfinished_jobs(self) -> Sequence[PublishJob]:
         return sorted((job for job in self.jobs() if job.state not in OVER), key=lambda job: job.number)
 
     def other_items_by_key(self) -> Mapping[str, Mapping[str, int]]:
-        return {JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished())}
+        return {
+            JOBS_LIMIT: Counter(job.submitted_by if job.is_of_key else "" for job in self.unfinished_jobs())
+        }
 
     async def job_text(self, id: str) -> str:
-        return await self._text(JOB_TEXT_KIND, id)
+        return await self._read_text(JOB_TEXT_KIND, id)
 
     async def submit(
         self, text: str, *, namespace: str, base: int | None, most: int, actor: Actor
@@ -340,11 +342,11 @@ class AllocationTable(ManagedTable[Namespace]):
         id = secrets.token_hex(16)
 
         def work(rows: RegistryRows) -> _Kept:
-            documents = _all(rows)
+            documents = _read_documents(rows)
             if namespace != DEFAULT:
                 self._require_row(documents.namespaces, namespace)
             check_unmanaged(self._changes, rows, DEFINITION, namespace)
-            latest = _latest(documents, namespace)
+            latest = _latest_number(documents, namespace)
             _check_base(latest if base is None else base, latest)
             _make_room(rows, documents.jobs.values(), most, actor)
             number = max((job.number for job in documents.jobs.values()), default=0) + 1
@@ -365,27 +367,29 @@ class AllocationTable(ManagedTable[Namespace]):
             rows.add_audit(
                 now, actor, "publish_job.create", id, after={"namespace": namespace, "base": latest}
             )
-            return _all(rows)
+            return _read_documents(rows)
 
-        return _job(await self._changes.change(work, self._remember_all), id)
+        return _require_job(await self._changes.change(work, self._remember_all), id)
 
     async def advance(self, id: str, state: str) -> PublishJob:
         """Advance the state of a job, never backwards. Raises NotAllowed if the job is finished."""
-        return await self._step(
+        return await self._change_job(
             id,
             lambda job: replace(job, state=max(job.state, state, key=(QUEUED, VALIDATING, PUBLISHING).index)),
         )
 
     async def fail(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
         """End a job that failed, without a new version."""
-        return await self._step(id, lambda job: replace(job, state=FAILED, error=error, faults=tuple(faults)))
+        return await self._change_job(
+            id, lambda job: replace(job, state=FAILED, error=error, faults=tuple(faults))
+        )
 
     async def cancel(self, id: str, *, actor: Actor) -> PublishJob:
         """Cancel a job. Raises NotAllowed unless it is queued or validating."""
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> _Kept:
-            job = _job(_all(rows), id)
+            job = _require_job(_read_documents(rows), id)
             if job.state not in WAITING:
                 raise NotAllowed(
                     f"this job is {job.state}; only jobs in the state {QUEUED} or {VALIDATING} can be "
@@ -394,9 +398,9 @@ class AllocationTable(ManagedTable[Namespace]):
             JOBS.put(rows, replace(job, state=CANCELLED, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
             rows.add_audit(now, actor, "publish_job.cancel", id, before={"state": job.state})
-            return _all(rows)
+            return _read_documents(rows)
 
-        return _job(await self._changes.change(work, self._remember_all), id)
+        return _require_job(await self._changes.change(work, self._remember_all), id)
 
     async def publish(
         self, id: str, *, dimensions: Sequence[str], border: Mapping[str, Any], most: int
@@ -410,21 +414,23 @@ class AllocationTable(ManagedTable[Namespace]):
         now = self._changes.now()
 
         def work(rows: RegistryRows) -> _Kept:
-            documents = _all(rows)
-            job = _job(documents, id)
+            documents = _read_documents(rows)
+            job = _require_job(documents, id)
             if job.state != PUBLISHING:
                 return documents
-            latest = _latest(documents, job.namespace)
+            latest = _latest_number(documents, job.namespace)
             _check_base(job.base, latest)
-            text = _text(rows, JOB_TEXT_KIND, id)
+            text = _require_text(rows, JOB_TEXT_KIND, id)
             actor = Actor(job.submitted_by, job.submitted_from)
-            number = self._put(rows, documents, job.namespace, text, dimensions, most=most, actor=actor)
+            number = self._store_version(
+                rows, documents, job.namespace, text, dimensions, most=most, actor=actor
+            )
             JOBS.put(rows, replace(job, state=DONE, version=number, border=border, last_updated=now))
             rows.delete_document(JOB_TEXT_KIND, id)
-            return _all(rows)
+            return _read_documents(rows)
 
         documents = await self._changes.change(work, self._remember_all)
-        job = _job(documents, id)
+        job = _require_job(documents, id)
         if job.state != DONE:
             raise NotAllowed(f"this job is {job.state}")
         return documents.versions[version_id(job.namespace, job.version or 0)]
@@ -435,12 +441,14 @@ class AllocationTable(ManagedTable[Namespace]):
         """Store a checked definition as a new version without a job. At most `most` versions are stored."""
 
         def work(rows: RegistryRows) -> _Kept:
-            self._put(rows, _all(rows), namespace, text, dimensions, most=most, actor=actor)
-            return _all(rows)
+            self._store_version(
+                rows, _read_documents(rows), namespace, text, dimensions, most=most, actor=actor
+            )
+            return _read_documents(rows)
 
         await self._changes.change(work, self._remember_all)
 
-    def _put(
+    def _store_version(
         self,
         rows: RegistryRows,
         documents: _Kept,
@@ -453,10 +461,10 @@ class AllocationTable(ManagedTable[Namespace]):
     ) -> int:
         check_unmanaged(self._changes, rows, DEFINITION, namespace)
         now = self._changes.now()
-        earlier = _of(documents, namespace)
+        earlier = _versions_of_namespace(documents, namespace)
         version = DefinitionVersion(
             namespace=namespace,
-            number=_latest(documents, namespace) + 1,
+            number=_latest_number(documents, namespace) + 1,
             dimensions=tuple(dimensions),
             bytes=len(text.encode()),
             created=now,
@@ -469,14 +477,14 @@ class AllocationTable(ManagedTable[Namespace]):
         rows.add_audit(now, actor, "allocation.publish", namespace or DEFAULT_WORD, after=after)
         return version.number
 
-    async def _step(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
+    async def _change_job(self, id: str, change: Callable[[PublishJob], PublishJob]) -> PublishJob:
         now = self._changes.now()
         was_over = False
 
         def work(rows: RegistryRows) -> _Kept:
             nonlocal was_over
-            documents = _all(rows)
-            job = _job(documents, id)
+            documents = _read_documents(rows)
+            job = _require_job(documents, id)
             was_over = job.state in OVER
             if was_over:
                 return documents  # the documents stay unchanged, because another process has already finished the job
@@ -486,15 +494,15 @@ class AllocationTable(ManagedTable[Namespace]):
             JOBS.put(rows, after)
             if after.state in OVER:
                 rows.delete_document(JOB_TEXT_KIND, id)
-            return _all(rows)
+            return _read_documents(rows)
 
-        job = _job(await self._changes.change(work, self._remember_all), id)
+        job = _require_job(await self._changes.change(work, self._remember_all), id)
         if was_over:
             raise NotAllowed(f"this job is {job.state}")
         return job
 
-    async def _text(self, kind: str, id: str) -> str:
-        return await self._changes.read(lambda rows: _text(rows, kind, id))
+    async def _read_text(self, kind: str, id: str) -> str:
+        return await self._changes.read(lambda rows: _require_text(rows, kind, id))
 
     def _remember_all(self, documents: _Kept) -> None:
         self._kept = documents
@@ -510,24 +518,24 @@ class AllocationTable(ManagedTable[Namespace]):
         super()._forget_row(id)
 
 
-def _all(rows: RegistryRows) -> _Kept:
+def _read_documents(rows: RegistryRows) -> _Kept:
     return _Kept(namespaces=NAMESPACES.all(rows), versions=VERSIONS.all(rows), jobs=JOBS.all(rows))
 
 
-def _job(documents: _Kept, id: str) -> PublishJob:
+def _require_job(documents: _Kept, id: str) -> PublishJob:
     stored_job = documents.jobs.get(id)
     if stored_job is None:
         raise NotThere("there is no publish job with this id")
     return stored_job
 
 
-def _of(documents: _Kept, namespace: str) -> list[DefinitionVersion]:
+def _versions_of_namespace(documents: _Kept, namespace: str) -> list[DefinitionVersion]:
     matching = (version for version in documents.versions.values() if version.namespace == namespace)
     return sorted(matching, key=lambda version: version.number)
 
 
-def _latest(documents: _Kept, namespace: str) -> int:
-    return max((version.number for version in _of(documents, namespace)), default=0)
+def _latest_number(documents: _Kept, namespace: str) -> int:
+    return max((version.number for version in _versions_of_namespace(documents, namespace)), default=0)
 
 
 def _check_base(base: int, latest: int) -> None:
@@ -565,7 +573,7 @@ def _forget_versions(rows: RegistryRows, versions: Iterable[DefinitionVersion]) 
         rows.delete_document(VERSION_TEXT_KIND, version.id)
 
 
-def _text(rows: RegistryRows, kind: str, id: str) -> str:
+def _require_text(rows: RegistryRows, kind: str, id: str) -> str:
     body = rows.document(kind, id)
     if body is None:
         raise NotThere("this definition is no longer stored")

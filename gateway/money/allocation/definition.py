@@ -121,7 +121,7 @@ class Dimension:
     @property
     def sources(self) -> Sequence[str]:
         """Return the dimensions that the rules read, without duplicates."""
-        return tuple(dict.fromkeys(name for rule in self.rules for name in _sources_of_rule(rule)))
+        return tuple(dict.fromkeys(name for rule in self.rules for name in _rule_sources(rule)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,14 +140,16 @@ class Definition:
                 if rule.condition is not None:
                     yield from _equal_values(rule.condition)
 
-    def of_namespace(self, namespace: str) -> Definition:
-        return Definition([dimension for dimension in self.dimensions if self._owner(dimension) == namespace])
+    def part_in_namespace(self, namespace: str) -> Definition:
+        return Definition(
+            [dimension for dimension in self.dimensions if self._owner_namespace(dimension) == namespace]
+        )
 
-    def of_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
-        names = dict.fromkeys(self._owner(dimension) for dimension in self.dimensions)
-        return {name: self.of_namespace(name) for name in names if name != namespace}
+    def parts_in_other_namespaces(self, namespace: str) -> Mapping[str, Definition]:
+        names = dict.fromkeys(self._owner_namespace(dimension) for dimension in self.dimensions)
+        return {name: self.part_in_namespace(name) for name in names if name != namespace}
 
-    def _owner(self, dimension: Dimension) -> str:
+    def _owner_namespace(self, dimension: Dimension) -> str:
         return self.owners.get(dimension.id, "")
 
 
@@ -159,46 +161,46 @@ def _equal_values(condition: Condition) -> Iterator[str]:
             yield from _equal_values(subcondition)
 
 
-def _sources_of_rule(rule: Rule) -> Iterator[str]:
+def _rule_sources(rule: Rule) -> Iterator[str]:
     if isinstance(rule, GroupBy):
         yield from rule.source.names
     if rule.condition is not None:
-        yield from _sources_of(rule.condition)
+        yield from _condition_sources(rule.condition)
 
 
-def _sources_of(condition: Condition) -> Iterator[str]:
+def _condition_sources(condition: Condition) -> Iterator[str]:
     if isinstance(condition, ValueCondition | HasValue):
         yield from condition.source.names
         return
     for subcondition in condition.conditions:
-        yield from _sources_of(subcondition)
+        yield from _condition_sources(subcondition)
 
 
 def rule_text(rule: Rule) -> str:
     """Describe a rule in words: the element, and the condition."""
     if not isinstance(rule, GroupBy):
-        return f"{_quoted(rule.name)} if {condition_text(rule.condition)}"
-    source_text = _joined(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"
-    element = f"{_quoted(rule.form)} of {source_text}" if rule.form else source_text
+        return f"{_quote(rule.name)} if {condition_text(rule.condition)}"
+    source_text = _source_list_text(rule.source) if rule.form else f"the value of {_source_text(rule.source)}"
+    element = f"{_quote(rule.form)} of {source_text}" if rule.form else source_text
     return element if rule.condition is None else f"{element} if {condition_text(rule.condition)}"
 
 
 def condition_text(condition: Condition) -> str:
     match condition:
         case ValueCondition():
-            values = " or ".join(map(_quoted, condition.values))
+            values = " or ".join(map(_quote, condition.values))
             return f"{_source_text(condition.source)} {_VERBS[condition.operator]} {values}"
         case HasValue():
             return f"{_source_text(condition.source)} is {'known' if condition.wanted else 'unknown'}"
         case AllOf():
-            return _all_text(condition.conditions, " and ")
+            return _join_condition_texts(condition.conditions, " and ")
         case AnyOf():
-            return _all_text(condition.conditions, " or ")
+            return _join_condition_texts(condition.conditions, " or ")
         case NoneOf():
-            return f"not ({_all_text(condition.conditions, ' or ')})"
+            return f"not ({_join_condition_texts(condition.conditions, ' or ')})"
 
 
-def _all_text(conditions: Sequence[Condition], word: str) -> str:
+def _join_condition_texts(conditions: Sequence[Condition], word: str) -> str:
     if len(conditions) == 1:
         return condition_text(conditions[0])
     return word.join(map(_part_text, conditions))
@@ -212,18 +214,18 @@ def _part_text(condition: Condition) -> str:
 
 def _source_text(source: Source) -> str:
     names = f"the first known of {', '.join(source.names)}" if source.first else " or ".join(source.names)
-    return names + _changed(source.transforms)
+    return names + _transforms_text(source.transforms)
 
 
-def _joined(source: Source) -> str:
+def _source_list_text(source: Source) -> str:
     if source.first:
         return _source_text(source)
-    return ", ".join(source.names) + _changed(source.transforms)
+    return ", ".join(source.names) + _transforms_text(source.transforms)
 
 
-def _changed(transforms: Sequence[Transform]) -> str:
+def _transforms_text(transforms: Sequence[Transform]) -> str:
     descriptions = [
-        f"{transform.type} at {_quoted(transform.delimiter)}, part {transform.index}"
+        f"{transform.type} at {_quote(transform.delimiter)}, part {transform.index}"
         if transform.type == SPLIT
         else transform.type
         for transform in transforms
@@ -231,5 +233,5 @@ def _changed(transforms: Sequence[Transform]) -> str:
     return f" ({'; '.join(descriptions)})" if descriptions else ""
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)

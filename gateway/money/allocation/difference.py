@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.money.allocation.definition import Definition, Dimension
-from gateway.money.allocation.evaluation import Decision, decisions
+from gateway.money.allocation.evaluation import Decision, build_decisions
 from spool.ledger import money
 from spool.ledger.queries import CostRow
 from spool.ledger.sums import OTHER
@@ -60,7 +60,7 @@ class Difference:
     dimensions: Sequence[DimensionDifference]
 
 
-def sources_of(*definitions: Definition) -> Sequence[str]:
+def sources_read_by(*definitions: Definition) -> Sequence[str]:
     """
     Return the dimensions of the totals that the definitions read. Rows for `difference` must be grouped
     by these dimensions.
@@ -69,13 +69,13 @@ def sources_of(*definitions: Definition) -> Sequence[str]:
         dict.fromkeys(
             name
             for definition in definitions
-            for decision in decisions(definition)
+            for decision in build_decisions(definition)
             for name in decision.sources
         )
     )
 
 
-def difference(
+def compare_definitions(
     before: Definition,
     after: Definition,
     sources: Sequence[str],
@@ -92,8 +92,8 @@ def difference(
     the highest first, with at most `most` elements per dimension. `check` is called between dimensions and
     may raise to stop the work.
     """
-    old_decisions = {decision.dimension.id: decision for decision in decisions(before, people)}
-    new_decisions = {decision.dimension.id: decision for decision in decisions(after, people)}
+    old_decisions = {decision.dimension.id: decision for decision in build_decisions(before, people)}
+    new_decisions = {decision.dimension.id: decision for decision in build_decisions(after, people)}
     total = ElementSpend()
     for row in rows:
         total.add(row)
@@ -103,15 +103,17 @@ def difference(
         old = _added_up(old_decisions.get(id), sources, rows)
         new = _added_up(new_decisions.get(id), sources, rows)
         elements = [
-            ElementDifference(element=element, before=_of(old, element), after=_of(new, element))
+            ElementDifference(
+                element=element, before=_spend_or_none(old, element), after=_spend_or_none(new, element)
+            )
             for element in {**(new or {}), **(old or {}), **({} if rows else {"": ElementSpend()})}
         ]
-        elements.sort(key=lambda item: (-_largest(item), item.element))
+        elements.sort(key=lambda item: (-_larger_cost(item), item.element))
         dimension = (new_decisions.get(id) or old_decisions[id]).dimension
         count = len(elements)
-        state = _state(elements)
+        state = _compare_elements(elements)
         if count > most:
-            elements[most - 1 :] = [_joined(elements[most - 1 :])]
+            elements[most - 1 :] = [_join_elements(elements[most - 1 :])]
         differences.append(
             DimensionDifference(dimension=dimension, elements=elements, element_count=count, state=state)
         )
@@ -130,11 +132,11 @@ def _added_up(
     return dict(sums)
 
 
-def _of(sums: Mapping[str, ElementSpend] | None, element: str) -> ElementSpend | None:
+def _spend_or_none(sums: Mapping[str, ElementSpend] | None, element: str) -> ElementSpend | None:
     return None if sums is None else sums.get(element, ElementSpend())
 
 
-def _state(elements: Sequence[ElementDifference]) -> str:
+def _compare_elements(elements: Sequence[ElementDifference]) -> str:
     if any(element.before is None for element in elements):
         return NEW
     if any(element.after is None for element in elements):
@@ -142,15 +144,15 @@ def _state(elements: Sequence[ElementDifference]) -> str:
     return CHANGED if any(element.before != element.after for element in elements) else UNCHANGED
 
 
-def _joined(elements: Sequence[ElementDifference]) -> ElementDifference:
+def _join_elements(elements: Sequence[ElementDifference]) -> ElementDifference:
     return ElementDifference(
         element=OTHER,
-        before=_together([element.before for element in elements]),
-        after=_together([element.after for element in elements]),
+        before=_sum_spends([element.before for element in elements]),
+        after=_sum_spends([element.after for element in elements]),
     )
 
 
-def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
+def _sum_spends(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
     """Sum the spends. If the definition lacks the dimension, all spends are None, so return None."""
     known_spends = [spend for spend in spends if spend is not None]
     if not known_spends:
@@ -160,5 +162,5 @@ def _together(spends: Sequence[ElementSpend | None]) -> ElementSpend | None:
     )
 
 
-def _largest(element: ElementDifference) -> int:
+def _larger_cost(element: ElementDifference) -> int:
     return max(spend.cost for spend in (element.before, element.after) if spend is not None)

@@ -38,21 +38,21 @@ _NOT_WORD = re.compile(r"[\W_]+")
 Values = Mapping[str, str]  # value by dimension; "" means that the value is unknown
 
 
-def element(dimension: Dimension, values: Values) -> str:
+def assign_element(dimension: Dimension, values: Values) -> str:
     """
     Return the element of a combination of values, or "" if it is unknown. `values` must include all sources,
     including earlier defined dimensions.
     """
     for rule in dimension.rules:
-        if rule.condition is not None and not passes(rule.condition, values):
+        if rule.condition is not None and not matches_condition(rule.condition, values):
             continue
         if isinstance(rule, Group):
             return rule.name
-        source_values = _read(rule.source, values)
+        source_values = _source_values(rule.source, values)
         if not rule.form:
             text = next((value for value in source_values if value), "")
         elif all(source_values):
-            text = joined_by(rule.form, source_values)
+            text = fill_form(rule.form, source_values)
         else:
             text = ""
         if text:
@@ -60,20 +60,22 @@ def element(dimension: Dimension, values: Values) -> str:
     return dimension.default
 
 
-def passes(condition: Condition, values: Values) -> bool:
+def matches_condition(condition: Condition, values: Values) -> bool:
     if isinstance(condition, AllOf):
-        return all(passes(subcondition, values) for subcondition in condition.conditions)
+        return all(matches_condition(subcondition, values) for subcondition in condition.conditions)
     if isinstance(condition, AnyOf):
-        return any(passes(subcondition, values) for subcondition in condition.conditions)
+        return any(matches_condition(subcondition, values) for subcondition in condition.conditions)
     if isinstance(condition, ValueCondition):
         holds = _HOLDS[condition.operator]
-        return any(value and holds(value, condition.values) for value in _read(condition.source, values))
+        return any(
+            value and holds(value, condition.values) for value in _source_values(condition.source, values)
+        )
     if isinstance(condition, HasValue):
-        return any(_read(condition.source, values)) is condition.wanted
-    return not any(passes(subcondition, values) for subcondition in condition.conditions)
+        return any(_source_values(condition.source, values)) is condition.wanted
+    return not any(matches_condition(subcondition, values) for subcondition in condition.conditions)
 
 
-def transformed(value: str, transforms: Sequence[Transform]) -> str:
+def apply_transforms(value: str, transforms: Sequence[Transform]) -> str:
     for transform in transforms:
         if transform.type == SPLIT:
             parts = value.split(transform.delimiter)
@@ -83,7 +85,7 @@ def transformed(value: str, transforms: Sequence[Transform]) -> str:
     return value
 
 
-def joined_by(form: str, values: Sequence[str]) -> str:
+def fill_form(form: str, values: Sequence[str]) -> str:
     """Replace {0}, {1} and so on in `form` by the values. Braces inside a value are not replaced."""
     return PLACE.sub(lambda match: values[int(match[1])], form)
 
@@ -99,7 +101,7 @@ class _Memory:
         self._texts: dict[str, str] = {}
         self._count = 0
 
-    def of_one(self) -> dict[tuple[str, ...], str]:
+    def add_cache(self) -> dict[tuple[str, ...], str]:
         self._all.append({})
         return self._all[-1]
 
@@ -128,11 +130,11 @@ class Decision:
         self.dimension = dimension
         self._memory = memory
         # dimensions in the order of their evaluation; this dimension is the last
-        self._needed = _needed(dimension, earlier)
+        self._needed = _dependencies(dimension, earlier)
         needed_ids = {needed.id for needed in self._needed}
         names = (name for needed in self._needed for name in needed.sources if name not in needed_ids)
         self.sources = tuple(dict.fromkeys(names))
-        self._elements = memory.of_one()
+        self._elements = memory.add_cache()
 
     def element(self, values: tuple[str, ...]) -> str:
         """
@@ -143,53 +145,53 @@ class Decision:
         if cached is None:
             known_values = dict(zip(self.sources, values, strict=True))
             for needed in self._needed:
-                known_values[needed.id] = element(needed, known_values)
+                known_values[needed.id] = assign_element(needed, known_values)
             cached = known_values[self.dimension.id]
             self._memory.keep(self._elements, values, cached)
         return cached
 
 
-def decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
+def build_decisions(definition: Definition, people: People | None = None) -> Sequence[Decision]:
     """
     Return one decision per dimension, in order. An `Equals` condition also matches other names of the same person.
     """
     earlier: dict[str, Dimension] = {}
     memory, results = _Memory(), []
     for stated in definition.dimensions:
-        dimension = stated if people is None else _with_people(stated, people)
+        dimension = stated if people is None else _match_people_in_rules(stated, people)
         results.append(Decision(dimension, earlier, memory))
         earlier[dimension.id] = dimension
     return results
 
 
-def _with_people(dimension: Dimension, people: People) -> Dimension:
+def _match_people_in_rules(dimension: Dimension, people: People) -> Dimension:
     rules = [
-        rule if rule.condition is None else replace(rule, condition=_matched(rule.condition, people))
+        rule if rule.condition is None else replace(rule, condition=_match_people(rule.condition, people))
         for rule in dimension.rules
     ]
     return replace(dimension, rules=tuple(rules))
 
 
-def _matched(condition: Condition, people: People) -> Any:
+def _match_people(condition: Condition, people: People) -> Any:
     if isinstance(condition, AllOf | AnyOf | NoneOf):
         return replace(
             condition,
-            conditions=tuple(_matched(subcondition, people) for subcondition in condition.conditions),
+            conditions=tuple(_match_people(subcondition, people) for subcondition in condition.conditions),
         )
     if isinstance(condition, ValueCondition) and condition.operator == EQUALS:
         dimension = USER if USER in condition.source.names else ""
         values = people.expand_filter({dimension: condition.values})[dimension]
         is_person = dimension == USER and any(map(may_be_second, values))
-        source = _with_second_name(condition.source) if is_person else condition.source
+        source = _add_second_name(condition.source) if is_person else condition.source
         return replace(condition, source=source, values=values)
     return condition
 
 
-def _with_second_name(source: Source) -> Source:
+def _add_second_name(source: Source) -> Source:
     return source if source.first else replace(source, names=(*source.names, SECOND_NAME))
 
 
-def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:
+def _dependencies(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dimension]:
     needed = {dimension.id}
     for candidate in (dimension, *reversed(earlier.values())):
         if candidate.id in needed:
@@ -197,19 +199,19 @@ def _needed(dimension: Dimension, earlier: dict[str, Dimension]) -> Sequence[Dim
     return [*(candidate for candidate in earlier.values() if candidate.id in needed), dimension]
 
 
-def _read(source: Source, values: Values) -> Sequence[str]:
+def _source_values(source: Source, values: Values) -> Sequence[str]:
     source_values = [
-        transformed(values[name], source.transforms) if values[name] else "" for name in source.names
+        apply_transforms(values[name], source.transforms) if values[name] else "" for name in source.names
     ]
     return [next((value for value in source_values if value), "")] if source.first else source_values
 
 
-def _normalized(value: str) -> str:
+def _normalize_value(value: str) -> str:
     return _NOT_WORD.sub("-", value.lower()).strip("-")
 
 
 _CHANGES: Mapping[str, Callable[[str], str]] = {
-    NORMALIZE: _normalized,
+    NORMALIZE: _normalize_value,
     LOWER: str.lower,
     UPPER: str.upper,
     TRIM: str.strip,

@@ -51,7 +51,7 @@ from spool.record import Inference
 if TYPE_CHECKING:
     from gateway.core.yaml_text import Node
 
-__all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "joined", "parse"]
+__all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "join_definitions", "parse"]
 
 MAX_KEY = 64  # maximum characters of a dimension's key
 MAX_SOURCES = 10
@@ -94,15 +94,15 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
         faults.add(f"a definition may have at most {limit_text}, but this one has {len(text)}", "", ())
         faults.check()
     # imported late, because it loads the YAML library, which most processes do not need
-    from gateway.core.yaml_text import read
+    from gateway.core.yaml_text import read_yaml
 
-    root = read(text, faults)
+    root = read_yaml(text, faults)
     definition = _Parser(faults, known, limits).definition(root)
     faults.check()
     return definition
 
 
-def joined(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
+def join_definitions(definitions: Mapping[str, Definition], limits: Limits | None = None) -> Definition:
     """
     Join the definitions of all namespaces in order. Raises InvalidDefinition if two of them define
     the same dimension.
@@ -168,7 +168,7 @@ class _Parser:
         names: dict[str, str] = {}
         for key, node in list(nodes.items())[: self._limits.max_dimensions]:
             self._later.discard(f"{PREFIX}{key}")
-            dimension = self._dimension(key, node, (*path, key))
+            dimension = self._parse_dimension(key, node, (*path, key))
             first_key = names.setdefault(dimension.name, key)
             if first_key != key:
                 self._faults.add(
@@ -185,55 +185,58 @@ class _Parser:
             self._faults.add(error, str(self._rules), path)
         return Definition(tuple(dimensions))
 
-    def _dimension(self, key: str, node: Node, path: Path) -> Dimension:
+    def _parse_dimension(self, key: str, node: Node, path: Path) -> Dimension:
         if not _KEY.fullmatch(key) or len(key) > MAX_KEY:
             error = (
                 f"a dimension's key must have 1 to {MAX_KEY} letters, digits, _ and -, and begin with "
                 "a letter"
             )
             self._faults.add(error, key, path)
-        fields = self._mapping(node, _DIMENSION_FIELDS, path)
-        type_ = self._text(fields, "Type", path) or "Grouping"
+        fields = self._parse_mapping(node, _DIMENSION_FIELDS, path)
+        type_ = self._parse_text(fields, "Type", path) or "Grouping"
         if type_ != "Grouping":
             error = _NO_ALLOCATION if type_ == "Allocation" else "Type must be Grouping"
             self._faults.add(error, type_, (*path, "Type"))
-        source = self._source(fields, None, path)
-        nodes = self._list(fields, "Rules", path)
+        source = self._parse_source(fields, None, path)
+        nodes = self._parse_list(fields, "Rules", path)
         self._rules += len(nodes)
         rules = [
-            self._rule(rule_node, source, (*path, "Rules", index)) for index, rule_node in enumerate(nodes)
+            self._parse_rule(rule_node, source, (*path, "Rules", index))
+            for index, rule_node in enumerate(nodes)
         ]
         return Dimension(
             id=f"{PREFIX}{key}",
-            name=self._text(fields, "Name", path) or key,
+            name=self._parse_text(fields, "Name", path) or key,
             rules=tuple(rule for rule in rules if rule is not None),
-            default=self._text(fields, "DefaultValue", path),
+            default=self._parse_text(fields, "DefaultValue", path),
         )
 
-    def _rule(self, node: Node, inherited: Source | None, path: Path) -> Rule | None:
+    def _parse_rule(self, node: Node, inherited: Source | None, path: Path) -> Rule | None:
         type_ = node.get("Type") if isinstance(node, dict) else None
         if type_ == "Group":
-            fields = self._mapping(node, _GROUP_FIELDS, path)
-            source = self._source(fields, inherited, path)
-            name = self._text(fields, "Name", path, required=True)
-            return Group(name, AnyOf(self._conditions(fields, "Conditions", source, path)))
+            fields = self._parse_mapping(node, _GROUP_FIELDS, path)
+            source = self._parse_source(fields, inherited, path)
+            name = self._parse_text(fields, "Name", path, required=True)
+            return Group(name, AnyOf(self._parse_conditions(fields, "Conditions", source, path)))
         if type_ == "GroupBy":
-            return self._group_by(self._mapping(node, _GROUP_BY_FIELDS, path), inherited, path)
+            return self._parse_group_by(self._parse_mapping(node, _GROUP_BY_FIELDS, path), inherited, path)
         if isinstance(node, dict):
             self._faults.add("Type must be Group or GroupBy", type_, (*path, "Type"))
         else:
             self._faults.add("a rule must be a mapping with the key Type", node, path)
         return None
 
-    def _group_by(self, fields: Mapping[str, Node], inherited: Source | None, path: Path) -> Rule | None:
-        source = self._source(fields, inherited, path)
+    def _parse_group_by(
+        self, fields: Mapping[str, Node], inherited: Source | None, path: Path
+    ) -> Rule | None:
+        source = self._parse_source(fields, inherited, path)
         condition = None
         if "Conditions" in fields:
-            condition = AnyOf(self._conditions(fields, "Conditions", source, path))
+            condition = AnyOf(self._parse_conditions(fields, "Conditions", source, path))
         if source is None:
             self._faults.add("GroupBy needs a Source, in the rule or in its dimension", None, path)
             return None
-        form = self._text(fields, "Format", path)
+        form = self._parse_text(fields, "Format", path)
         count = 1 if source.first else len(source.names)
         places = [int(match[1]) for match in PLACE.finditer(form)]
         if form and (not places or max(places) >= count):
@@ -249,16 +252,16 @@ class _Parser:
 
     # -- conditions ------------------------------------------------------------------------------------------
 
-    def _conditions(
+    def _parse_conditions(
         self, fields: Mapping[str, Node], field: str, source: Source | None, path: Path
     ) -> tuple[Condition, ...]:
-        nodes = self._list(fields, field, path)
+        nodes = self._parse_list(fields, field, path)
         conditions = [
-            self._condition(node, source, (*path, field, index)) for index, node in enumerate(nodes)
+            self._parse_condition(node, source, (*path, field, index)) for index, node in enumerate(nodes)
         ]
         return tuple(condition for condition in conditions if condition is not None)
 
-    def _condition(self, node: Node, inherited: Source | None, path: Path) -> Condition | None:
+    def _parse_condition(self, node: Node, inherited: Source | None, path: Path) -> Condition | None:
         if not isinstance(node, dict):
             self._faults.add(f"a condition must be a mapping with one of {', '.join(_OPERATORS)}", node, path)
             return None
@@ -269,27 +272,31 @@ class _Parser:
             self._faults.add(error, ", ".join(operators), path)
             return None
         [operator] = operators
-        fields = self._mapping(node, (operator, *_SOURCE_FIELDS), path)
-        source = self._source(fields, inherited, path)
+        fields = self._parse_mapping(node, (operator, *_SOURCE_FIELDS), path)
+        source = self._parse_source(fields, inherited, path)
         if operator in _NESTED:
-            return _NESTED[operator](self._conditions(fields, operator, source, path))
+            return _NESTED[operator](self._parse_conditions(fields, operator, source, path))
         if source is None:
             error = f"{operator} needs a Source, in the condition, in its rule or in its dimension"
             self._faults.add(error, None, path)
             return None
         if operator == "HasValue":
-            return HasValue(source, self._flag(fields, operator, path))
-        named = self._one_or_more(fields, operator, path)
-        values = tuple(self._value(value, value_path) for value, value_path in named)
+            return HasValue(source, self._parse_flag(fields, operator, path))
+        named = self._values_with_paths(fields, operator, path)
+        values = tuple(self._parse_value(value, value_path) for value, value_path in named)
         return ValueCondition(source, operator, values) if values else None
 
     # -- sources ---------------------------------------------------------------------------------------------
 
-    def _source(self, fields: Mapping[str, Node], inherited: Source | None, path: Path) -> Source | None:
+    def _parse_source(
+        self, fields: Mapping[str, Node], inherited: Source | None, path: Path
+    ) -> Source | None:
         transforms = None
         if "Transforms" in fields:
-            nodes = self._list(fields, "Transforms", path, most=MAX_TRANSFORMS)
-            parsed = [self._transform(node, (*path, "Transforms", index)) for index, node in enumerate(nodes)]
+            nodes = self._parse_list(fields, "Transforms", path, most=MAX_TRANSFORMS)
+            parsed = [
+                self._parse_transform(node, (*path, "Transforms", index)) for index, node in enumerate(nodes)
+            ]
             transforms = tuple(transform for transform in parsed if transform is not None)
         if "Source" in fields and "Sources" in fields:
             self._faults.add("use either Source or Sources, not both", None, (*path, "Sources"))
@@ -304,17 +311,17 @@ class _Parser:
                     self._faults.add("Transforms needs a Source", None, (*path, "Transforms"))
                 return None
             return inherited if transforms is None else replace(inherited, transforms=transforms)
-        named = self._one_or_more(fields, field, path, most=1 if field == "Source" else MAX_SOURCES)
-        names = [self._name_of(node, name_path) for node, name_path in named]
-        first = "CoalesceSources" in fields and self._flag(fields, "CoalesceSources", path)
+        named = self._values_with_paths(fields, field, path, most=1 if field == "Source" else MAX_SOURCES)
+        names = [self._parse_source_name(node, name_path) for node, name_path in named]
+        first = "CoalesceSources" in fields and self._parse_flag(fields, "CoalesceSources", path)
         return Source(tuple(name for name in names if name), first, transforms or ())
 
-    def _name_of(self, node: Node, path: Path) -> str:
+    def _parse_source_name(self, node: Node, path: Path) -> str:
         """
         Return the name of a source as the totals or an earlier dimension name it. Return "" if the
         source is unknown.
         """
-        text = self._value(node, path)
+        text = self._parse_value(node, path)
         if not text:
             return ""
         if text.startswith(PREFIX):
@@ -349,8 +356,8 @@ class _Parser:
         hint = f"; did you mean {near[0]}?" if near else f": {', '.join(known)}"
         return f"there is no such source{hint}"
 
-    def _transform(self, node: Node, path: Path) -> Transform | None:
-        fields = self._mapping(node, ("Type", "Delimiter", "Index"), path)
+    def _parse_transform(self, node: Node, path: Path) -> Transform | None:
+        fields = self._parse_mapping(node, ("Type", "Delimiter", "Index"), path)
         type_ = fields.get("Type")
         if not isinstance(type_, str) or type_ not in _TRANSFORMS:
             if fields:
@@ -374,7 +381,7 @@ class _Parser:
 
     # -- values ----------------------------------------------------------------------------------------------
 
-    def _mapping(self, node: Node, allowed: Sequence[str], path: Path) -> Mapping[str, Node]:
+    def _parse_mapping(self, node: Node, allowed: Sequence[str], path: Path) -> Mapping[str, Node]:
         if not isinstance(node, dict):
             self._faults.add(f"this must be a mapping with the keys {', '.join(allowed)}", node, path)
             return {}
@@ -388,7 +395,7 @@ class _Parser:
                 hint = f"did you mean {near[0]}?" if near else f"allowed keys: {', '.join(allowed)}"
                 self._faults.add(f"this key is not allowed here; {hint}", name, (*path, name))
 
-    def _list(self, fields: Mapping[str, Node], field: str, path: Path, *, most: int = 0) -> list[Node]:
+    def _parse_list(self, fields: Mapping[str, Node], field: str, path: Path, *, most: int = 0) -> list[Node]:
         node = fields.get(field)
         if not isinstance(node, list) or not node:
             self._faults.add(f"{field} must be a list with at least one item", node, (*path, field))
@@ -398,21 +405,23 @@ class _Parser:
             return node[:most]
         return node
 
-    def _one_or_more(
+    def _values_with_paths(
         self, fields: Mapping[str, Node], field: str, path: Path, *, most: int = 0
     ) -> Sequence[tuple[Node, Path]]:
         node = fields[field]
         if not isinstance(node, list) or most == 1:
             return [(node, (*path, field))]
-        nodes = self._list(fields, field, path, most=most)
+        nodes = self._parse_list(fields, field, path, most=most)
         return [(node, (*path, field, index)) for index, node in enumerate(nodes)]
 
-    def _text(self, fields: Mapping[str, Node], field: str, path: Path, *, required: bool = False) -> str:
+    def _parse_text(
+        self, fields: Mapping[str, Node], field: str, path: Path, *, required: bool = False
+    ) -> str:
         if field not in fields and not required:
             return ""
-        return self._value(fields.get(field), (*path, field))
+        return self._parse_value(fields.get(field), (*path, field))
 
-    def _value(self, node: Node, path: Path) -> str:
+    def _parse_value(self, node: Node, path: Path) -> str:
         if not isinstance(node, str) or not node.strip():
             self._faults.add("this must be a text that is not empty", node, path)
             return ""
@@ -422,7 +431,7 @@ class _Parser:
             self._faults.add("this must be printable text without line breaks", node, path)
         return node
 
-    def _flag(self, fields: Mapping[str, Node], field: str, path: Path) -> bool:
+    def _parse_flag(self, fields: Mapping[str, Node], field: str, path: Path) -> bool:
         node = fields.get(field)
         word = node.lower() if isinstance(node, str) else ""
         if word not in ("true", "false"):

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from gateway.intake.rate_cards.names import BUILT_IN
 from gateway.money.allocation.definition import Definition, Dimension
-from gateway.money.allocation.evaluation import decisions
+from gateway.money.allocation.evaluation import build_decisions
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TAG, Derived
 from spool.people import People
@@ -32,7 +32,7 @@ class Published:
             ledger.people.persons.watch(lambda: self.put(self.definition, version=self.version))
 
     def put(self, definition: Definition, *, version: str) -> None:
-        self._ledger.derive([*BUILT_IN, *derived(definition, self._ledger.people)])
+        self._ledger.derive([*BUILT_IN, *derived_dimensions(definition, self._ledger.people)])
         self.definition = definition
         self.version = version
 
@@ -40,7 +40,7 @@ class Published:
         return self.definition.dimensions
 
 
-def derived(definition: Definition, people: People | None) -> Sequence[Derived]:
+def derived_dimensions(definition: Definition, people: People | None) -> Sequence[Derived]:
     """Return the dimensions of a definition in the form that the totals derive."""
     return [
         Derived(
@@ -49,7 +49,7 @@ def derived(definition: Definition, people: People | None) -> Sequence[Derived]:
             sources=decision.sources,
             value=decision.element,
         )
-        for decision in decisions(definition, people)
+        for decision in build_decisions(definition, people)
     ]
 
 
@@ -64,14 +64,14 @@ class DefinitionBorder:
     tags: Mapping[str, datetime | None]
 
 
-async def border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
+async def find_border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
     """Find the times since when the sources of a definition (`difference.sources_of`) have values."""
     span = await ledger.known_span()
     tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
     return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)
 
 
-def describe(definition_border: DefinitionBorder) -> Mapping[str, object]:
+def describe_border(definition_border: DefinitionBorder) -> Mapping[str, object]:
     return {
         "kept_since": definition_border.kept_since and definition_border.kept_since.isoformat(),
         "tags": {name: since and since.isoformat() for name, since in definition_border.tags.items()},

@@ -24,8 +24,8 @@ from gateway.money.allocation.declared import (
     PublishJob,
 )
 from gateway.money.allocation.definition import PREFIX, Definition, Dimension
-from gateway.money.allocation.language import Limits, joined, parse
-from gateway.money.allocation.published import Published, border, describe
+from gateway.money.allocation.language import Limits, join_definitions, parse
+from gateway.money.allocation.published import Published, describe_border, find_border
 from spool.errors import Invalid, NotAllowed, NotThere, SpoolError
 from spool.ledger.ledger import Ledger
 from spool.registry.operators import Actor
@@ -87,12 +87,12 @@ class Publishing:
             deleted = self._taken.keys() - current.keys()
             changed = [namespace for namespace in current if current[namespace] != self._taken.get(namespace)]
             for namespace in deleted:
-                self._leave(namespace)
+                self._forget_namespace(namespace)
             for namespace in changed:
-                await self._take(versions[namespace])
+                await self._load_version(versions[namespace])
                 self._taken[namespace] = current[namespace]
             if changed or deleted:
-                self._put()
+                self._publish_definitions()
 
     async def follow(self) -> None:
         """Put in force the definitions that any process publishes, and wake `run`. Runs until cancelled."""
@@ -115,7 +115,7 @@ class Publishing:
         error = self._broken.get(namespace)
         return None if error is None else f"its newest version is not in force: {error}"
 
-    async def definition_of(self, version: DefinitionVersion) -> Definition:
+    async def parse_version(self, version: DefinitionVersion) -> Definition:
         """
         Parse the definition of a version. Raises InvalidDefinition if it names dimensions that no longer exist.
         """
@@ -124,14 +124,16 @@ class Publishing:
         text = await self._table.text(version)
         return await asyncio.to_thread(parse, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE)
 
-    async def validated(self, text: bytes, namespace: str) -> Definition:
+    async def validate_text(self, text: bytes, namespace: str) -> Definition:
         """Parse and check a text that is to be published. Raises InvalidDefinition with every fault."""
         limits = self._limits()
         drafted = await asyncio.to_thread(self.checked, text)
         other_definitions = {
-            name: definition for name, definition in self._owned().items() if name != namespace
+            name: definition
+            for name, definition in self._definitions_by_namespace().items()
+            if name != namespace
         }
-        joined({**other_definitions, namespace: drafted}, limits)
+        join_definitions({**other_definitions, namespace: drafted}, limits)
         return drafted
 
     def checked(self, text: bytes) -> Definition:
@@ -149,7 +151,7 @@ class Publishing:
         version is in force than `base`.
         """
         job = await self._table.submit(
-            self._storable(text), namespace=namespace, base=base, most=self._max_jobs(), actor=actor
+            self._check_storable(text), namespace=namespace, base=base, most=self._max_jobs(), actor=actor
         )
         self._woken.set()
         return job
@@ -164,12 +166,12 @@ class Publishing:
         was cancelled. Faults are found before a job is created, so an invalid definition creates no job.
         """
         self._table.check_namespace(namespace)
-        await self.validated(text, namespace)
+        await self.validate_text(text, namespace)
         limit = self._max_jobs()
         new_job = await self._table.submit(
-            self._storable(text), namespace=namespace, base=base, most=limit, actor=actor
+            self._check_storable(text), namespace=namespace, base=base, most=limit, actor=actor
         )
-        for unfinished_job in self._table.unfinished():
+        for unfinished_job in self._table.unfinished_jobs():
             if unfinished_job.number < new_job.number:
                 await self._carry_out(unfinished_job.id)
         job = await self._carry_out(new_job.id)
@@ -186,7 +188,7 @@ class Publishing:
         while True:
             self._woken.clear()
             try:
-                for job in self._table.unfinished():
+                for job in self._table.unfinished_jobs():
                     await self._carry_out(job.id)
             except (SpoolError, OSError):
                 _log.exception(
@@ -205,30 +207,32 @@ class Publishing:
             if (job := self._table.job(id)).state in OVER:
                 return job
             try:
-                return await self._steps(job)
+                return await self._run_job(job)
             except InvalidDefinition as error:
                 faults = [
                     JobFault(error=fault.error, value=fault.value, path=tuple(fault.path))
                     for fault in error.faults
                 ]
-                return await self._end(id, f"the definition is not valid: {error}", faults)
+                return await self._fail_job(id, f"the definition is not valid: {error}", faults)
             except (NotAllowed, NotThere) as error:
-                return await self._end(id, str(error))
+                return await self._fail_job(id, str(error))
             except (SpoolError, OSError):
                 raise
             except Exception:  # noqa: BLE001 - the supervised loop: one job fails, the others go on
                 _log.exception(
                     "a publish job failed because of a bug", extra={"action": "publish_job_failed", "job": id}
                 )
-                return await self._end(id, "this is a bug in Tollhouse; the log has the details")
+                return await self._fail_job(id, "this is a bug in Tollhouse; the log has the details")
 
-    async def _steps(self, job: PublishJob) -> PublishJob:
+    async def _run_job(self, job: PublishJob) -> PublishJob:
         await self._table.advance(job.id, VALIDATING)
         text = await self._table.job_text(job.id)
-        definition = await self.validated(text.encode(), job.namespace)
-        from gateway.money.allocation.difference import sources_of  # imported late to keep the start fast
+        definition = await self.validate_text(text.encode(), job.namespace)
+        from gateway.money.allocation.difference import (
+            sources_read_by,  # imported late to keep the start fast
+        )
 
-        border_fields = describe(await border(self._ledger, sources_of(definition)))
+        border_fields = describe_border(await find_border(self._ledger, sources_read_by(definition)))
         await self._table.advance(job.id, PUBLISHING)
         keys = [dimension.id for dimension in definition.dimensions]
         new_version = await self._table.publish(
@@ -237,28 +241,28 @@ class Publishing:
         self._definitions[job.namespace] = definition
         self._broken.pop(job.namespace, None)
         self._taken[job.namespace] = new_version.number, new_version.created
-        self._put()
+        self._publish_definitions()
         return self._table.job(job.id)
 
-    async def _take(self, version: DefinitionVersion) -> None:
+    async def _load_version(self, version: DefinitionVersion) -> None:
         text = await self._table.text(version)
         try:
             drafted = await asyncio.to_thread(parse, text.encode(), self._ledger.own_dimensions(), _ANY_SIZE)
         except InvalidDefinition as error:
-            self._leave(version.namespace)
+            self._forget_namespace(version.namespace)
             self._broken[version.namespace] = error
             extra = {"action": "definition_broken", "namespace": version.namespace, "version": version.number}
             _log.error("a published definition is not in force: %s", error, extra=extra)
         else:
-            self._leave(version.namespace)
+            self._forget_namespace(version.namespace)
             self._definitions[version.namespace] = drafted
 
-    def _leave(self, namespace: str) -> None:
+    def _forget_namespace(self, namespace: str) -> None:
         self._definitions.pop(namespace, None)
         self._broken.pop(namespace, None)
         self._taken.pop(namespace, None)
 
-    async def _end(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
+    async def _fail_job(self, id: str, error: str, faults: Sequence[JobFault] = ()) -> PublishJob:
         """Mark a job as failed, unless it is already finished."""
         if (job := self._table.job(id)).state in OVER:
             return job
@@ -267,23 +271,25 @@ class Publishing:
         except NotAllowed:  # another process has already finished the job
             return self._table.job(id)
 
-    def _put(self) -> None:
+    def _publish_definitions(self) -> None:
         versions = self._table.in_force()
         names = [name for name in sorted(self._definitions) if name in versions]
         labels = (f"{name} {versions[name].number}".strip() for name in names)
-        together = joined({name: self._definitions[name] for name in names}, _ANY_SIZE)
+        together = join_definitions({name: self._definitions[name] for name in names}, _ANY_SIZE)
         self._published.put(together, version=", ".join(labels))
         self._changed()
 
-    def _owned(self) -> Mapping[str, Definition]:
+    def _definitions_by_namespace(self) -> Mapping[str, Definition]:
         versions = self._table.in_force()
-        waiting = {name: names_of(versions[name]) for name in self._broken if name in versions}
+        waiting = {
+            name: dimensions_without_rules(versions[name]) for name in self._broken if name in versions
+        }
         return {
             **{name: definition for name, definition in self._definitions.items() if name in versions},
             **waiting,
         }
 
-    def _storable(self, text: bytes) -> str:
+    def _check_storable(self, text: bytes) -> str:
         limit = self._limits().max_bytes
         if len(text) > limit:
             error = (
@@ -299,7 +305,7 @@ class Publishing:
             ) from None
 
 
-def names_of(version: DefinitionVersion) -> Definition:
+def dimensions_without_rules(version: DefinitionVersion) -> Definition:
     """
     Return the dimensions of a version without their rules. This is enough to find the namespace that
     owns each dimension.

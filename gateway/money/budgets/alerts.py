@@ -64,7 +64,7 @@ class AlertNotice:
 Alerts = dict[tuple[str, int], Alert]  # alert by kind and percentage of the amount
 
 
-def judge(
+def update_alerts(
     thresholds: Thresholds, before: Sequence[Alert], reading: Reading
 ) -> tuple[tuple[Alert, ...], list[AlertNotice]]:
     """
@@ -74,11 +74,11 @@ def judge(
         return tuple(before), []
     after = {(alert.kind, alert.percent): alert for alert in before}
     notices = [
-        *_correct(after, reading, reading.limit),
-        *_actual(thresholds.actual, after, reading, reading.limit),
+        *_correct_alerts(after, reading, reading.limit),
+        *_fire_actual_alerts(thresholds.actual, after, reading, reading.limit),
     ]
     if reading.forecast is not None:
-        notices += _forecast(thresholds.forecast, after, reading, reading.forecast, reading.limit)
+        notices += _fire_forecast_alerts(thresholds.forecast, after, reading, reading.forecast, reading.limit)
     return tuple(alert for _, alert in sorted(after.items())), notices
 
 
@@ -87,7 +87,7 @@ def is_past(value: int, limit: int, percent: int) -> bool:
     return value > 0 and value * 100 >= limit * percent
 
 
-def _correct(after: Alerts, reading: Reading, limit: int) -> list[AlertNotice]:
+def _correct_alerts(after: Alerts, reading: Reading, limit: int) -> list[AlertNotice]:
     """
     Mark alerts as corrected if the spend is now below their threshold.
 
@@ -110,7 +110,9 @@ def _correct(after: Alerts, reading: Reading, limit: int) -> list[AlertNotice]:
     ]
 
 
-def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int) -> list[AlertNotice]:
+def _fire_actual_alerts(
+    percents: Sequence[int], after: Alerts, reading: Reading, limit: int
+) -> list[AlertNotice]:
     fresh = []
     for percent in percents:
         if not is_past(reading.actual, limit, percent):
@@ -121,10 +123,10 @@ def _actual(percents: Sequence[int], after: Alerts, reading: Reading, limit: int
         elif alert.state == CORRECTED:
             # an earlier notice reported this threshold, so no second notice is sent
             after[ACTUAL, percent] = replace(alert, state=FIRED, since=reading.now)
-    return _fire(ACTUAL, fresh, after, reading, reading.actual, limit)
+    return _record_crossings(ACTUAL, fresh, after, reading, reading.actual, limit)
 
 
-def _forecast(
+def _fire_forecast_alerts(
     percents: Sequence[int], after: Alerts, reading: Reading, forecast: int, limit: int
 ) -> list[AlertNotice]:
     fresh = []
@@ -137,17 +139,17 @@ def _forecast(
             if not is_above or (ACTUAL, percent) in after:
                 after.pop(key, None)
             elif alert is None:
-                after[key] = _noted(*key, PENDING, reading, forecast, limit)
+                after[key] = _new_alert(*key, PENDING, reading, forecast, limit)
             elif reading.now - alert.since >= FORECAST_HOLDS_S:
                 fresh.append(percent)
         elif alert.state == FIRED:
-            after[key] = _watched(
+            after[key] = _clear_after_delay(
                 alert, reading.now, is_below=not is_past(forecast, limit, percent - CLEAR_BELOW)
             )
-    return _fire(FORECAST, fresh, after, reading, forecast, limit)
+    return _record_crossings(FORECAST, fresh, after, reading, forecast, limit)
 
 
-def _watched(alert: Alert, now: float, *, is_below: bool) -> Alert:
+def _clear_after_delay(alert: Alert, now: float, *, is_below: bool) -> Alert:
     """If a fired forecast is below its threshold, record since when. Clear the alert after CLEAR_AFTER_S."""
     if not is_below:
         return replace(alert, below_since=None)
@@ -157,7 +159,7 @@ def _watched(alert: Alert, now: float, *, is_below: bool) -> Alert:
     return replace(alert, state=CLEARED, since=now, below_since=since)
 
 
-def _fire(
+def _record_crossings(
     kind: str,
     fresh: Sequence[int],
     after: Alerts,
@@ -166,7 +168,7 @@ def _fire(
     limit: int,
 ) -> list[AlertNotice]:
     for percent in fresh:
-        alert = _noted(kind, percent, FIRED, reading, value, limit)
+        alert = _new_alert(kind, percent, FIRED, reading, value, limit)
         is_told = percent == max(fresh) and not reading.is_silent
         after[kind, percent] = replace(alert, fired_at=reading.now, told=is_told)
     if not fresh or reading.is_silent:
@@ -174,7 +176,7 @@ def _fire(
     return [AlertNotice(kind=kind, percent=max(fresh), state=FIRED, value=value, limit=limit)]
 
 
-def _noted(kind: str, percent: int, state: str, reading: Reading, value: int, limit: int) -> Alert:
+def _new_alert(kind: str, percent: int, state: str, reading: Reading, value: int, limit: int) -> Alert:
     return Alert(
         kind=kind,
         percent=percent,

@@ -19,15 +19,15 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import UnsetType
 
-from gateway.core.fields import KEPT_IN_SECONDS, changes_of, item_of, one_of
+from gateway.core.fields import KEPT_IN_SECONDS, change_struct, item_struct, single_item_struct
 from gateway.money.costs.times import parse_moment
 from spool.errors import AlreadyThere, AskedTooMuch, Invalid
-from spool.ledger.periods import beginning
+from spool.ledger.periods import period_beginning
 from spool.ledger.queries import BILLED_TYPES, PAID_COST, PLAN_TYPES
 from spool.meters import METERS
 from spool.record import CURRENCY
 from spool.registry.document_table import ManagedTable, Sees, is_taken
-from spool.registry.documents import DocumentKind, StoredForm, replace_fields, version_of
+from spool.registry.documents import DocumentKind, StoredForm, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.insights import Finding
 from spool.registry.notices import Notice, add_notices
@@ -112,7 +112,7 @@ def _silence_members(silence: Mapping[str, str] | None) -> Mapping[str, Any]:
     return {"silent_until": until, "silent_reason": silence["reason"]}
 
 
-def _silence(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _silence_fields(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     until = document.get("silent_until", 0.0)
     if not until:
         return None
@@ -233,7 +233,7 @@ class NewBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Silence | None,
         words("Time until which crossings are shown but not sent, and the reason."),
         example(None),
-        StoredForm(_silence_members, _silence),
+        StoredForm(_silence_members, _silence_fields),
     ] = None
 
 
@@ -269,7 +269,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
     @cached_property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
     @property
     def view_id(self) -> str:
@@ -302,7 +302,7 @@ class SpendBudget(NewBudget, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 BUDGETS = DocumentKind("budget", SpendBudget, "budget")
 
 
-def percents(alerts: Mapping[str, str]) -> list[int]:
+def enabled_percents(alerts: Mapping[str, str]) -> list[int]:
     """Return the percentages that are switched on, ascending."""
     return sorted(int(percent) for percent, flag in alerts.items() if flag == "Y")
 
@@ -336,7 +336,7 @@ def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
     default = check_optional_unsigned(
         "default_amount", "" if draft.default_amount is None else str(draft.default_amount)
     )
-    planned = dict(sorted(_planned(amounts, granularity)))
+    planned = dict(sorted(_check_planned_amounts(amounts, granularity)))
     if not planned and not default:
         raise Invalid("a budget needs an amount: set planned_limits or default_amount")
     return replace_fields(
@@ -346,9 +346,9 @@ def check_budget(draft: NewBudget, *, now: float) -> NewBudget:
         planned_limits={granularity: {day: PlannedAmount(amount=amount) for day, amount in planned.items()}},
         default_amount=default,
         per=draft.per or "",
-        time_zone=_zone(draft.time_zone, granularity, now),
-        alerts=_alerts("alerts", draft.alerts),
-        forecast_alerts=_alerts("forecast_alerts", draft.forecast_alerts),
+        time_zone=_check_zone_name(draft.time_zone, granularity, now),
+        alerts=_check_alert_percents("alerts", draft.alerts),
+        forecast_alerts=_check_alert_percents("forecast_alerts", draft.forecast_alerts),
         channels=list(dict.fromkeys(check_text("channels", name, MAX_NAME) for name in draft.channels)),
         silence=draft.silence and _checked_silence(draft.silence),
     )
@@ -360,7 +360,9 @@ def _checked_silence(silence: Silence) -> Silence:
     return Silence(until=until.isoformat(), reason=reason)
 
 
-def _planned(amounts: Iterable[tuple[str, PlannedAmount]], granularity: str) -> Iterator[tuple[str, str]]:
+def _check_planned_amounts(
+    amounts: Iterable[tuple[str, PlannedAmount]], granularity: str
+) -> Iterator[tuple[str, str]]:
     seen = set()
     for text, planned in amounts:
         day = _first_day(text, granularity)
@@ -383,14 +385,16 @@ def _first_day(text: str, granularity: str) -> str:
     if first_day is None or not 2000 <= first_day.year < 2200:
         raise Invalid(f"planned_limits.{granularity} needs days such as 2026-11-01, not {text[:40]!r}")
     if (
-        beginning(datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC), granularity).date()
+        period_beginning(
+            datetime(first_day.year, first_day.month, first_day.day, tzinfo=UTC), granularity
+        ).date()
         != first_day
     ):
         raise Invalid(f"planned_limits.{granularity}: no {granularity} period begins on {first_day}")
     return first_day.isoformat()
 
 
-def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
+def _check_alert_percents(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
     if len(alerts) > MAX_ALERTS:
         raise Invalid(f"{field} accepts at most {MAX_ALERTS} percentages")
     for percent, flag in alerts.items():
@@ -402,14 +406,14 @@ def _alerts(field: str, alerts: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(alerts.items(), key=lambda item: int(item[0])))
 
 
-def _zone(name: str, granularity: str, now: float) -> str:
+def _check_zone_name(name: str, granularity: str, now: float) -> str:
     """
     Check a time zone and return its name. Its offset from UTC must be whole hours. Quarterly and yearly
     budgets must use UTC.
 
     The reason is that totals are stored by hours of UTC, and after 62 days only by days of UTC.
     """
-    offsets = _offsets(check_zone("time_zone", name), datetime.fromtimestamp(now, UTC).date())
+    offsets = _zone_offsets(check_zone("time_zone", name), datetime.fromtimestamp(now, UTC).date())
     if any(offset % timedelta(hours=1) for offset in offsets):
         raise Invalid(
             "the offset of time_zone from UTC must be whole hours, because totals are stored by hours of UTC"
@@ -423,7 +427,7 @@ def _zone(name: str, granularity: str, now: float) -> str:
 
 
 @lru_cache(maxsize=16)  # cached, because an apply checks many budgets with few time zones
-def _offsets(zone: ZoneInfo, today: date) -> frozenset[timedelta]:
+def _zone_offsets(zone: ZoneInfo, today: date) -> frozenset[timedelta]:
     start = datetime.combine(today, time(), UTC)
     times = (start + timedelta(days=day) for day in range(_ZONE_DAYS))
     return frozenset(at.astimezone(zone).utcoffset() or timedelta(0) for at in times)
@@ -605,14 +609,14 @@ EXPANSIONS = (CURRENT, HISTORY, BURNUP, FORECAST)
 
 # Without the default of a new budget.
 _Granularity = Annotated[Granularity, words("The length of a period."), example(MONTHLY)]
-BudgetChanges = changes_of(NewBudget, types={"granularity": _Granularity})
+BudgetChanges = change_struct(NewBudget, types={"granularity": _Granularity})
 Expansion = dict[str, Any] | UnsetType | None
 _RUNNING_PERIOD = {
     "actual": "4.3096606", "planned": "5", "percent": 86,
     "start": "2026-11-01T00:00:00Z", "end": "2026-12-01T00:00:00Z",
     "calls": 4547, "unpriced_calls": 79, "unconverted": {}, "is_whole": True,
 }  # fmt: skip
-BudgetItem = item_of(
+BudgetItem = item_struct(
     NewBudget,
     """
     A budget in a response. Times of the published interface are epoch seconds as text. `problem` is the reason why
@@ -652,7 +656,7 @@ BudgetItem = item_of(
         FORECAST: Annotated[Expansion, words("Forecast for the running period.")],
     },
 )
-OneBudget = one_of(
+OneBudget = single_item_struct(
     NewBudget,
     BudgetItem,
     "`already_past` appears after a creation or a change. It lists the percentages that are already "

@@ -15,7 +15,7 @@ from gateway.money.budgets.verdicts import (
     BudgetVerdict,
     BudgetVerdicts,
     VerdictBoard,
-    seconds_of,
+    parse_time_s,
 )
 from spool.devices.device import ENROLLED, Device
 from spool.ledger.queries import TAG
@@ -47,25 +47,26 @@ class DeviceVerdicts:
             return None
         links = self._people.persons.version
         if not (self._indexed and self._indexed[0] is table and self._indexed[1] == links):
-            self._rows = await asyncio.to_thread(self._index, table)
+            self._rows = await asyncio.to_thread(self._rows_by_owner, table)
             self._indexed = table, links
-        rows = self._rows_of(self._known(device))
-        until = seconds_of(table.as_of) + max(VALID_S, 2 * self._interval_s())
+        rows = self._matching_rows(self._common_dimensions(device))
+        until = parse_time_s(table.as_of) + max(VALID_S, 2 * self._interval_s())
         return OwnVerdicts(
-            valid_until=moment(until), rows=[_own(row, has_amounts=has_amounts) for row in rows[:MOST]]
+            valid_until=moment(until),
+            rows=[_own_verdict(row, has_amounts=has_amounts) for row in rows[:MOST]],
         )
 
-    def _index(self, table: BudgetVerdicts) -> Mapping[tuple[str, str], Sequence[BudgetVerdict]]:
+    def _rows_by_owner(self, table: BudgetVerdicts) -> Mapping[tuple[str, str], Sequence[BudgetVerdict]]:
         """Return the rows by their one device or person. The sum of several people is that of none of them."""
         found = defaultdict[tuple[str, str], list[BudgetVerdict]](list)
         for row in table.rows:
             for dimension in _OWN & row.match.include.keys():
-                owners = {self._same(dimension, value) for value in row.match.include[dimension]}
+                owners = {self._person_identity(dimension, value) for value in row.match.include[dimension]}
                 if len(owners) == 1:
                     found[dimension, owners.pop()].append(row)
         return found
 
-    def _known(self, device: Device) -> Mapping[str, str]:
+    def _common_dimensions(self, device: Device) -> Mapping[str, str]:
         """
         Return what all calls of a device have in common. Only an operator names its person, because a device could
         state anybody.
@@ -75,26 +76,26 @@ class DeviceVerdicts:
         }
         person = device.operator_labels.get(USER, "")
         known = {**labels, USER: person, DEVICE: device.id}
-        return {name: self._same(name, value) for name, value in known.items() if value}
+        return {name: self._person_identity(name, value) for name, value in known.items() if value}
 
-    def _rows_of(self, known: Mapping[str, str]) -> Sequence[BudgetVerdict]:
+    def _matching_rows(self, known: Mapping[str, str]) -> Sequence[BudgetVerdict]:
         named = {id(row): row for own in _OWN & known.keys() for row in self._rows.get((own, known[own]), ())}
-        rows = [row for row in named.values() if self._matches(row, known)]
+        rows = [row for row in named.values() if self._row_matches(row, known)]
         return sorted(rows, key=lambda row: (row.state != OVER, row.budget))
 
-    def _matches(self, row: BudgetVerdict, known: Mapping[str, str]) -> bool:
+    def _row_matches(self, row: BudgetVerdict, known: Mapping[str, str]) -> bool:
         def has(name: str, values: Sequence[str]) -> bool:
-            return known[name] in [self._same(name, value) for value in values]
+            return known[name] in [self._person_identity(name, value) for value in values]
 
         include, exclude = row.match.include, row.match.exclude
         if not {*include, *exclude} <= known.keys():
             return False
         return all(has(*each) for each in include.items()) and not any(has(*each) for each in exclude.items())
 
-    def _same(self, dimension: str, value: str) -> str:
+    def _person_identity(self, dimension: str, value: str) -> str:
         return self._people.person_identity(value) if dimension == USER and value else value
 
 
-def _own(row: BudgetVerdict, *, has_amounts: bool) -> OwnVerdict:
+def _own_verdict(row: BudgetVerdict, *, has_amounts: bool) -> OwnVerdict:
     amounts = {"spent": row.spent, "limit": row.limit, "currency": row.currency} if has_amounts else {}
     return OwnVerdict(name=row.name, state=row.state, resets_at=row.resets_at, **amounts)

@@ -17,14 +17,14 @@ from typing import Annotated
 import msgspec
 
 from gateway.bills.plans.declared import PlanTable
-from gateway.core.first_use import imported
+from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
 from gateway.money.budgets.declared import COST, BudgetTable, Judged, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger
 from gateway.money.budgets.forecast import Forecast
-from gateway.money.budgets.judging import judge_all, limit_of, rules_digest
+from gateway.money.budgets.judging import judge_all, planned_limit, rules_digest
 from gateway.money.budgets.verdict_events import VerdictEvents
-from gateway.money.budgets.verdicts import ACTING, VerdictBoard, table_of
+from gateway.money.budgets.verdicts import ACTING, VerdictBoard, build_table
 from gateway.monitoring.snapshot import BudgetGauge
 from spool.clock import Clock
 from spool.ledger import money
@@ -119,13 +119,13 @@ class BudgetEvaluator:
             ledger=self._ledger,
             now=self._clock.now(),
             max_owners=self._max_owners(),
-            divided=self._divided,
+            divided=self._ledger_divided_by_plans,
         )
 
-    async def _divided(self, cost_type: str) -> AnswersCosts:
-        fees = await imported("gateway.bills.plans.fees")
+    async def _ledger_divided_by_plans(self, cost_type: str) -> AnswersCosts:
+        fees = await import_in_thread("gateway.bills.plans.fees")
         every_call = SlicedLedger(self._ledger, EVERYTHING.slice)
-        ledger: AnswersCosts = fees.divided(
+        ledger: AnswersCosts = fees.ledger_divided_by_plans(
             every_call, self._ledger, self._registry, cost_type, self._clock.now(), prices=self._prices
         )
         return ledger
@@ -139,7 +139,7 @@ class BudgetEvaluator:
             self._basis = None
             self._alone = {}
             await self._ledger.catch_up(self._log)
-            basis = self._now()
+            basis = self._current_basis()
             if not await self._ledger.is_complete():
                 return _WAITING
             books = self.books()
@@ -150,7 +150,7 @@ class BudgetEvaluator:
             }
             if not await self._ledger.is_complete():
                 return _WAITING
-            judged = await self._judged(
+            judged = await self._judge_and_store(
                 lambda: {
                     id: budget_figures for id, budget_figures in figures.items() if id not in self._alone
                 },
@@ -160,8 +160,8 @@ class BudgetEvaluator:
                 id: budget_figures for id, budget_figures in self._alone.items() if budget_figures is not None
             }
             self.figures, self._basis = {**figures, **lone_figures}, basis
-            if self._events.are_wanted:
-                table = await asyncio.to_thread(table_of, tuple(figures.values()), ACTING, books.now)
+            if self._events.is_active:
+                table = await asyncio.to_thread(build_table, tuple(figures.values()), ACTING, books.now)
                 await self._events.report(table, books.now)
         broken = sum(budget_figures.problem is not None for budget_figures in figures.values())
         return BudgetRun(evaluated=len(figures) - broken, broken=broken, told=len(judged.notices))
@@ -184,7 +184,7 @@ class BudgetEvaluator:
             if not await self._ledger.is_complete():
                 return False
             self._alone[budget.id] = None
-            await self._judged(lambda: {budget.id: figures}, books.now)
+            await self._judge_and_store(lambda: {budget.id: figures}, books.now)
             self._alone[budget.id] = figures
             self.figures = {**self.figures, budget.id: figures}
         return True
@@ -214,7 +214,9 @@ class BudgetEvaluator:
         finally:
             self._is_running = False
 
-    async def _judged(self, figures: Callable[[], Mapping[str, BudgetFigures]], now: float) -> Judged:
+    async def _judge_and_store(
+        self, figures: Callable[[], Mapping[str, BudgetFigures]], now: float
+    ) -> Judged:
         """
         Judge the figures and store the result in one transaction. `figures` is called inside the transaction.
         """
@@ -233,11 +235,11 @@ class BudgetEvaluator:
                     await self._woken.wait()
             except TimeoutError:
                 basis = self._basis
-                now = self._now()
+                now = self._current_basis()
                 if basis is None or now.rules != basis.rules or now.reach - basis.reach >= RECORDS:
                     return
 
-    def _now(self) -> _Basis:
+    def _current_basis(self) -> _Basis:
         views = self._registry.views
         budgets = self._registry.table(BudgetTable).all()
         rules = tuple(rules_digest(budget, views.find(budget.view_id)) for budget in budgets)
@@ -245,7 +247,7 @@ class BudgetEvaluator:
         return _Basis(reach=self._ledger.needs(AI_TELEMETRY) or 0, rules=(*rules, *plans))
 
 
-def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
+def budget_gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
     """
     Yield a gauge for each budget without owners. For a budget with at most MAX_OWNERS owners, yield a
     gauge per owner.
@@ -255,7 +257,7 @@ def gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
             continue
         budget = budget_figures.budget
         running = budget_figures.periods[0]
-        limit = limit_of(budget, running)
+        limit = planned_limit(budget, running)
         owners = running.spent if budget.per else ("",)
         if len(owners) > MAX_OWNERS:
             continue

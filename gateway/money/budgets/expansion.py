@@ -29,10 +29,10 @@ from gateway.money.budgets.forecast import (
     History,
     TooEarly,
     past_errors,
-    widened,
+    widen_by_errors,
 )
-from gateway.money.budgets.judging import limit_of
-from gateway.money.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
+from gateway.money.budgets.judging import planned_limit
+from gateway.money.budgets.periods import BudgetPeriod, days_in_period, period_at, periods_before
 from spool.ledger import money
 from spool.record import format_to_second
 from spool.registry.views import View
@@ -48,7 +48,7 @@ class BudgetView:
     view: View
 
 
-async def expanded(
+async def expand_budget(
     books: BudgetLedger, figures: BudgetFigures, expansions: frozenset[str]
 ) -> dict[str, object]:
     """Return the requested sections by name. A section is null while the budget has a problem."""
@@ -57,17 +57,17 @@ async def expanded(
     budget_view = BudgetView(budget=figures.budget, view=figures.view)
     sections: dict[str, object] = {}
     if CURRENT in expansions:
-        sections[CURRENT] = current(figures)
+        sections[CURRENT] = describe_current(figures)
     if HISTORY in expansions:
-        sections[HISTORY] = await history(books, budget_view)
+        sections[HISTORY] = await spend_history(books, budget_view)
     if BURNUP in expansions:
-        sections[BURNUP] = await burnup(books, budget_view, figures.periods[0])
+        sections[BURNUP] = await daily_burnup(books, budget_view, figures.periods[0])
     if FORECAST in expansions:
-        sections[FORECAST] = await forecast_of(books, budget_view, figures.periods[0])
+        sections[FORECAST] = await forecast_all_owners(books, budget_view, figures.periods[0])
     return sections
 
 
-def current(figures: BudgetFigures) -> dict[str, object]:
+def describe_current(figures: BudgetFigures) -> dict[str, object]:
     """
     Describe the running period. For a budget with owners, `actual` is the sum over all owners, and
     `planned` is null.
@@ -75,13 +75,13 @@ def current(figures: BudgetFigures) -> dict[str, object]:
     budget = figures.budget
     running = figures.periods[0]
     total = running.total
-    limit = limit_of(budget, running)
+    limit = planned_limit(budget, running)
     answer: dict[str, object] = {
         "actual": money.text(total.actual),
         "planned": None if budget.per or limit is None else money.text(limit),
-        "percent": None if budget.per else percent_of(total.actual, limit),
-        "start": _time(running.period.start),
-        "end": _time(running.period.end),
+        "percent": None if budget.per else percent_of_limit(total.actual, limit),
+        "start": _format_time(running.period.start),
+        "end": _format_time(running.period.end),
         "calls": total.calls,
         "unpriced_calls": total.unpriced,
         "unconverted": total.unconverted,
@@ -99,12 +99,12 @@ def current(figures: BudgetFigures) -> dict[str, object]:
     return answer
 
 
-def percent_of(actual: int, limit: int | None) -> int | None:
+def percent_of_limit(actual: int, limit: int | None) -> int | None:
     """Return the whole percentage of the limit, rounded down, or None without a limit."""
     return actual * 100 // limit if limit else None
 
 
-async def history(books: BudgetLedger, budget_view: BudgetView) -> dict[str, dict[str, object]]:
+async def spend_history(books: BudgetLedger, budget_view: BudgetView) -> dict[str, dict[str, object]]:
     """
     Return the running period and the periods before it, by granularity and first day.
 
@@ -117,26 +117,30 @@ async def history(books: BudgetLedger, budget_view: BudgetView) -> dict[str, dic
             running,
             *periods_before(running, budget.granularity, budget.zone, _PERIODS[budget.granularity] - 1),
         ]
-        return {budget.granularity: _describe(budget, periods, await _spent(books, budget_view, periods))}
+        return {
+            budget.granularity: _describe_periods(
+                budget, periods, await _spend_by_period(books, budget_view, periods)
+            )
+        }
     quarter = period_at(books.now, QUARTERLY, budget.zone)
     quarters = [quarter, *periods_before(quarter, QUARTERLY, budget.zone, _QUARTERS - 1)]
     months = [running]
     while months[-1].start > quarters[-1].start:
         months += periods_before(months[-1], MONTHLY, budget.zone, 1)
-    spent = await _spent(books, budget_view, months)
-    monthly = _describe(budget, months, spent)
-    return {MONTHLY: monthly, QUARTERLY: _quarterly(budget, quarters, months, spent)}
+    spent = await _spend_by_period(books, budget_view, months)
+    monthly = _describe_periods(budget, months, spent)
+    return {MONTHLY: monthly, QUARTERLY: _describe_quarters(budget, quarters, months, spent)}
 
 
-async def burnup(
+async def daily_burnup(
     books: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
 ) -> dict[str, dict[str, dict[str, object]]]:
     """
     Return the accumulated spend and an even share of the amount, for each day of the running period until today.
     """
     budget = budget_view.budget
-    days = days_of(running.period, budget.zone)
-    limit = None if budget.per else limit_of(budget, running)
+    days = days_in_period(running.period, budget.zone)
+    limit = None if budget.per else planned_limit(budget, running)
     period = running.period
     sums = await books.sums(budget, budget_view.view, period.start, period.end, DAILY, by_owner=False)
     accumulated: dict[str, dict[str, object]] = {}
@@ -146,12 +150,12 @@ async def burnup(
             break
         day_spent = sums.get((day.start, ""))
         spent += day_spent.actual if day_spent else 0
-        planned = None if limit is None else rounded(budget.measure, limit * number // len(days))
+        planned = None if limit is None else round_down(budget.measure, limit * number // len(days))
         accumulated[day.first_day] = {"actual": money.text(spent), "planned": planned}
     return {DAILY: accumulated}
 
 
-async def forecast_of(
+async def forecast_all_owners(
     books: BudgetLedger, budget_view: BudgetView, running: PeriodFigures
 ) -> dict[str, object]:
     """
@@ -173,15 +177,15 @@ async def forecast_of(
         for earlier_period in earlier_periods
         if (
             error := past_errors(
-                known, [(earlier_period.start, earlier_period.end)], elapsed=period.elapsed(at)
+                known, [(earlier_period.start, earlier_period.end)], elapsed=period.elapsed_share(at)
             )
         )
     }
-    widened_forecast = widened(forecast, list(errors.values()), actual=total.actual)
+    widened_forecast = widen_by_errors(forecast, list(errors.values()), actual=total.actual)
     return {
-        "total": rounded(budget.measure, widened_forecast.total),
-        "low": rounded(budget.measure, widened_forecast.low),
-        "high": rounded(budget.measure, widened_forecast.high),
+        "total": round_down(budget.measure, widened_forecast.total),
+        "low": round_down(budget.measure, widened_forecast.low),
+        "high": round_down(budget.measure, widened_forecast.high),
         "reason": None,
         # `error` is in hundredths of a percent, and the response is in percent
         "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},
@@ -189,16 +193,16 @@ async def forecast_of(
 
 
 def forecast_text(budget: SpendBudget, prediction: Forecast | TooEarly | None) -> str | None:
-    return rounded(budget.measure, prediction.total) if isinstance(prediction, Forecast) else None
+    return round_down(budget.measure, prediction.total) if isinstance(prediction, Forecast) else None
 
 
-def rounded(measure: str, value: int) -> str:
+def round_down(measure: str, value: int) -> str:
     """Round an estimated amount down to whole cents, tokens or calls."""
     step = money.UNIT // 100 if measure == COST else money.UNIT
     return money.text(value // step * step)
 
 
-async def _spent(
+async def _spend_by_period(
     books: BudgetLedger, budget_view: BudgetView, periods: list[BudgetPeriod]
 ) -> Mapping[str, int | None]:
     """Return the spend of each period by its first day. `periods` are consecutive, the newest first."""
@@ -212,25 +216,25 @@ async def _spent(
     first = min((period.start for period in periods if period.start >= hourly_since), default=until)
     sums = await books.sums(budget, budget_view.view, first, until, budget.granularity, by_owner=False)
     return {
-        period.first_day: _of(sums.get((period.start, ""))) if period.start >= first else None
+        period.first_day: _actual_or_zero(sums.get((period.start, ""))) if period.start >= first else None
         for period in periods
     }
 
 
-def _of(spent: Spent | None) -> int:
+def _actual_or_zero(spent: Spent | None) -> int:
     return spent.actual if spent else 0
 
 
-def _describe(
+def _describe_periods(
     budget: SpendBudget, periods: list[BudgetPeriod], spent: Mapping[str, int | None]
 ) -> dict[str, object]:
     return {
-        period.first_day: _pair(spent[period.first_day], _planned(budget, period))
+        period.first_day: _actual_and_planned(spent[period.first_day], _planned_units(budget, period))
         for period in reversed(periods)
     }
 
 
-def _quarterly(
+def _describe_quarters(
     budget: SpendBudget,
     quarters: list[BudgetPeriod],
     months: list[BudgetPeriod],
@@ -244,30 +248,30 @@ def _quarterly(
         months_so_far = [month for month in months if quarter.start <= month.start < quarter.end]
         last_month = period_at(quarter.end.timestamp() - 1, MONTHLY, budget.zone)
         planned = [
-            _planned(budget, month)
+            _planned_units(budget, month)
             for month in (last_month, *periods_before(last_month, MONTHLY, budget.zone, 2))
         ]
         actual = [spent[month.first_day] for month in months_so_far]
-        shown[quarter.first_day] = _pair(_sum(actual), _sum(planned))
+        shown[quarter.first_day] = _actual_and_planned(_sum_or_none(actual), _sum_or_none(planned))
     return shown
 
 
-def _planned(budget: SpendBudget, period: BudgetPeriod) -> int | None:
+def _planned_units(budget: SpendBudget, period: BudgetPeriod) -> int | None:
     amount = "" if budget.per else budget.amount(period.first_day)
     return money.units(amount) if amount else None
 
 
-def _sum(values: list[int | None]) -> int | None:
+def _sum_or_none(values: list[int | None]) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
 
-def _pair(actual: int | None, planned: int | None) -> dict[str, object]:
+def _actual_and_planned(actual: int | None, planned: int | None) -> dict[str, object]:
     return {
         "actual": None if actual is None else money.text(actual),
         "planned": None if planned is None else money.text(planned),
     }
 
 
-def _time(when: datetime) -> str | None:
+def _format_time(when: datetime) -> str | None:
     return format_to_second(when.timestamp())

@@ -13,10 +13,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 
 from gateway.money.budgets.declared import CALLS, COST, TOKENS, SpendBudget, problem_with_units
-from gateway.money.budgets.forecast import HOURS_DAYS, WINDOW_DAYS, Forecast, History, TooEarly, forecast
-from gateway.money.budgets.joined import BudgetOfView, JoinedBudgets, joined
+from gateway.money.budgets.forecast import (
+    HOURS_DAYS,
+    WINDOW_DAYS,
+    Forecast,
+    History,
+    TooEarly,
+    forecast_total,
+)
+from gateway.money.budgets.joined import BudgetOfView, JoinedBudgets, group_budgets_by_query
 from gateway.money.budgets.periods import BudgetPeriod, judged_periods, period_at
-from spool.currencies import SCALE, Converter, no_rates
+from spool.currencies import SCALE, Converter, no_rate_known
 from spool.errors import NotKept
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -77,7 +84,7 @@ class PeriodFigures:
             actual=sum(spend.actual for spend in self.spent.values()),
             calls=sum(spend.calls for spend in self.spent.values()),
             unpriced=sum(spend.unpriced for spend in self.spent.values()),
-            unconverted=money.added(spend.unconverted for spend in self.spent.values()),
+            unconverted=money.add_by_currency(spend.unconverted for spend in self.spent.values()),
         )
 
 
@@ -119,14 +126,15 @@ class BudgetLedger:
     _billed_until: list[float] = field(default_factory=list)
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
-        problem = problem_of(budget, view, self.ledger, self.now)
+        problem = evaluation_problem(budget, view, self.ledger, self.now)
         if problem is not None or view is None:
             return BudgetFigures(budget=budget, view=view, problem=problem)
         try:
             running, *late = [
-                await self._period(budget, view, period) for period in judged_periods(budget, self.now)
+                await self._period_figures(budget, view, period)
+                for period in judged_periods(budget, self.now)
             ]
-            forecasts = await self._forecasts(budget, view, running)
+            forecasts = await self._forecast_owners(budget, view, running)
         except NotKept as error:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
         running = replace(running, forecasts=forecasts)
@@ -136,17 +144,17 @@ class BudgetLedger:
             periods=[running, *late],
             per_label=self.ledger.label(budget.per),
             billed_through=await self._billed_through(budget),
-            rate=rate_of(budget, self.ledger, self.now),
+            rate=unit_rate_in_dollars(budget, self.ledger, self.now),
         )
 
     async def running(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
         """Return the figures of the running period, without a forecast."""
-        problem = problem_of(budget, view, self.ledger, self.now)
+        problem = evaluation_problem(budget, view, self.ledger, self.now)
         if problem is not None or view is None:
             return BudgetFigures(budget=budget, view=view, problem=problem)
         period = period_at(self.now, budget.granularity, budget.zone)
         try:
-            figures = await self._period(budget, view, period)
+            figures = await self._period_figures(budget, view, period)
         except NotKept as error:
             return BudgetFigures(budget=budget, view=view, problem=str(error))
         return BudgetFigures(budget=budget, view=view, periods=[figures])
@@ -158,11 +166,11 @@ class BudgetLedger:
         """
         known = self.ledger.dimensions()
         plain = {*known} - {dimension.name for dimension in self.ledger.derived()}
-        sound = [each for each in budgets if problem_of(*each, self.ledger, self.now) is None]
-        for group in joined(sound, sizes, plain):
+        sound = [each for each in budgets if evaluation_problem(*each, self.ledger, self.now) is None]
+        for group in group_budgets_by_query(sound, sizes, plain):
             budget, view = group.example
             period = period_at(self.now, budget.granularity, budget.zone)
-            query = _query(budget, view, period.start, period.end, TOTAL)
+            query = _budget_query(budget, view, period.start, period.end, TOTAL)
             query = replace(
                 query,
                 group_by=[group.dimension, *query.group_by],
@@ -172,7 +180,7 @@ class BudgetLedger:
                 rows = await self.ledger.costs(query)
             except NotKept:  # `running` states it for each budget
                 continue
-            by_budget = await asyncio.to_thread(_by_budget, group, budget.measure, rows)
+            by_budget = await asyncio.to_thread(_spend_by_budget, group, budget.measure, rows)
             self._joined.update({(id, period.start): sums for id, sums in by_budget.items()})
 
     async def known_until(self, budget: SpendBudget) -> float:
@@ -210,12 +218,12 @@ class BudgetLedger:
         cache_key = (*of_view, since, until, granularity)
         if not owner and cache_key in self._known:
             return self._known[cache_key]
-        query = _query(budget, view, since, until, granularity, by_owner=by_owner)
+        query = _budget_query(budget, view, since, until, granularity, by_owner=by_owner)
         divides = budget.cost_type in PLAN_TYPES
         ledger = await self.divided(budget.cost_type) if divides else self.ledger
         rows = await ledger.costs(query) if since < until else []
         # This sum runs in a thread, because with thousands of owners it would block the senders for too long.
-        spent_by_owner = await asyncio.to_thread(_by_owner, budget.measure, rows)
+        spent_by_owner = await asyncio.to_thread(_spend_by_owner, budget.measure, rows)
         if not owner:  # only results without owners are cached, because results by owner are too large
             self._known[cache_key] = spent_by_owner
         return spent_by_owner
@@ -226,7 +234,7 @@ class BudgetLedger:
         """Return the spend of the last `count` complete days in UTC, by owner."""
         until = datetime.fromtimestamp(await self.known_until(budget), UTC)
         midnight = until.replace(hour=0, minute=0, second=0, microsecond=0)
-        in_utc = _in_utc(budget)
+        in_utc = _with_zone_utc(budget)
         sums = await self.sums(
             in_utc, view, midnight - timedelta(days=count), midnight, "daily", by_owner=by_owner
         )
@@ -245,12 +253,12 @@ class BudgetLedger:
         until = datetime.fromtimestamp(self.now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         since = await self.ledger.since_hours(until - timedelta(days=HOURS_DAYS))
         hourly = [0] * 24
-        sums = await self.sums(_in_utc(budget), view, since, until, "hourly", by_owner=False)
+        sums = await self.sums(_with_zone_utc(budget), view, since, until, "hourly", by_owner=False)
         for (start, _), spent in sums.items():
             hourly[start.hour] += spent.actual
         return tuple(hourly)
 
-    async def _period(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
+    async def _period_figures(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
         # Query the whole period and not only until now, because a wrong sender clock may have put calls
         # into the future.
         sums = self._joined.get((budget.id, period.start))
@@ -266,7 +274,7 @@ class BudgetLedger:
             owners_left_out=len(by_spend[self.max_owners :]),
         )
 
-    async def _forecasts(
+    async def _forecast_owners(
         self, budget: SpendBudget, view: View, running: PeriodFigures
     ) -> Mapping[str, Forecast | TooEarly]:
         """
@@ -297,15 +305,15 @@ class BudgetLedger:
         if now < period.start:
             return TooEarly(reason="too early for a forecast: no bill covers a day of this period")
         actual = spent.actual if spent else 0
-        return forecast(history, start=period.start, end=period.end, now=now, actual=actual)
+        return forecast_total(history, start=period.start, end=period.end, now=now, actual=actual)
 
 
-def rate_of(budget: SpendBudget, ledger: Ledger, now: float) -> int | None:
+def unit_rate_in_dollars(budget: SpendBudget, ledger: Ledger, now: float) -> int | None:
     """Return today's value of one unit of the budget's currency in dollars, times SCALE, or None."""
-    return Converter(ledger.rates or no_rates, CURRENCY).rate(budget.currency, int(now))
+    return Converter(ledger.rates or no_rate_known, CURRENCY).rate(budget.currency, int(now))
 
 
-def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: float) -> str | None:
+def evaluation_problem(budget: SpendBudget, view: View | None, ledger: Ledger, now: float) -> str | None:
     """Return why a budget cannot be evaluated, or None if it can."""
     known = ledger.dimensions()
     if view is None:
@@ -315,7 +323,7 @@ def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: floa
             f"the dimension {budget.per} no longer exists; add the tag to [ledger] tags, publish a "
             "definition of the dimension, or change per"
         )
-    if rate_of(budget, ledger, now) is None:
+    if unit_rate_in_dollars(budget, ledger, now) is None:
         return (
             f"no exchange rate from {CURRENCY} to {budget.currency} is known for today; add one to the section "
             "[currency] of the configuration, or change the currency"
@@ -326,7 +334,7 @@ def problem_of(budget: SpendBudget, view: View | None, ledger: Ledger, now: floa
     return problem_with_units(budget, view)
 
 
-def _query(
+def _budget_query(
     budget: SpendBudget,
     view: View,
     since: datetime,
@@ -350,25 +358,25 @@ def _query(
     )
 
 
-def _in_utc(budget: SpendBudget) -> SpendBudget:
+def _with_zone_utc(budget: SpendBudget) -> SpendBudget:
     return replace_fields(budget, time_zone="UTC")
 
 
-def _by_budget(
+def _spend_by_budget(
     group: JoinedBudgets, measure: str, rows: Sequence[CostRow]
 ) -> Mapping[str, Mapping[tuple[datetime, str], Spent]]:
     by_value: dict[str, dict[tuple[datetime, str], Spent]] = {value: {} for value in group.by_value}
     for row in rows:
         value, *owner = row.group
-        by_value[value or ""][row.start, (owner[0] if owner else "") or ""] = _spent(measure, row)
+        by_value[value or ""][row.start, (owner[0] if owner else "") or ""] = _row_spend(measure, row)
     return {budget.id: by_value[value] for value, budgets in group.by_value.items() for budget in budgets}
 
 
-def _by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, str], Spent]:
-    return {(row.start, (row.group[0] if row.group else "") or ""): _spent(measure, row) for row in rows}
+def _spend_by_owner(measure: str, rows: Sequence[CostRow]) -> Mapping[tuple[datetime, str], Spent]:
+    return {(row.start, (row.group[0] if row.group else "") or ""): _row_spend(measure, row) for row in rows}
 
 
-def _spent(measure: str, row: CostRow) -> Spent:
+def _row_spend(measure: str, row: CostRow) -> Spent:
     """Return the spend of a row in units. Calls that a gateway answered from its cache count as no spend."""
     if measure == COST:
         actual = money.units(row.cost)

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from typing import Protocol
 
-from gateway.money.budgets.periods import BudgetPeriod, days_of, period_at, periods_before
+from gateway.money.budgets.periods import BudgetPeriod, days_in_period, period_at, periods_before
 from spool.ledger import money
 from spool.ledger.queries import TOTAL, CostQuery, CostRow
 
@@ -52,7 +52,7 @@ class TooEarly:
     reason: str
 
 
-def forecast(
+def forecast_total(
     history: History, *, start: datetime, end: datetime, now: datetime, actual: int
 ) -> Forecast | TooEarly:
     """
@@ -68,15 +68,15 @@ def forecast(
         return TooEarly(reason=f"too early for a forecast: {len(known)} of {LEAST_DAYS} days of history")
     if known.count(0) * 2 > len(known):
         return TooEarly(reason="too early for a forecast: most days spent nothing")
-    remaining_days = _days_left(history.hours, now, end)
+    remaining_days = _remaining_weekdays(history.hours, now, end)
     totals = sorted(
         actual + sum(expected[weekday] * parts for weekday, parts in remaining_days.items()) // _PARTS
-        for expected in _methods(known, today, start, now, actual)
+        for expected in _daily_spend_by_method(known, today, start, now, actual)
     )
     return Forecast(total=(totals[1] + totals[2]) // 2, low=totals[0], high=totals[3])
 
 
-def widened(prediction: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
+def widen_by_errors(prediction: Forecast, errors: Sequence[int], *, actual: int) -> Forecast:
     """
     Widen the bounds by the mean error of earlier forecasts (parts of 10,000). The lower bound is at least `actual`.
     """
@@ -102,15 +102,15 @@ def past_errors(
             (start + (end - start) * elapsed).astimezone(UTC).date(), datetime.min.time(), UTC
         )
         now = max(now, start)
-        spent = _sum(history.days, start, end)
-        until_now = _sum(history.days, start, now)
-        prediction = forecast(history, start=start, end=end, now=now, actual=until_now)
+        spent = _sum_days(history.days, start, end)
+        until_now = _sum_days(history.days, start, now)
+        prediction = forecast_total(history, start=start, end=end, now=now, actual=until_now)
         if isinstance(prediction, Forecast) and spent > 0:
             errors.append((prediction.total - spent) * _PARTS // spent)
     return errors
 
 
-def _methods(
+def _daily_spend_by_method(
     known: Sequence[int], today: date, start: datetime, now: datetime, actual: int
 ) -> Iterator[Mapping[int, int]]:
     """
@@ -138,18 +138,18 @@ def _methods(
 
 
 @lru_cache(maxsize=64)  # cached, because all owners of a budget use the same arguments
-def _days_left(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
+def _remaining_weekdays(hours: tuple[int, ...], now: datetime, end: datetime) -> Mapping[int, int]:
     at, end = now.astimezone(UTC), end.astimezone(UTC)
     remaining_parts = dict.fromkeys(range(7), 0)
     while at < end:
         midnight = datetime.combine(at.date() + DAY, datetime.min.time(), UTC)
-        until = _share(hours, end) if end < midnight else _PARTS
-        remaining_parts[at.weekday()] += until - _share(hours, at)
+        until = _share_of_day(hours, end) if end < midnight else _PARTS
+        remaining_parts[at.weekday()] += until - _share_of_day(hours, at)
         at = midnight
     return remaining_parts
 
 
-def _share(hours: tuple[int, ...], when: datetime) -> int:
+def _share_of_day(hours: tuple[int, ...], when: datetime) -> int:
     total = sum(hours)
     if not total:
         hours = (1,) * 24
@@ -158,7 +158,7 @@ def _share(hours: tuple[int, ...], when: datetime) -> int:
     return (sum(hours[: when.hour]) * 3600 + hours[when.hour] * of_hour) * _PARTS // (total * 3600)
 
 
-def _sum(days: Mapping[date, int], start: datetime, end: datetime) -> int:
+def _sum_days(days: Mapping[date, int], start: datetime, end: datetime) -> int:
     first = start.astimezone(UTC).date()
     last = end.astimezone(UTC).date()
     return sum(days.get(first + DAY * ahead, 0) for ahead in range((last - first).days))
@@ -206,7 +206,9 @@ class Outlook:
     days: Sequence[ExpectedDay] = ()
 
 
-async def outlook(ledger: AnswersHours, query: CostQuery, granularity: str, now: float) -> Outlook:
+async def forecast_running_period(
+    ledger: AnswersHours, query: CostQuery, granularity: str, now: float
+) -> Outlook:
     """
     Forecast the running period in `query.zone`. The filters of the query apply, but its time range does not.
     """
@@ -227,14 +229,22 @@ async def outlook(ledger: AnswersHours, query: CostQuery, granularity: str, now:
     )
     days = await sums(first.replace(hour=0, minute=0), midnight, "daily", in_utc)
     running = await sums(period.start, period.end, TOTAL, query)
-    today = [day for day in days_of(period, query.zone) if not day.is_over(now)]
+    today = [day for day in days_in_period(period, query.zone) if not day.is_over(now)]
     spent = await sums(today[0].start, today[0].end, TOTAL, query)
     return await asyncio.to_thread(
-        _outlook, period, before, _by_day(days), _by_hour(hourly), _cost(running), _cost(spent), today, now
+        _build_outlook,
+        period,
+        before,
+        _cost_by_day(days),
+        _cost_by_hour(hourly),
+        _sum_cost(running),
+        _sum_cost(spent),
+        today,
+        now,
     )
 
 
-def _outlook(
+def _build_outlook(
     period: BudgetPeriod,
     before: Sequence[BudgetPeriod],
     days: dict[date, int],
@@ -246,16 +256,18 @@ def _outlook(
 ) -> Outlook:
     known = History(days=days, hours=hours)
     at = datetime.fromtimestamp(now, UTC)
-    until = [forecast(known, start=period.start, end=day.end, now=at, actual=actual) for day in days_left]
+    until = [
+        forecast_total(known, start=period.start, end=day.end, now=at, actual=actual) for day in days_left
+    ]
     prediction = until[-1]
     if isinstance(prediction, TooEarly):
         return Outlook(period=period, actual=actual, forecast=prediction)
     errors = past_errors(
         known,
         [(earlier_period.start, earlier_period.end) for earlier_period in before],
-        elapsed=period.elapsed(now),
+        elapsed=period.elapsed_share(now),
     )
-    wide = widened(prediction, errors, actual=actual)
+    wide = widen_by_errors(prediction, errors, actual=actual)
     left_over = max(1, prediction.total - actual)
     day_forecasts, forecast_so_far = [], actual
     for day, day_prediction in zip(days_left, until, strict=True):
@@ -273,15 +285,15 @@ def _outlook(
     return Outlook(period=period, actual=actual, forecast=wide, days=day_forecasts)
 
 
-def _cost(rows: Sequence[CostRow]) -> int:
+def _sum_cost(rows: Sequence[CostRow]) -> int:
     return sum(money.units(row.cost) for row in rows)
 
 
-def _by_day(rows: Sequence[CostRow]) -> dict[date, int]:
+def _cost_by_day(rows: Sequence[CostRow]) -> dict[date, int]:
     return {row.start.date(): money.units(row.cost) for row in rows}
 
 
-def _by_hour(rows: Sequence[CostRow]) -> tuple[int, ...]:
+def _cost_by_hour(rows: Sequence[CostRow]) -> tuple[int, ...]:
     cost_by_hour = [0] * 24
     for row in rows:
         cost_by_hour[row.start.hour] += money.units(row.cost)

@@ -40,7 +40,7 @@ class JoinedBudgets:
         self.rows += rows
 
 
-def joined(
+def group_budgets_by_query(
     budgets: Sequence[BudgetOfView], sizes: Mapping[str, int], plain: Collection[str]
 ) -> Iterator[JoinedBudgets]:
     """
@@ -48,7 +48,7 @@ def joined(
     left out, so that the rows of a query are bounded. `plain` are the dimensions that are not derived from others.
     """
     keys = {
-        budget.id: _keys(budget, view, plain)
+        budget.id: _grouping_keys(budget, view, plain)
         for budget, view in budgets
         if budget.id in sizes and not budget.arranged and budget.cost_type not in PLAN_TYPES
     }
@@ -69,11 +69,11 @@ def joined(
         yield from (group for group in groups if len(group.by_value) > 1)
 
 
-def _keys(budget: SpendBudget, view: View, plain: Collection[str]) -> dict[str, _Key]:
+def _grouping_keys(budget: SpendBudget, view: View, plain: Collection[str]) -> dict[str, _Key]:
     """Return, by each dimension in which a budget may differ from others, what it must have in common with them."""
     of_budget = (budget.measure, budget.currency, budget.time_zone, budget.granularity, budget.per)
     return {
-        name: (name, *of_budget, _frozen(view.include, without=name), _frozen(view.exclude))
+        name: (name, *of_budget, _freeze_filter(view.include, without=name), _freeze_filter(view.exclude))
         for name, values in view.include.items()
         if name in plain and name != budget.per and len(values) == 1 and _is_one_group(name, *values)
     }
@@ -85,7 +85,7 @@ def _is_one_group(name: str, value: str) -> bool:
     return not (is_hash(value.strip().lower()) or "@" in value)
 
 
-def _frozen(
+def _freeze_filter(
     filter: Mapping[str, Collection[str]], without: str = ""
 ) -> frozenset[tuple[str, frozenset[str]]]:
     return frozenset((name, frozenset(values)) for name, values in filter.items() if name != without)

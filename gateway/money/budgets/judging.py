@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, judge
+from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, update_alerts
 from gateway.money.budgets.declared import (
     ACTUAL,
     FIRED,
@@ -23,11 +23,11 @@ from gateway.money.budgets.declared import (
     Kept,
     PeriodAlerts,
     SpendBudget,
-    percents,
+    enabled_percents,
 )
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures
 from gateway.money.budgets.forecast import Forecast
-from gateway.money.budgets.words import CrossedOwner, finding_of, notice_of
+from gateway.money.budgets.words import CrossedOwner, build_budget_finding, build_crossing_notice
 from spool.ledger import money
 from spool.record import CURRENCY
 from spool.registry.insights import Finding
@@ -53,16 +53,16 @@ class Judgement:
         crossed = list[CrossedOwner]()
         for index, period in enumerate(figures.periods):
             key = f"{budget.id}.{period.period.first_day}"
-            after = self._period(figures, period, stored.alerts.get(key))
+            after = self._judge_period(figures, period, stored.alerts.get(key))
             if after != stored.alerts.get(key):
                 self.alerts.append(after)
             if index == 0:
                 crossed = _crossed_owners(budget, period, after)
-        finding = finding_of(figures, crossed)
+        finding = build_budget_finding(figures, crossed)
         if finding is not None:
             self.findings.append(finding)
 
-    def _period(
+    def _judge_period(
         self, figures: BudgetFigures, period: PeriodFigures, stored: PeriodAlerts | None
     ) -> PeriodAlerts:
         budget = figures.budget
@@ -75,34 +75,38 @@ class Judgement:
             stored is not None or budget.rules_since > period.period.start.timestamp()
         )
         owners = {}
-        thresholds = Thresholds(actual=percents(budget.alerts), forecast=percents(budget.forecast_alerts))
+        thresholds = Thresholds(
+            actual=enabled_percents(budget.alerts), forecast=enabled_percents(budget.forecast_alerts)
+        )
         for owner in dict.fromkeys((*period.spent, *before.owners)) if budget.per else ("",):
-            reading = self._reading(
+            reading = self._build_reading(
                 budget, period, owner, is_silent=is_old_news or self.now < budget.silent_until
             )
-            alerts, notices = judge(thresholds, before.owners.get(owner, ()), reading)
+            alerts, notices = update_alerts(thresholds, before.owners.get(owner, ()), reading)
             if alerts:
                 owners[owner] = alerts
-            self._tell(figures, period, owner, notices, rules)
+            self._add_notices(figures, period, owner, notices, rules)
         end = period.period.end.timestamp()
         return PeriodAlerts(
             budget_id=budget.id, first_day=period.period.first_day, end=end, rules=rules, owners=owners
         )
 
-    def _reading(self, budget: SpendBudget, period: PeriodFigures, owner: str, *, is_silent: bool) -> Reading:
+    def _build_reading(
+        self, budget: SpendBudget, period: PeriodFigures, owner: str, *, is_silent: bool
+    ) -> Reading:
         spent = period.spent.get(owner)
         expected = period.forecasts.get(owner)
         can_tell = isinstance(expected, Forecast) and period.period.is_told_by_forecast(self.now)
         return Reading(
             now=self.now,
             actual=spent.actual if spent else 0,
-            limit=limit_of(budget, period),
+            limit=planned_limit(budget, period),
             forecast=expected.total if can_tell and isinstance(expected, Forecast) else None,
             is_silent=is_silent,
             is_whole=period.is_whole and not period.owners_left_out,
         )
 
-    def _tell(
+    def _add_notices(
         self,
         figures: BudgetFigures,
         period: PeriodFigures,
@@ -110,7 +114,7 @@ class Judgement:
         notices: list[AlertNotice],
         rules: str,
     ) -> None:
-        channels = channels_of(figures.budget, figures.view, self.channels)
+        channels = notified_channels(figures.budget, figures.view, self.channels)
         for notice in notices:
             subject = (
                 figures.budget.id,
@@ -124,11 +128,14 @@ class Judgement:
             id = "bgt_" + blake2b(msgspec.json.encode(subject), digest_size=16).hexdigest()
             link = self.link(figures.budget)
             self.notices.append(
-                (notice_of(figures, period, owner, notice, id=id, now=self.now, link=link), channels)
+                (
+                    build_crossing_notice(figures, period, owner, notice, id=id, now=self.now, link=link),
+                    channels,
+                )
             )
 
 
-def channels_of(budget: SpendBudget, view: View | None, configured: Collection[str]) -> tuple[str, ...]:
+def notified_channels(budget: SpendBudget, view: View | None, configured: Collection[str]) -> tuple[str, ...]:
     """
     Return the channels of the budget. If it has none, return the channels of its view. If the view has
     none, return all channels. Channels that are not configured are ignored.
@@ -146,9 +153,11 @@ def count_unheard(
     """Return the number of budgets with alerts that no channel would send, because there is none or it is parked."""
     states = {channel.name: channel.state for channel in channels if channel.state != REMOVED}
     with_alerts = (
-        budget for budget in budgets if percents(budget.alerts) or percents(budget.forecast_alerts)
+        budget
+        for budget in budgets
+        if enabled_percents(budget.alerts) or enabled_percents(budget.forecast_alerts)
     )
-    chosen = (channels_of(budget, views.get(budget.view_id), states) for budget in with_alerts)
+    chosen = (notified_channels(budget, views.get(budget.view_id), states) for budget in with_alerts)
     return sum(all(states[name] == PARKED for name in names) for names in chosen)
 
 
@@ -181,7 +190,7 @@ def judge_all(
     return Judged(alerts=judgement.alerts, notices=judgement.notices, findings=findings)
 
 
-def limit_of(budget: SpendBudget, period: PeriodFigures) -> int | None:
+def planned_limit(budget: SpendBudget, period: PeriodFigures) -> int | None:
     """Return the amount planned for the period in units, or None if there is none."""
     planned = budget.amount(period.period.first_day)
     return money.units(planned) if planned else None
@@ -202,12 +211,12 @@ def rules_digest(budget: SpendBudget, view: View | None) -> str:
 
 def _crossed_owners(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAlerts) -> list[CrossedOwner]:
     """Return the owners above a threshold. The owner with the highest spend is first."""
-    limit = limit_of(budget, period)
+    limit = planned_limit(budget, period)
     crossed = []
     for owner, states in alerts.owners.items():
         fired = [alert for alert in states if alert.state == FIRED]
         if fired and limit is not None:
-            highest = max(fired, key=_weight)
+            highest = max(fired, key=_alert_rank)
             crossed.append(
                 CrossedOwner(owner=owner, spent=period.spent.get(owner), limit=limit, alert=highest)
             )
@@ -216,7 +225,7 @@ def _crossed_owners(budget: SpendBudget, period: PeriodFigures, alerts: PeriodAl
     )
 
 
-def _weight(alert: Alert) -> tuple[bool, int]:
+def _alert_rank(alert: Alert) -> tuple[bool, int]:
     """
     Return a sort key for an alert. Actual spend ranks above a forecast, and then a higher percentage ranks
     above a lower one.

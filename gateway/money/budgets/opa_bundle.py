@@ -22,26 +22,26 @@ ROOT = "tollhouse"  # place of the table in OPA's data
 KEY_ID = "tollhouse"
 
 
-def bundle_of(table: bytes, version: int, key: TokenKey) -> bytes:
+def build_bundle(table: bytes, version: int, key: TokenKey) -> bytes:
     """Return the bundle of a table, which is given as compact JSON with sorted names."""
     files = {
         ".manifest": msgspec.json.encode({"revision": str(version), "roots": [ROOT]}),
-        "data.json": _as_go_writes_it(b'{"%s":%s}' % (ROOT.encode(), table)),
+        "data.json": _escape_like_go(b'{"%s":%s}' % (ROOT.encode(), table)),
     }
     hashed = [
         {"algorithm": "SHA-256", "hash": sha256(data).hexdigest(), "name": name}
         for name, data in files.items()
     ]
     token = key.token(msgspec.json.encode({"files": hashed}), KEY_ID)
-    return _archive({".signatures.json": msgspec.json.encode({"signatures": [token]}), **files})
+    return _make_archive({".signatures.json": msgspec.json.encode({"signatures": [token]}), **files})
 
 
-def _as_go_writes_it(json: bytes) -> bytes:
+def _escape_like_go(json: bytes) -> bytes:
     """Escape the two characters that Go escapes, because OPA hashes what its encoder writes."""
     return json.replace("\u2028".encode(), rb"\u2028").replace("\u2029".encode(), rb"\u2029")
 
 
-def _archive(files: Mapping[str, bytes]) -> bytes:
+def _make_archive(files: Mapping[str, bytes]) -> bytes:
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, data in files.items():

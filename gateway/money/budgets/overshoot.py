@@ -31,10 +31,10 @@ async def most_in_a_span(
     since = await books.ledger.since_hours(until - LOOK_BACK)
     in_utc = replace_fields(budget, time_zone="UTC")
     sums = await books.sums(in_utc, view, since, until, "hourly", by_owner=True)
-    return await asyncio.to_thread(_most, sums, math.ceil(span_s / HOUR_S) + 1)
+    return await asyncio.to_thread(_highest_sum_by_owner, sums, math.ceil(span_s / HOUR_S) + 1)
 
 
-def _most(sums: Mapping[tuple[datetime, str], Spent], hours: int) -> Mapping[str, int]:
+def _highest_sum_by_owner(sums: Mapping[tuple[datetime, str], Spent], hours: int) -> Mapping[str, int]:
     by_owner: dict[str, dict[int, int]] = defaultdict(dict)
     for (start, owner), spent in sums.items():
         by_owner[owner][int(start.timestamp()) // HOUR_S] = spent.actual

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, tzinfo
 from itertools import pairwise
 
 from gateway.money.budgets.declared import SpendBudget
-from spool.ledger.periods import beginning, next_beginning
+from spool.ledger.periods import next_beginning, period_beginning
 
 LATE_S = (
     3 * 86400.0
@@ -35,7 +35,7 @@ class BudgetPeriod:
     def seconds(self) -> float:
         return (self.end - self.start).total_seconds()
 
-    def elapsed(self, now: float) -> float:
+    def elapsed_share(self, now: float) -> float:
         """Return the share of the period that has passed, from 0 to 1."""
         return min(1.0, max(0.0, (now - self.start.timestamp()) / self.seconds))
 
@@ -46,7 +46,9 @@ class BudgetPeriod:
 
 
 def period_at(now: float, granularity: str, zone: tzinfo) -> BudgetPeriod:
-    return _period(beginning(datetime.fromtimestamp(now, UTC).astimezone(zone), granularity), granularity)
+    return _period_from_start(
+        period_beginning(datetime.fromtimestamp(now, UTC).astimezone(zone), granularity), granularity
+    )
 
 
 def periods_before(period: BudgetPeriod, granularity: str, zone: tzinfo, count: int) -> list[BudgetPeriod]:
@@ -72,17 +74,17 @@ def judged_periods(budget: SpendBudget, now: float) -> list[BudgetPeriod]:
     return [running, *(period for period in late if period.end.timestamp() > since)]
 
 
-def days_of(period: BudgetPeriod, zone: tzinfo) -> list[BudgetPeriod]:
+def days_in_period(period: BudgetPeriod, zone: tzinfo) -> list[BudgetPeriod]:
     edges = [period.start.astimezone(zone)]
     while edges[-1].astimezone(UTC) < period.end:
         edges.append(next_beginning(edges[-1], "daily"))
-    return [_between(start, end) for start, end in pairwise(edges)]
+    return [_period_between(start, end) for start, end in pairwise(edges)]
 
 
-def _period(start: datetime, granularity: str) -> BudgetPeriod:
-    return _between(start, next_beginning(start, granularity))
+def _period_from_start(start: datetime, granularity: str) -> BudgetPeriod:
+    return _period_between(start, next_beginning(start, granularity))
 
 
-def _between(start: datetime, end: datetime) -> BudgetPeriod:
+def _period_between(start: datetime, end: datetime) -> BudgetPeriod:
     first_day = start.date().isoformat()
     return BudgetPeriod(start=start.astimezone(UTC), end=end.astimezone(UTC), first_day=first_day)

@@ -12,9 +12,9 @@ from hashlib import blake2b
 import msgspec
 
 from gateway.money.budgets.declared import BudgetTable, SpendBudget
-from gateway.money.budgets.judging import channels_of
+from gateway.money.budgets.judging import notified_channels
 from gateway.money.budgets.verdicts import NEAR, OVER, WITHIN, BudgetVerdicts
-from gateway.money.insights.findings import named
+from gateway.money.insights.findings import printable_name
 from spool.registry.notices import INFO, Notice
 from spool.registry.registry import Registry
 from spool.registry.tables.verdicts import ReportedStates
@@ -38,23 +38,23 @@ class VerdictEvents:
         self._reported: Mapping[str, States] | None = None  # by this process
 
     @property
-    def are_wanted(self) -> bool:
+    def is_active(self) -> bool:
         return self._is_on() and bool(self._registry.notices.webhook_channels)
 
     async def report(self, table: BudgetVerdicts, now: float) -> None:
         """Report the changes since the last table. The table has the rows that are near and over."""
         states = _states_by_budget(table)
-        if not self.are_wanted or states == self._reported:
+        if not self.is_active or states == self._reported:
             return
         webhooks = self._registry.notices.webhook_channels
 
         def changes(before: ReportedStates) -> tuple[ReportedStates, list[tuple[Notice, tuple[str, ...]]]]:
-            return self._changes(before, states, webhooks, table.truncated, now)
+            return self._build_change_notices(before, states, webhooks, table.truncated, now)
 
         await self._registry.verdicts.update_report(changes)
         self._reported = states
 
-    def _changes(
+    def _build_change_notices(
         self,
         before: ReportedStates,
         states: Mapping[str, States],
@@ -76,8 +76,8 @@ class VerdictEvents:
             after[budget.id] = number + bool(changed), new
             if changed:
                 view = self._registry.views.find(budget.view_id)
-                to = channels_of(budget, view, self._registry.notices.channels)
-                notice = _notice(budget, view, new, changed, number + 1, now, self._link(budget))
+                to = notified_channels(budget, view, self._registry.notices.channels)
+                notice = _change_notice(budget, view, new, changed, number + 1, now, self._link(budget))
                 notices.append((notice, tuple(name for name in to if name in webhooks)))
         return after, notices
 
@@ -89,7 +89,7 @@ def _states_by_budget(table: BudgetVerdicts) -> Mapping[str, States]:
     return states
 
 
-def _notice(
+def _change_notice(
     budget: SpendBudget,
     view: View | None,
     states: States,
@@ -102,10 +102,10 @@ def _notice(
     id = "bgv_" + blake2b(msgspec.json.encode((budget.id, number)), digest_size=16).hexdigest()
     counts = {state: str(sum(each == state for each in states.values())) for state in (OVER, NEAR)}
     if budget.per:
-        title = f"Budget {named(budget.name)}: the verdict on {len(changed):,} owners changed"
+        title = f"Budget {printable_name(budget.name)}: the verdict on {len(changed):,} owners changed"
     else:
-        title = f"Budget {named(budget.name)} is {states.get('', WITHIN)}"
-    shown = [f"{named(owner)} is {states.get(owner, WITHIN)}." for owner in changed if owner]
+        title = f"Budget {printable_name(budget.name)} is {states.get('', WITHIN)}"
+    shown = [f"{printable_name(owner)} is {states.get(owner, WITHIN)}." for owner in changed if owner]
     more = len(shown) - _NAMED_OWNERS
     return Notice(
         id=id,

@@ -21,11 +21,11 @@ from typing import Annotated
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.devices.agent.policy.signatures import SigningKey, TokenKey, private_pem_of
-from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, percents
+from gateway.devices.agent.policy.signatures import SigningKey, TokenKey, private_pem_from_seed
+from gateway.money.budgets.declared import COST, BudgetTable, SpendBudget, enabled_percents
 from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent
-from gateway.money.budgets.judging import limit_of, rules_digest
-from gateway.money.budgets.opa_bundle import bundle_of
+from gateway.money.budgets.judging import planned_limit, rules_digest
+from gateway.money.budgets.opa_bundle import build_bundle
 from gateway.money.budgets.overshoot import most_in_a_span
 from spool.clock import Clock
 from spool.errors import SpoolError
@@ -212,7 +212,7 @@ class VerdictBoard:
     @cached_property
     def key(self) -> SigningKey:
         """Return the key that signs tables. It is the same in every gateway of an installation."""
-        return SigningKey(private_pem_of(self._registry.verdicts.seed))
+        return SigningKey(private_pem_from_seed(self._registry.verdicts.seed))
 
     @cached_property
     def bundle_key(self) -> TokenKey:
@@ -228,7 +228,7 @@ class VerdictBoard:
             kept = self._kept.get(name)
             if kept is None or self._clock.monotonic() - kept.read_at >= LOOK_S:
                 try:
-                    kept = await self._look(name, kept)
+                    kept = await self._refresh_table(name, kept)
                 except SpoolError as error:
                     _log.warning(
                         "the verdicts on budgets could not be renewed: %s",
@@ -265,33 +265,33 @@ class VerdictBoard:
             kept = self._kept[name]
             if kept.signed != signed:
                 return await asyncio.to_thread(
-                    self._bundle, msgspec.json.decode(signed.body, type=BudgetVerdicts)
+                    self._build_bundle, msgspec.json.decode(signed.body, type=BudgetVerdicts)
                 )
             if not kept.bundle:
-                kept.bundle = await asyncio.to_thread(self._bundle, kept.table)
+                kept.bundle = await asyncio.to_thread(self._build_bundle, kept.table)
             return kept.bundle
 
-    def _bundle(self, table: BudgetVerdicts) -> bytes:
-        return bundle_of(msgspec.json.encode(table, order="sorted"), table.version, self.bundle_key)
+    def _build_bundle(self, table: BudgetVerdicts) -> bytes:
+        return build_bundle(msgspec.json.encode(table, order="sorted"), table.version, self.bundle_key)
 
-    async def _look(self, name: str, kept: _Kept | None) -> _Kept | None:
+    async def _refresh_table(self, name: str, kept: _Kept | None) -> _Kept | None:
         """Read the stored table. If it was not compared with the ledger lately, renew it."""
         now = self._clock.monotonic()
         compared_at = kept.compared_at if kept else float("-inf")
-        table = await self._stored(name, kept)
+        table = await self._read_stored_table(name, kept)
         if now - compared_at >= REFRESH_S:
             new = await self._made_for_all(name)
             if new is not None:
                 compared_at = now
-                table = await self._renewed(name, new, table)
+                table = await self._store_if_changed(name, new, table)
         if table is None:
             return None
         if kept is not None and kept.table is table:
             kept.read_at, kept.compared_at = now, compared_at
             return kept
-        return _Kept(table, await asyncio.to_thread(self._signed, table), now, compared_at)
+        return _Kept(table, await asyncio.to_thread(self._sign_table, table), now, compared_at)
 
-    async def _stored(self, name: str, kept: _Kept | None) -> BudgetVerdicts | None:
+    async def _read_stored_table(self, name: str, kept: _Kept | None) -> BudgetVerdicts | None:
         """Return the stored table. It is read only if its version is not that of the table in memory."""
         version = await self._registry.verdicts.version(name)
         if kept is not None and kept.table.version == version:
@@ -299,20 +299,22 @@ class VerdictBoard:
         stored = await self._registry.verdicts.get(name)
         return None if stored is None else await asyncio.to_thread(msgspec.convert, stored, BudgetVerdicts)
 
-    async def _renewed(self, name: str, new: BudgetVerdicts, old: BudgetVerdicts | None) -> BudgetVerdicts:
+    async def _store_if_changed(
+        self, name: str, new: BudgetVerdicts, old: BudgetVerdicts | None
+    ) -> BudgetVerdicts:
         """Store a table if its rows changed, or if the stored one is old. Return the table that is now stored."""
         if old is not None:
-            age_s = seconds_of(new.as_of) - seconds_of(old.as_of)
+            age_s = parse_time_s(new.as_of) - parse_time_s(old.as_of)
             if 0 <= age_s < RENEW_S and await asyncio.to_thread(_has_same_verdicts, new, old):
                 return old
         after = 0 if old is None else old.version
         if name == ACTING and self._report is not None:
-            await self._report(new, seconds_of(new.as_of))
+            await self._report(new, parse_time_s(new.as_of))
         body = await asyncio.to_thread(msgspec.to_builtins, new)
         stored = await self._registry.verdicts.put(name, body, after=after)
         return await asyncio.to_thread(msgspec.convert, stored, BudgetVerdicts)
 
-    def _signed(self, table: BudgetVerdicts) -> SignedTable:
+    def _sign_table(self, table: BudgetVerdicts) -> SignedTable:
         body = msgspec.json.encode(table, order="deterministic")
         tag = blake2b(body, digest_size=16).hexdigest()
         return SignedTable(body=body, signature=self.key.sign(body), tag=f'"{tag}"')
@@ -320,10 +322,10 @@ class VerdictBoard:
     async def _made_for_all(self, name: str) -> BudgetVerdicts | None:
         """Make a table in the background, because it is for all readers and no work of the one that requested it."""
         work = current_work()
-        making = self._made(name)
+        making = self._compute_table(name)
         return await (making if work is None else run_in_background(work.turns, making))
 
-    async def _made(self, name: str) -> BudgetVerdicts | None:
+    async def _compute_table(self, name: str) -> BudgetVerdicts | None:
         """Make a table from the totals of now. Return None while the totals are counted again."""
         await self._ledger.catch_up(self._log)
         if not await self._ledger.is_complete():
@@ -340,18 +342,18 @@ class VerdictBoard:
         self._owners = {each.budget.id: each.periods[0].owners for each in figures if each.periods}
         if not await self._ledger.is_complete():
             return None
-        table = await asyncio.to_thread(table_of, figures, name, books.now)
+        table = await asyncio.to_thread(build_table, figures, name, books.now)
         delays = await self.delays()
         listed = {row.budget for row in table.rows}
         bounds = {
-            of_budget.budget.id: await self._bound(books, of_budget, delays)
+            of_budget.budget.id: await self._read_overshoot_bounds(books, of_budget, delays)
             for of_budget in figures
             if of_budget.budget.id in listed
         }
-        rows = await asyncio.to_thread(_with_bounds, table.rows, bounds, self._has_amounts())
+        rows = await asyncio.to_thread(_add_bounds, table.rows, bounds, self._has_amounts())
         return msgspec.structs.replace(table, rows=rows, delays=delays)
 
-    async def _bound(
+    async def _read_overshoot_bounds(
         self, books: BudgetLedger, figures: BudgetFigures, delays: Mapping[str, SourceDelay]
     ) -> tuple[int, Mapping[str, int]]:
         """Return the delay of a budget's calls, and by owner what they spend at most in it. Both are read at times."""
@@ -382,7 +384,7 @@ class VerdictBoard:
             entries = (
                 await self._log.read(AI_TELEMETRY, max(1, last - MEASURED + 1), last) if last > 0 else ()
             )
-            self._delays = await asyncio.to_thread(delays_of, entries)
+            self._delays = await asyncio.to_thread(delays_by_source, entries)
             self._measured_at = now
         return self._delays
 
@@ -400,7 +402,7 @@ def _is_same_verdict(new: BudgetVerdict, old: BudgetVerdict) -> bool:
     return msgspec.structs.replace(new, delay_s=old.delay_s, lets_through=old.lets_through) == old
 
 
-def _with_bounds(
+def _add_bounds(
     rows: Iterable[BudgetVerdict], bounds: Mapping[str, tuple[int, Mapping[str, int]]], has_amounts: bool
 ) -> list[BudgetVerdict]:
     bounded = []
@@ -415,7 +417,7 @@ def _with_bounds(
     return bounded
 
 
-def delays_of(entries: Iterable[Entry]) -> dict[str, SourceDelay]:
+def delays_by_source(entries: Iterable[Entry]) -> dict[str, SourceDelay]:
     delays: dict[str, list[float]] = {}
     for entry in entries:
         for record in entry.records:
@@ -423,10 +425,10 @@ def delays_of(entries: Iterable[Entry]) -> dict[str, SourceDelay]:
                 delay_s = max(0.0, entry.committed_at - record.end_time / NS)
                 delays.setdefault(record.source, []).append(delay_s)
     most_first = sorted(delays, key=lambda source: (-len(delays[source]), source))
-    return {source: _delay_of(sorted(delays[source])) for source in most_first[:MAX_SOURCES]}
+    return {source: _delay_statistics(sorted(delays[source])) for source in most_first[:MAX_SOURCES]}
 
 
-def _delay_of(delays: Sequence[float]) -> SourceDelay:
+def _delay_statistics(delays: Sequence[float]) -> SourceDelay:
     count = len(delays)
     return SourceDelay(
         calls=count,
@@ -435,24 +437,24 @@ def _delay_of(delays: Sequence[float]) -> SourceDelay:
     )
 
 
-def seconds_of(text: str) -> float:
+def parse_time_s(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def table_of(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetVerdicts:
+def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetVerdicts:
     """Return the table of budgets with their figures. It has no version yet."""
     rows: list[tuple[int, int, BudgetVerdict]] = []
     problems = []
     budgets = []
     is_truncated = False
     for of_budget in figures:
-        problem = problem_of_verdict(of_budget)
+        problem = verdict_problem(of_budget)
         if problem is not None:
             budget = of_budget.budget
             problems.append(VerdictProblem(budget=budget.id, name=budget.name, problem=problem))
             continue
         budgets.append(of_budget.budget.id)
-        verdicts = [*_verdicts(of_budget, is_whole=name == ALL)]
+        verdicts = [*_rank_verdicts(of_budget, is_whole=name == ALL)]
         # the owners who spent least are left out, so they are within unless every listed owner has a row
         running = of_budget.periods[0]
         is_truncated |= bool(running.owners_left_out) and len(verdicts) == len(running.spent)
@@ -469,7 +471,7 @@ def table_of(figures: Sequence[BudgetFigures], name: str, now: float) -> BudgetV
     )
 
 
-def problem_of_verdict(figures: BudgetFigures) -> str | None:
+def verdict_problem(figures: BudgetFigures) -> str | None:
     """Return why a budget has no verdict, or None if it has."""
     budget, view = figures.budget, figures.view
     if figures.problem is not None or view is None:
@@ -485,32 +487,32 @@ def problem_of_verdict(figures: BudgetFigures) -> str | None:
     return None
 
 
-def _verdicts(figures: BudgetFigures, *, is_whole: bool) -> Iterator[tuple[int, int, BudgetVerdict]]:
+def _rank_verdicts(figures: BudgetFigures, *, is_whole: bool) -> Iterator[tuple[int, int, BudgetVerdict]]:
     """
     Yield the verdicts of a budget with the sort keys of their states and amounts. Those within are left out unless
     `is_whole`.
     """
     running = figures.periods[0]
-    limit = limit_of(figures.budget, running)
+    limit = planned_limit(figures.budget, running)
     if limit is None:
         return
     nothing = Spent(actual=0, calls=0, unpriced=0)
     owners = running.spent if figures.budget.per else {"": running.spent.get("", nothing)}
-    verdict = _verdict(figures, limit)
+    verdict = _verdict_builder(figures, limit)
     for owner, spent in owners.items():
-        state = _state(figures.budget, spent.actual, limit)
+        state = _verdict_state(figures.budget, spent.actual, limit)
         if is_whole or state != WITHIN:
             yield _ORDER[state], -spent.actual, verdict(owner, spent, state)
 
 
-def _state(budget: SpendBudget, actual: int, limit: int) -> str:
+def _verdict_state(budget: SpendBudget, actual: int, limit: int) -> str:
     if actual >= limit:
         return OVER
-    below = [percent for percent in percents(budget.alerts) if percent < 100]
+    below = [percent for percent in enabled_percents(budget.alerts) if percent < 100]
     return NEAR if below and actual * 100 >= below[-1] * limit else WITHIN
 
 
-def _verdict(figures: BudgetFigures, limit: int) -> Callable[[str, Spent, str], BudgetVerdict]:
+def _verdict_builder(figures: BudgetFigures, limit: int) -> Callable[[str, Spent, str], BudgetVerdict]:
     """Return a function for the verdict of an owner. What all owners have in common is made once."""
     budget, view = figures.budget, figures.view
     assert view is not None, "a budget without a view has no periods"

@@ -12,7 +12,7 @@ from gateway.money.budgets.alerts import AlertNotice
 from gateway.money.budgets.declared import ACTUAL, CORRECTED, COST, FINDER, FORECAST, Alert, SpendBudget
 from gateway.money.budgets.figures import BudgetFigures, PeriodFigures, Spent
 from gateway.money.budgets.forecast import Forecast
-from gateway.money.insights.findings import finding, money, named
+from gateway.money.insights.findings import build_finding, format_money, printable_name
 from spool.currencies import SCALE
 from spool.ledger import money as units
 from spool.ledger.money import unconverted_words
@@ -37,15 +37,15 @@ class CrossedOwner:
     alert: Alert
 
 
-def amount(budget: SpendBudget, value: int) -> str:
+def format_budget_amount(budget: SpendBudget, value: int) -> str:
     """Format an amount for people: money to the cent, or a number of tokens, calls or units of a meter."""
     exact = Decimal(units.text(value))
     if budget.measure != COST:
         return f"{exact:,.0f} {budget.measure.replace('_', ' ')}"
-    return money(exact) if budget.currency == CURRENCY else f"{exact:,.2f} {budget.currency}"
+    return format_money(exact) if budget.currency == CURRENCY else f"{exact:,.2f} {budget.currency}"
 
 
-def notice_of(
+def build_crossing_notice(
     figures: BudgetFigures,
     period: PeriodFigures,
     owner: str,
@@ -58,9 +58,9 @@ def notice_of(
     """Build the notice of one crossing. `id` is the same in repeated evaluations."""
     budget = figures.budget
     spent = period.spent.get(owner)
-    value = amount(budget, alert_notice.value)
-    limit = amount(budget, alert_notice.limit)
-    budget_name = _whose(budget, owner)
+    value = format_budget_amount(budget, alert_notice.value)
+    limit = format_budget_amount(budget, alert_notice.limit)
+    budget_name = _budget_and_owner(budget, owner)
     is_late = period.period.is_over(now)
     if alert_notice.state == CORRECTED:
         kind, severity = TAKEN_BACK, INFO
@@ -91,11 +91,15 @@ def notice_of(
         kind=kind,
         title=title,
         at=now,
-        text=" ".join([text, *_missing(budget, spent)]),
+        text=" ".join([text, *_missing_cost_sentences(budget, spent)]),
         fields={
             "budget": budget.name,
             "view": figures.view.name if figures.view else "",
-            **({"owner": named(owner), "per": named(figures.per_label)} if budget.per else {}),
+            **(
+                {"owner": printable_name(owner), "per": printable_name(figures.per_label)}
+                if budget.per
+                else {}
+            ),
             "period": f"{budget.granularity} from {period.period.first_day} ({budget.time_zone})",
             "threshold": f"{alert_notice.percent} %",
             ("forecast" if alert_notice.kind == FORECAST else "actual"): units.text(alert_notice.value),
@@ -108,16 +112,16 @@ def notice_of(
     )
 
 
-def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Finding | None:
+def build_budget_finding(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Finding | None:
     """
     Build the insight of a budget that is above a threshold or cannot be evaluated. Return None for other budgets.
     """
     budget = figures.budget
     if figures.problem is not None:
-        return finding(
+        return build_finding(
             FINDER,
             (budget.id, "problem"),
-            title=f"Budget {named(budget.name)} is not evaluated",
+            title=f"Budget {printable_name(budget.name)} is not evaluated",
             seen=figures.problem,
             advice="Fix the view or the budget. Until then, the budget fires no alert.",
             category=CATEGORY,
@@ -129,11 +133,11 @@ def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Findi
     excess = sum(
         max(0, (crossing.spent.actual if crossing.spent else 0) - crossing.limit) for crossing in crossed
     )
-    return finding(
+    return build_finding(
         FINDER,
         (budget.id,),
-        title=_headline(figures, crossed),
-        seen=" ".join(_lines(budget, period, crossed)),
+        title=_finding_title(figures, crossed),
+        seen=" ".join(_owner_lines(budget, period, crossed)),
         advice=(
             "Look at the spend of the view, and at its models and teams. To allow more, change the "
             "amount of the budget. Tollhouse never blocks a call. To block calls, set a limit at the "
@@ -149,32 +153,36 @@ def finding_of(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> Findi
     )
 
 
-def _headline(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> str:
+def _finding_title(figures: BudgetFigures, crossed: Sequence[CrossedOwner]) -> str:
     budget = figures.budget
     if budget.per:
-        return f"Budget {named(budget.name)}: {len(crossed)} of {named(figures.per_label)} past a threshold"
+        return (
+            f"Budget {printable_name(budget.name)}: {len(crossed)} of {printable_name(figures.per_label)} "
+            "past a threshold"
+        )
     [crossing] = crossed
     verb = "is expected to pass" if crossing.alert.kind == FORECAST else "is past"
     return (
-        f"Budget {named(budget.name)} {verb} {crossing.alert.percent} % of {amount(budget, crossing.limit)}"
+        f"Budget {printable_name(budget.name)} {verb} {crossing.alert.percent} % of "
+        f"{format_budget_amount(budget, crossing.limit)}"
     )
 
 
-def _lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[CrossedOwner]) -> list[str]:
+def _owner_lines(budget: SpendBudget, period: PeriodFigures, crossed: Sequence[CrossedOwner]) -> list[str]:
     lines = [f"since {period.period.first_day}:"]
     for crossing in crossed[:_NAMED_OWNERS]:
-        spent = amount(budget, crossing.spent.actual if crossing.spent else 0)
-        owner_text = f"{named(crossing.owner)} " if budget.per else ""
-        lines.append(f"{owner_text}{spent} of {amount(budget, crossing.limit)};")
+        spent = format_budget_amount(budget, crossing.spent.actual if crossing.spent else 0)
+        owner_text = f"{printable_name(crossing.owner)} " if budget.per else ""
+        lines.append(f"{owner_text}{spent} of {format_budget_amount(budget, crossing.limit)};")
         expected = period.forecasts.get(crossing.owner)
         if isinstance(expected, Forecast):
-            lines.append(f"expected {amount(budget, expected.total)};")
+            lines.append(f"expected {format_budget_amount(budget, expected.total)};")
     if len(crossed) > _NAMED_OWNERS:
         lines.append(f"and {len(crossed) - _NAMED_OWNERS} more;")
-    return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing(budget, period.total)]
+    return [*lines[:-1], lines[-1].rstrip(";") + ".", *_missing_cost_sentences(budget, period.total)]
 
 
-def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
+def _missing_cost_sentences(budget: SpendBudget, spent: Spent | None) -> list[str]:
     if budget.measure != COST or spent is None:
         return []
     sentences = []
@@ -187,5 +195,9 @@ def _missing(budget: SpendBudget, spent: Spent | None) -> list[str]:
     return sentences
 
 
-def _whose(budget: SpendBudget, owner: str) -> str:
-    return f"{named(budget.name)} of {named(owner)}" if budget.per else named(budget.name)
+def _budget_and_owner(budget: SpendBudget, owner: str) -> str:
+    return (
+        f"{printable_name(budget.name)} of {printable_name(owner)}"
+        if budget.per
+        else printable_name(budget.name)
+    )

@@ -16,35 +16,35 @@ from gateway.money.comparison.old_prices import (
     OldPrices,
     SpentRow,
     added_up,
-    by_group,
     list_prices,
-    without,
+    spent_rows_by_group,
+    subtract_rows,
 )
 from gateway.money.comparison.split import (
     CostsAtOldPrices,
     Driver,
     Group,
     Spending,
-    added,
-    changes,
-    first,
+    add_costs_without_calls,
+    add_spending,
+    build_drivers,
     largest_changes,
-    paired,
-    together,
-    unranked,
-    weighed,
-    with_nobodys,
+    largest_drivers,
+    merge_drivers,
+    pair_groups,
+    unsorted_drivers,
+    with_old_prices,
 )
-from gateway.money.costs.answer import ledger_for
+from gateway.money.costs.answer import ledger_for_question
 from gateway.money.costs.measures import DEFAULT_TOP, billed_tokens
-from gateway.money.costs.past import Past, past_of
+from gateway.money.costs.past import Past, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import Invalid
 from spool.ledger import money
 from spool.ledger.queries import MODEL_FAMILY, TOTAL, AnswersCosts, CostQuery, CostRow, narrow_query
 from spool.ledger.sums import OTHER
-from spool.ledger.usages import MEASURES, GroupUsage, Usages, usage_of
+from spool.ledger.usages import MEASURES, GroupUsage, Usages, row_usage
 from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
@@ -83,7 +83,7 @@ class ComparedAnswer:
         return moment(self.whole_since) if since.timestamp() < self.whole_since else None
 
 
-async def compare(
+async def compare_costs(
     ledger: ComparedLedger,
     query: CostQuery,
     baseline: CostQuery,
@@ -100,50 +100,56 @@ async def compare(
     """
     sides = [replace(side, granularity=TOTAL) for side in (baseline, query)]
     if query.arranged:
-        of_kinds = [replace(side, group_by=_with_kinds(query)) for side in sides]
-        old_usages, new_usages = [await _with_bills(ledger, side) for side in of_kinds]
+        of_kinds = [replace(side, group_by=_group_by_with_kinds(query)) for side in sides]
+        old_usages, new_usages = [await _usages_with_billed_cost(ledger, side) for side in of_kinds]
         at_prices = OldPrices.of(prices, baseline, query)
-        return await asyncio.to_thread(_of_bills, old_usages, new_usages, query, top, at_prices)
+        return await asyncio.to_thread(_compare_bills, old_usages, new_usages, query, top, at_prices)
     if query.currency == CURRENCY and not set(query.group_by).isdisjoint(OF_MODELS):
-        of_kinds = [replace(side, group_by=_with_kinds(query)) for side in sides]
+        of_kinds = [replace(side, group_by=_group_by_with_kinds(query)) for side in sides]
         old_usages, new_usages = await ledger.usages_of(of_kinds)
-        return await asyncio.to_thread(_at_once, old_usages, new_usages, query, baseline, top, prices)
+        return await asyncio.to_thread(
+            _compare_fetched_usages, old_usages, new_usages, query, baseline, top, prices
+        )
     before, now = await ledger.usages_of(sides)
     found = await asyncio.to_thread(_changes, before, now, top)
-    old, new = await _kinds(ledger, sides, found)
+    old, new = await _fetch_kinds(ledger, sides, found)
     return await asyncio.to_thread(found.compared, old, new, OldPrices.of(prices, baseline, query))
 
 
-async def not_compared(ledger: ComparedLedger, query: CostQuery, *, top: int = DEFAULT_TOP) -> Comparison:
+async def rank_without_comparison(
+    ledger: ComparedLedger, query: CostQuery, *, top: int = DEFAULT_TOP
+) -> Comparison:
     """Return a comparison without an earlier time. The most expensive group is first."""
     side = replace(query, granularity=TOTAL)
     if query.arranged:
-        usages = await _with_bills(ledger, replace(side, group_by=_with_kinds(query)))
-        return await asyncio.to_thread(_of_bills, {}, usages, query, top, OldPrices.of(None, query, query))
+        usages = await _usages_with_billed_cost(ledger, replace(side, group_by=_group_by_with_kinds(query)))
+        return await asyncio.to_thread(
+            _compare_bills, {}, usages, query, top, OldPrices.of(None, query, query)
+        )
     [usages] = await ledger.usages_of([side])
     found = await asyncio.to_thread(_changes, {}, usages, top)
     return found.compared(_Kinds({}, []), _Kinds({}, []), OldPrices.of(None, query, query))
 
 
-async def _with_bills(ledger: AnswersCosts, query: CostQuery) -> Usages:
+async def _usages_with_billed_cost(ledger: AnswersCosts, query: CostQuery) -> Usages:
     """Return the usage with billed money in place of the cost. Money without calls follows."""
     counted = await ledger.costs(replace(query, arranged=0, measures=MEASURES))
     billed = await ledger.costs(replace(query, measures=MEASURES))
-    return await asyncio.to_thread(_with_amounts, counted, billed)
+    return await asyncio.to_thread(_replace_costs, counted, billed)
 
 
-def _with_amounts(counted: Sequence[CostRow], billed: Sequence[CostRow]) -> Usages:
+def _replace_costs(counted: Sequence[CostRow], billed: Sequence[CostRow]) -> Usages:
     amounts = {row.group: money.units(row.cost) for row in billed}
     merged = {}
     for row in counted:
         cost = amounts.pop(row.group, 0)
-        merged[row.group] = msgspec.structs.replace(usage_of(row), cost=cost, reported=cost, unpriced=0)
+        merged[row.group] = msgspec.structs.replace(row_usage(row), cost=cost, reported=cost, unpriced=0)
     for group, cost in amounts.items():
         merged[group] = GroupUsage(cost=cost, reported=cost)
     return merged
 
 
-async def compared(
+async def answer_comparison(
     question: CostQuestion,
     baseline: Callable[[CostQuery], CostQuery],
     reader: CostReader,
@@ -158,14 +164,14 @@ async def compared(
     Raises Invalid if a time has no finished day. Raises Refusal 403 for money that the roles do not show.
     """
     full_question = replace(question, tells=COUNTED_TYPES)
-    ledger = await ledger_for(full_question, reader, now, prices=prices)
-    query = _by_whole_days(full_question.query, full_question.cost_type, now)
-    before = _by_whole_days(baseline(query), full_question.cost_type, now)
-    past = await past_of(before, reader.whole, now)
+    ledger = await ledger_for_question(full_question, reader, now, prices=prices)
+    query = _end_at_finished_day(full_question.query, full_question.cost_type, now)
+    before = _end_at_finished_day(baseline(query), full_question.cost_type, now)
+    past = await find_past(before, reader.whole, now)
     comparison = (
-        await compare(ledger, query, before, top=top, prices=await list_prices(prices))
+        await compare_costs(ledger, query, before, top=top, prices=await list_prices(prices))
         if past.is_whole
-        else await not_compared(ledger, query, top=top)
+        else await rank_without_comparison(ledger, query, top=top)
     )
     return ComparedAnswer(
         comparison=comparison,
@@ -176,7 +182,7 @@ async def compared(
     )
 
 
-def _by_whole_days(query: CostQuery, cost_type: str, now: float) -> CostQuery:
+def _end_at_finished_day(query: CostQuery, cost_type: str, now: float) -> CostQuery:
     """Return the query by whole days. Raises Invalid if there is no finished day."""
     if not query.arranged:
         return query
@@ -210,7 +216,7 @@ class _Changes:
     """
 
     def __init__(self, before: Mapping[Group, Spending], now: Mapping[Group, Spending], top: int) -> None:
-        pairs = paired(before, now)
+        pairs = pair_groups(before, now)
         self._largest = largest_changes([pair for pair in pairs if set(pair[0]) != {OTHER}], top)
         self.largest = frozenset([driver.group for driver in self._largest])
         rest = [pair for pair in pairs if pair[0] not in self.largest]
@@ -218,8 +224,8 @@ class _Changes:
         with_kinds = [pair for pair in rest if pair[1].tokens > 0 and pair[2].tokens > 0]
         without_kinds = [pair for pair in rest if not (pair[1].tokens > 0 and pair[2].tokens > 0)]
         self.kinds = frozenset([group for group, _, _ in with_kinds])
-        self._with_kinds = together(changes(with_kinds), group=name)
-        self._rest = [self._with_kinds, *changes(without_kinds)] if rest else []
+        self._with_kinds = merge_drivers(build_drivers(with_kinds), group=name)
+        self._rest = [self._with_kinds, *build_drivers(without_kinds)] if rest else []
         # If the joined groups have kinds of tokens, they are read as the sum of all groups minus the groups
         # that are read separately. So groups without kinds are read separately as well.
         self.apart = self.largest | {group for group, _, _ in (without_kinds if with_kinds else ())}
@@ -231,15 +237,17 @@ class _Changes:
             for group, rows in new.separate_rows.items()
             if group in old.separate_rows
         }
-        drivers = [weighed(driver, known) for driver in self._largest]
+        drivers = [with_old_prices(driver, known) for driver in self._largest]
         if self._rest:
             # Of the joined groups, those that were read separately have no kinds of tokens. Old prices change
             # none of their parts, so only `other_rows` are priced.
-            other_driver = together(self._rest, group=self._with_kinds.group)
-            drivers.append(self._priced(other_driver, prices.repriced(old.other_rows, new.other_rows)))
-        return Comparison(drivers=drivers, total=together(drivers, group=()))
+            other_driver = merge_drivers(self._rest, group=self._with_kinds.group)
+            drivers.append(
+                self._split_at_old_prices(other_driver, prices.repriced(old.other_rows, new.other_rows))
+            )
+        return Comparison(drivers=drivers, total=merge_drivers(drivers, group=()))
 
-    def _priced(self, driver: Driver, repriced: CostsAtOldPrices) -> Driver:
+    def _split_at_old_prices(self, driver: Driver, repriced: CostsAtOldPrices) -> Driver:
         if not self.kinds:
             return driver
         whole = self._with_kinds.parts.unit_cost
@@ -249,49 +257,54 @@ class _Changes:
         return msgspec.structs.replace(driver, parts=msgspec.structs.replace(driver.parts, **divided))
 
 
-async def _kinds(ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Changes) -> Sequence[_Kinds]:
+async def _fetch_kinds(
+    ledger: ComparedLedger, sides: Sequence[CostQuery], found: _Changes
+) -> Sequence[_Kinds]:
     query = sides[0]
-    by = _with_kinds(query)
-    read = [_only(side, found.apart) if found.are_few else side for side in sides]
+    by = _group_by_with_kinds(query)
+    read = [_narrow_to_groups(side, found.apart) if found.are_few else side for side in sides]
     usages = await ledger.usages_of([replace(side, group_by=by) for side in read])
     whole = [Usages()] * len(sides)
     if found.kinds:
         whole = [*await ledger.usages_of([replace(side, group_by=KINDS) for side in sides])]
 
     def kinds(of_groups: Usages, of_all: Usages) -> _Kinds:
-        rows_by_group = by_group(of_groups, by, len(query.group_by))
+        rows_by_group = spent_rows_by_group(of_groups, by, len(query.group_by))
         separate_rows = {group: rows for group, rows in rows_by_group.items() if group in found.apart}
-        return _Kinds(separate_rows, without(by_group(of_all, KINDS, 0).get((), ()), separate_rows.values()))
+        return _Kinds(
+            separate_rows,
+            subtract_rows(spent_rows_by_group(of_all, KINDS, 0).get((), ()), separate_rows.values()),
+        )
 
     return await asyncio.to_thread(lambda: [*map(kinds, usages, whole)])
 
 
-def _at_once(
+def _compare_fetched_usages(
     before: Usages, now: Usages, query: CostQuery, baseline: CostQuery, top: int, prices: PriceBook | None
 ) -> Comparison:
     """
     Compare in one query. Usage is already split by provider and model, which adds only few groups to a query
     by model.
     """
-    width, by = len(query.group_by), _with_kinds(query)
-    found = _Changes(_spent(before, width), _spent(now, width), top)
+    width, by = len(query.group_by), _group_by_with_kinds(query)
+    found = _Changes(_spending_by_group(before, width), _spending_by_group(now, width), top)
     old, new = [
         _Kinds(
-            by_group(_of(found.largest, side, width), by, width),
-            added_up([*by_group(_of(found.kinds, side, width), by, 0).values()]),
+            spent_rows_by_group(_usages_in_groups(found.largest, side, width), by, width),
+            added_up([*spent_rows_by_group(_usages_in_groups(found.kinds, side, width), by, 0).values()]),
         )
         for side in (before, now)
     ]
     return found.compared(old, new, OldPrices.of(prices, baseline, query))
 
 
-def _with_kinds(query: CostQuery) -> Sequence[str]:
+def _group_by_with_kinds(query: CostQuery) -> Sequence[str]:
     """Return the groups with kinds. Bills do not state whose costs were reported."""
     kinds = KINDS[:-1] if query.arranged else KINDS
     return (*query.group_by, *[name for name in kinds if name not in query.group_by])
 
 
-def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
+def _narrow_to_groups(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     """Return a query for some groups. Others may remain, because each dimension is limited separately."""
     values = {name: {group[index] or "" for group in groups} for index, name in enumerate(query.group_by)}
     return narrow_query(
@@ -301,45 +314,48 @@ def _only(query: CostQuery, groups: Collection[Group]) -> CostQuery:
     )
 
 
-def _of(groups: Collection[Group], usages: Usages, width: int) -> Usages:
+def _usages_in_groups(groups: Collection[Group], usages: Usages, width: int) -> Usages:
     return {group: usage for group, usage in usages.items() if group[:width] in groups}
 
 
 def _changes(before: Usages, now: Usages, top: int) -> _Changes:
     width = len(next(iter({**before, **now}), ()))
-    return _Changes(_spent(before, width), _spent(now, width), top)
+    return _Changes(_spending_by_group(before, width), _spending_by_group(now, width), top)
 
 
-def _of_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: OldPrices) -> Comparison:
+def _compare_bills(before: Usages, now: Usages, query: CostQuery, top: int, prices: OldPrices) -> Comparison:
     """Compare billed money. A group OTHER is treated as one of the smaller groups."""
-    by, width = _with_kinds(query), len(query.group_by)
-    unassigned = [_nobodys(usages, width) for usages in (before, now)]
+    by, width = _group_by_with_kinds(query), len(query.group_by)
+    unassigned = [_costs_without_calls(usages, width) for usages in (before, now)]
     before, now = [
         {group: usage for group, usage in usages.items() if _has_calls(usage)} for usages in (before, now)
     ]
-    old = by_group(before, by, width)
-    new = by_group(now, by, width)
+    old = spent_rows_by_group(before, by, width)
+    new = spent_rows_by_group(now, by, width)
     priced = {group: prices.repriced(old[group], rows) for group, rows in new.items() if group in old}
-    drivers = with_nobodys(unranked(_spent(before, width), _spent(now, width), priced), *unassigned)
-    largest = first([driver for driver in drivers if set(driver.group) != {OTHER}], top)
+    drivers = add_costs_without_calls(
+        unsorted_drivers(_spending_by_group(before, width), _spending_by_group(now, width), priced),
+        *unassigned,
+    )
+    largest = largest_drivers([driver for driver in drivers if set(driver.group) != {OTHER}], top)
     groups = {driver.group for driver in largest}
     rest = [driver for driver in drivers if driver.group not in groups]
     if rest:
-        largest.append(together(rest, group=(OTHER,) * len(rest[0].group)))
-    return Comparison(drivers=largest, total=together(drivers, group=()))
+        largest.append(merge_drivers(rest, group=(OTHER,) * len(rest[0].group)))
+    return Comparison(drivers=largest, total=merge_drivers(drivers, group=()))
 
 
-def _spent(usages: Usages, width: int) -> dict[Group, Spending]:
+def _spending_by_group(usages: Usages, width: int) -> dict[Group, Spending]:
     """Return the spending by group. `width` is the number of dimensions."""
     spent: dict[Group, Spending] = {}
     for group, usage in usages.items():
-        spending = _spending(usage)
+        spending = _usage_spending(usage)
         before = spent.get(group[:width])
-        spent[group[:width]] = spending if before is None else added(before, spending)
+        spent[group[:width]] = spending if before is None else add_spending(before, spending)
     return spent
 
 
-def _spending(usage: GroupUsage) -> Spending:
+def _usage_spending(usage: GroupUsage) -> Spending:
     return Spending(
         cost=usage.cost,
         tokens=billed_tokens(usage),
@@ -353,7 +369,7 @@ def _has_calls(usage: GroupUsage) -> bool:
     return bool(usage.calls or usage.input_tokens or usage.output_tokens)
 
 
-def _nobodys(usages: Usages, width: int) -> Mapping[Group, int]:
+def _costs_without_calls(usages: Usages, width: int) -> Mapping[Group, int]:
     amounts: dict[Group, int] = {}
     for group, usage in usages.items():
         if not _has_calls(usage):

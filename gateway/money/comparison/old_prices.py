@@ -17,10 +17,10 @@ from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.intake.rates import Rate
 from gateway.money.comparison.split import MIXES, CostsAtOldPrices
-from gateway.money.comparison.wording import MILLION, dollars
+from gateway.money.comparison.wording import MILLION, format_dollars
 from spool.ledger import money
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.sums import sized
+from spool.ledger.sums import decode_size
 from spool.ledger.usages import MEASURES, GroupUsage, Usages
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
@@ -65,12 +65,12 @@ class _Sum:
     weight: int | None = 0
 
     def add(self, row: SpentRow, rate: Rate | None) -> None:
-        weight = None if rate is None else _weight(row.sums, rate)
+        weight = None if rate is None else _weigh_tokens(row.sums, rate)
         self.cost += row.cost
-        self.tokens += _tokens(row.sums)
+        self.tokens += _uncached_tokens(row.sums)
         self.weight = None if self.weight is None or weight is None else self.weight + weight
 
-    def at_prices_of(self, old: _Sum) -> int:
+    def cost_at_prices_of(self, old: _Sum) -> int:
         """Use the earlier cost per weighted token."""
         before, now = old.weight, self.weight
         if before is None or now is None or before <= 0:
@@ -110,8 +110,8 @@ class OldPrices:
         costs: list[int] = []
         reasons: dict[str, str] = {}
         for depth, name in enumerate(MIXES, start=_LEAST_DEPTH):
-            old, new = (self._by_kind(rows, depth, self.now) for rows in (before, now))
-            costs.append(sum(sums.at_prices_of(old.get(kind, _Sum())) for kind, sums in new.items()))
+            old, new = (self._sums_by_kind(rows, depth, self.now) for rows in (before, now))
+            costs.append(sum(sums.cost_at_prices_of(old.get(kind, _Sum())) for kind, sums in new.items()))
             if name in _SHARES:
                 reasons[name] = _share_words(_SHARES[name], old, new)
         changed = self._changed_prices(old, new, now)
@@ -120,57 +120,62 @@ class OldPrices:
             reasons["prices"] = max(changed, key=lambda text: changed[text] * (1 if prices > 0 else -1))
         return CostsAtOldPrices(costs=tuple(costs), prices=prices, reasons=reasons)
 
-    def _by_kind(self, rows: Sequence[SpentRow], depth: int, time: int) -> dict[_Kind, _Sum]:
+    def _sums_by_kind(self, rows: Sequence[SpentRow], depth: int, time: int) -> dict[_Kind, _Sum]:
         sums: dict[_Kind, _Sum] = {}
         for row in rows:
-            kind = self._kind(row.of)[:depth]
-            sums.setdefault(kind, _Sum()).add(row, self._rate(kind, time))
+            kind = self._price_kind(row.of)[:depth]
+            sums.setdefault(kind, _Sum()).add(row, self._rate_at(kind, time))
         return sums
 
-    def _kind(self, of: Priced) -> _Kind:
+    def _price_kind(self, of: Priced) -> _Kind:
         """Return the kind of usage. The size is that above which a list price applies, or -1."""
-        beyond, _ = sized(int(of.size or 0))
+        beyond, _ = decode_size(int(of.size or 0))
         tiers = self.book.rates(of.provider, of.model, self.now) if self.book and beyond > 0 else ()
         size = next((above for above, _ in tiers if beyond >= above), _SMALL)
         return of.provider, of.model, size, of.mode or STANDARD, of.region, of.cost_source == "reported"
 
-    def _rate(self, kind: _Kind, time: int) -> Rate | None:
+    def _rate_at(self, kind: _Kind, time: int) -> Rate | None:
         """Return the price of a kind. If not stated, small inputs and the standard tier apply."""
         provider, model, size, mode = (
             (*kind, _SMALL, STANDARD)[:4] if len(kind) == 2 else (*kind, STANDARD)[:4]
         )
         if self.book is None or model is None:
             return None
-        quote = self.book.quote_of(provider, model, mode, time)
+        quote = self.book.find_quote(provider, model, mode, time)
         return next((rate for above, rate in quote.tiers if above == size), quote.rate)
 
     def _changed_prices(
         self, old: Mapping[_Kind, _Sum], new: Mapping[_Kind, _Sum], rows: Sequence[SpentRow]
     ) -> dict[str, int]:
         changed: dict[str, int] = {}
-        at_list = self._by_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
+        at_list = self._sums_by_kind(rows, _LEAST_DEPTH + len(MIXES) - 1, self.before)
         for kind, sums in new.items():
             if kind not in old:
                 continue
-            rest = sums.cost - sums.at_prices_of(old[kind])
+            rest = sums.cost - sums.cost_at_prices_of(old[kind])
             listed = (sums.weight or 0) - (at_list[kind].weight or 0)
             is_listed = rest * listed > 0 and 2 * abs(listed) >= abs(rest)
             is_reported = kind[-1] and kind[1] and rest and sums.tokens > 0
             if is_listed or is_reported:
-                text = self._entry(kind) if is_listed else _reported_words(kind, sums, rest)
+                text = self._describe_price_change(kind) if is_listed else _reported_words(kind, sums, rest)
                 changed[text] = changed.get(text, 0) + rest
         return changed
 
-    def _entry(self, kind: _Kind) -> str:
-        old, new = (self._rate(kind, time) for time in (self.before, self.now))
+    def _describe_price_change(self, kind: _Kind) -> str:
+        old, new = (self._rate_at(kind, time) for time in (self.before, self.now))
         name = next(
-            (name for name in ("input", "output") if _listed(old, name) != _listed(new, name)), "cache_read"
+            (
+                name
+                for name in ("input", "output")
+                if _list_price_text(old, name) != _list_price_text(new, name)
+            ),
+            "cache_read",
         )
-        return f"{kind[1]} {name.replace('_', ' ')} {_listed(new, name)}, before {_listed(old, name)}"
+        return f"{kind[1]} {name.replace('_', ' ')} {_list_price_text(new, name)}, before {_list_price_text(old, name)}"
 
 
 def _reported_words(kind: _Kind, sums: _Sum, rest: int) -> str:
-    now, before = (dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - rest))
+    now, before = (format_dollars(cost * MILLION // sums.tokens) for cost in (sums.cost, sums.cost - rest))
     return f"{kind[1]} was reported at {now} a million tokens, before {before}"
 
 
@@ -209,7 +214,7 @@ _SHARES: Mapping[str, _Share] = {
 }
 
 
-def _listed(rate: Rate | None, kind: str) -> str:
+def _list_price_text(rate: Rate | None, kind: str) -> str:
     price = None if rate is None else getattr(rate, kind)
     return (
         "without a price"
@@ -230,7 +235,7 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: 
     long = row.cache_write_1h_tokens
     if not read and not written:
         return None
-    rate = _rate(row, prices.rates(provider, model, int(row.start.timestamp()) * NS))
+    rate = _rate_for_size(row, prices.rates(provider, model, int(row.start.timestamp()) * NS))
     if rate is None:
         return None
     plain = rate.input
@@ -240,23 +245,23 @@ def cache_saving(provider: str | None, model: str | None, row: CostRow, prices: 
     if plain is None or cheap is None or dear is None or dearest is None:
         return None
     surcharge = (dear - plain) * (written - long) + (dearest - plain) * long
-    return money.scaled((plain - cheap) * read - surcharge, rate.digits)
+    return money.digits_to_units((plain - cheap) * read - surcharge, rate.digits)
 
 
-def _tokens(row: AnyUsage) -> int:
+def _uncached_tokens(row: AnyUsage) -> int:
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
-def _rate(row: AnyUsage, rates: Rates) -> Rate | None:
-    size = _size(row)
+def _rate_for_size(row: AnyUsage, rates: Rates) -> Rate | None:
+    size = _mean_input_size(row)
     return next((rate for beyond, rate in rates if size > beyond), None)
 
 
-def _size(row: AnyUsage) -> int:
+def _mean_input_size(row: AnyUsage) -> int:
     return max(1, row.input_tokens // max(1, row.calls))
 
 
-def _weight(row: AnyUsage, rate: Rate) -> int | None:
+def _weigh_tokens(row: AnyUsage, rate: Rate) -> int | None:
     price, output, read, written = rate[:4]
     if price is None or output is None or read is None or written is None:
         return None
@@ -264,11 +269,15 @@ def _weight(row: AnyUsage, rate: Rate) -> int | None:
     fresh = max(0, row.input_tokens - row.cached_input_tokens - cached)
     of_input = price * fresh + read * row.cache_read_tokens + written * row.cache_write_tokens
     of_output = output * (row.output_tokens - row.cached_output_tokens)
-    of_requests = money.scaled(rate.per_request * (fresh + cached), rate.digits) // _size(row)
-    return money.scaled(of_input + of_output, rate.digits) + of_requests
+    of_requests = money.digits_to_units(rate.per_request * (fresh + cached), rate.digits) // _mean_input_size(
+        row
+    )
+    return money.digits_to_units(of_input + of_output, rate.digits) + of_requests
 
 
-def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | None, ...], list[SpentRow]]:
+def spent_rows_by_group(
+    usages: Usages, by: Sequence[str], width: int
+) -> dict[tuple[str | None, ...], list[SpentRow]]:
     groups: dict[tuple[str | None, ...], list[SpentRow]] = {}
     indexes = [by.index(name) for name in KINDS if name in by]
     for group, usage in usages.items():
@@ -278,12 +287,12 @@ def by_group(usages: Usages, by: Sequence[str], width: int) -> dict[tuple[str | 
 
 
 def added_up(parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
-    return [_plus(rows[0], rows[1:]) for rows in _rows_by_kind(parts).values()]
+    return [_add_rows(rows[0], rows[1:]) for rows in _rows_by_kind(parts).values()]
 
 
-def without(rows: Sequence[SpentRow], parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
+def subtract_rows(rows: Sequence[SpentRow], parts: Iterable[Sequence[SpentRow]]) -> list[SpentRow]:
     parts_by_kind = _rows_by_kind(parts)
-    return [_plus(row, parts_by_kind.get(row.of, ()), sign=-1) for row in rows]
+    return [_add_rows(row, parts_by_kind.get(row.of, ()), sign=-1) for row in rows]
 
 
 def _rows_by_kind(parts: Iterable[Sequence[SpentRow]]) -> dict[Priced, list[SpentRow]]:
@@ -294,7 +303,7 @@ def _rows_by_kind(parts: Iterable[Sequence[SpentRow]]) -> dict[Priced, list[Spen
     return rows_by_kind
 
 
-def _plus(first: SpentRow, other_rows: Sequence[SpentRow], sign: int = 1) -> SpentRow:
+def _add_rows(first: SpentRow, other_rows: Sequence[SpentRow], sign: int = 1) -> SpentRow:
     sums = {
         name: getattr(first.sums, name) + sign * sum([getattr(row.sums, name) for row in other_rows])
         for name in _WEIGHED

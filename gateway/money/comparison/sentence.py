@@ -9,7 +9,7 @@ from functools import partial
 
 from gateway.money.comparison.comparing import Comparison
 from gateway.money.comparison.split import MIXES, PARTS, Driver, Spending
-from gateway.money.comparison.wording import MILLION, dollars
+from gateway.money.comparison.wording import MILLION, format_dollars
 from gateway.money.costs.past import Past
 from spool.ledger import money
 from spool.ledger.sums import OTHER
@@ -21,11 +21,11 @@ _FACTOR = 10  # if the factor is larger, the amounts say more than the factor
 _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 
 
-def sentence(comparison: Comparison, past: Past) -> str:
+def comparison_sentence(comparison: Comparison, past: Past) -> str:
     """Name the largest drivers first."""
     total = comparison.total
     if not past.is_whole and (total.now.calls or total.now.cost):
-        return no_past(past)
+        return no_past_sentence(past)
     if not total.before.calls and not total.before.cost:
         return (
             "Nothing was spent in the time to compare with."
@@ -35,32 +35,32 @@ def sentence(comparison: Comparison, past: Past) -> str:
     change = total.parts.change
     shown_drivers = named_drivers(comparison)
     if not shown_drivers:
-        return f"{_difference(change)}, {_nameless(comparison)}." if change else "Nothing changed."
+        return f"{_difference_text(change)}, {_unnamed_reason(comparison)}." if change else "Nothing changed."
     least = abs(shown_drivers[0].parts.change) // _LITTLE
     largest = [driver for driver in shown_drivers[:MOST] if abs(driver.parts.change) >= least]
     reasons = [driver_words(driver) for driver in largest]
     if not change:
         return f"The total did not change: {'; '.join(reasons)}."
     if all(change * driver.parts.change < 0 for driver in largest):
-        return f"{_difference(change)}, {_nameless(comparison)}; {'; '.join(reasons)}."
-    return f"{_difference(change)}: {'; '.join(reasons)}."
+        return f"{_difference_text(change)}, {_unnamed_reason(comparison)}; {'; '.join(reasons)}."
+    return f"{_difference_text(change)}: {'; '.join(reasons)}."
 
 
-def _nameless(comparison: Comparison) -> str:
+def _unnamed_reason(comparison: Comparison) -> str:
     changed = [driver for driver in comparison.drivers if driver.parts.change]
     if not any(driver.now.calls or driver.before.calls for driver in changed):
-        return because(changed[0])
+        return reason_for_change(changed[0])
     return "in calls without a known name, or in small groups"
 
 
-def no_past(past: Past) -> str:
+def no_past_sentence(past: Past) -> str:
     if past.known_from is None:
         return "Nothing is known of the time to compare with."
     what = "Bills begin" if past.is_billed else "Counting began"
     return f"{what} on {date_words(past.known_from)}, so there is nothing to compare with."
 
 
-def comparable(past: Past) -> str:
+def comparable_days_hint(past: Past) -> str:
     """Return "" if nothing can be compared."""
     days = past.comparable_days
     return f"The last {days} days have an earlier time." if days > 1 else ""
@@ -75,17 +75,17 @@ def _has_name(driver: Driver) -> bool:
     return not driver.group or not set(driver.group) <= {None, OTHER}
 
 
-def _difference(change: int) -> str:
-    return f"{dollars(abs(change))} {'more' if change > 0 else 'less'}"
+def _difference_text(change: int) -> str:
+    return f"{format_dollars(abs(change))} {'more' if change > 0 else 'less'}"
 
 
 def driver_words(driver: Driver) -> str:
     change = driver.parts.change
     name = " ".join(value or "unknown" for value in driver.group) or "all calls"
-    words = f"{name} {'+' if change > 0 else '-'}{dollars(abs(change))}"
+    words = f"{name} {'+' if change > 0 else '-'}{format_dollars(abs(change))}"
     if _needs_amount(driver):
-        words += f" (before: {dollars(driver.before.cost)})"
-    return f"{words}, {because(driver)}"
+        words += f" (before: {format_dollars(driver.before.cost)})"
+    return f"{words}, {reason_for_change(driver)}"
 
 
 def _needs_amount(driver: Driver) -> bool:
@@ -98,7 +98,7 @@ def _needs_amount(driver: Driver) -> bool:
     return before < money.UNIT or now >= _FACTOR * before or before >= _FACTOR * now
 
 
-def because(driver: Driver) -> str:
+def reason_for_change(driver: Driver) -> str:
     """
     Name the largest part in the same direction, with the two numbers behind it.
 
@@ -110,16 +110,18 @@ def because(driver: Driver) -> str:
     return _WHY[largest](driver)
 
 
-def _more(driver: Driver) -> str:
+def _more_calls_reason(driver: Driver) -> str:
     now, before = driver.now.calls, driver.before.calls
-    return f"because it made {_times(now, before, 'calls')} ({now:,}, before {before:,})"
+    return f"because it made {_factor_text(now, before, 'calls')} ({now:,}, before {before:,})"
 
 
-def _larger(driver: Driver) -> str:
+def _larger_calls_reason(driver: Driver) -> str:
     now = driver.now.tokens * driver.before.calls
     before = driver.before.tokens * driver.now.calls
     sizes = [f"{side.tokens // max(side.calls, 1):,}" for side in (driver.now, driver.before)]
-    return f"because its calls used {_times(now, before, 'tokens')} each ({sizes[0]}, before {sizes[1]})"
+    return (
+        f"because its calls used {_factor_text(now, before, 'tokens')} each ({sizes[0]}, before {sizes[1]})"
+    )
 
 
 def _other_kinds(driver: Driver) -> str:
@@ -128,21 +130,21 @@ def _other_kinds(driver: Driver) -> str:
     return f"because it used other models or kinds of tokens ({now} at the earlier prices, before {before})"
 
 
-def _share(driver: Driver, part: str) -> str:
-    return f"because {driver.reasons[part]}" if driver.reasons.get(part) else _at_unit_cost(driver)
+def _share_reason(driver: Driver, part: str) -> str:
+    return f"because {driver.reasons[part]}" if driver.reasons.get(part) else _unit_cost_reason(driver)
 
 
-def _prices(driver: Driver) -> str:
+def _price_reason(driver: Driver) -> str:
     words = driver.reasons.get("prices")
     if not words:
-        return _at_unit_cost(driver)
+        return _unit_cost_reason(driver)
     return f"because prices {'rose' if driver.parts.change > 0 else 'fell'}: {words}"
 
 
-def _at_unit_cost(driver: Driver) -> str:
+def _unit_cost_reason(driver: Driver) -> str:
     rose = driver.parts.change > 0
     if not driver.now.calls and not driver.before.calls and not driver.now.tokens:
-        amounts = f"{dollars(driver.now.cost)}, before {dollars(driver.before.cost)}"
+        amounts = f"{format_dollars(driver.now.cost)}, before {format_dollars(driver.before.cost)}"
         return f"because {'more' if rose else 'less'} was billed without known calls ({amounts})"
     now, before = _unit_costs(driver, driver.now.cost)
     return f"at {now}, before {before}"
@@ -157,32 +159,32 @@ def _unit_costs(driver: Driver, cost: int) -> tuple[str, str]:
 
 def _unit_cost(cost: int, side: Spending) -> str:
     if side.tokens:
-        return dollars(cost * MILLION // side.tokens) + UNITS[0]
-    return dollars(cost // max(side.calls, 1)) + UNITS[1]
+        return format_dollars(cost * MILLION // side.tokens) + UNITS[0]
+    return format_dollars(cost // max(side.calls, 1)) + UNITS[1]
 
 
-def _times(now: int, before: int, what: str) -> str:
+def _factor_text(now: int, before: int, what: str) -> str:
     if before <= 0:
         return f"more {what}"
     if now >= _FACTOR * before:
         return f"many times as many {what}"
     if now >= 2 * before:
-        return f"{_figure(Decimal(now) / before)} times as many {what}"
+        return f"{_format_factor(Decimal(now) / before)} times as many {what}"
     percent = round(abs(Decimal(now - before)) * 100 / before)
     return f"{percent or 'under 1'} % {'more' if now > before else 'fewer'} {what}"
 
 
-def _figure(times: Decimal) -> str:
+def _format_factor(times: Decimal) -> str:
     return f"{times:.1f}".removesuffix(".0")
 
 
 _WHY: Mapping[str, Callable[[Driver], str]] = {
-    "more_calls": _more,
-    "larger_calls": _larger,
+    "more_calls": _more_calls_reason,
+    "larger_calls": _larger_calls_reason,
     "other_kinds": _other_kinds,
-    **{name: partial(_share, part=name) for name in MIXES[1:]},
-    "prices": _prices,
-    "unit_cost": _at_unit_cost,
+    **{name: partial(_share_reason, part=name) for name in MIXES[1:]},
+    "prices": _price_reason,
+    "unit_cost": _unit_cost_reason,
     "new": lambda _: "which is new",
     "gone": lambda _: "which made no more calls",
 }

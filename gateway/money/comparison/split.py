@@ -100,7 +100,7 @@ class Driver(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.before.tokens > 0 and self.now.tokens > 0
 
 
-def split(
+def split_changes(
     before: Mapping[Group, Spending],
     now: Mapping[Group, Spending],
     at_old_prices: Mapping[Group, CostsAtOldPrices] | None = None,
@@ -110,59 +110,61 @@ def split(
 
     If `at_old_prices` lacks a group, all its tokens have one price.
     """
-    return ranked(unranked(before, now, at_old_prices or {}))
+    return sort_by_change(unsorted_drivers(before, now, at_old_prices or {}))
 
 
-def unranked(
+def unsorted_drivers(
     before: Mapping[Group, Spending],
     now: Mapping[Group, Spending],
     at_old_prices: Mapping[Group, CostsAtOldPrices],
 ) -> list[Driver]:
-    return list(changes(paired(before, now), at_old_prices))
+    return list(build_drivers(pair_groups(before, now), at_old_prices))
 
 
-def paired(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> list[Pair]:
+def pair_groups(before: Mapping[Group, Spending], now: Mapping[Group, Spending]) -> list[Pair]:
     pairs = [(group, old, now.get(group, NOTHING)) for group, old in before.items()]
     return pairs + [(group, NOTHING, new) for group, new in now.items() if group not in before]
 
 
-def changes(
+def build_drivers(
     pairs: Iterable[Pair], at_old_prices: Mapping[Group, CostsAtOldPrices] = _NO_PRICES
 ) -> Iterator[Driver]:
     for group, old, new in pairs:
         repriced = at_old_prices.get(group)
         reasons = repriced.reasons if repriced else {}
-        yield Driver(group=group, before=old, now=new, parts=_parts(old, new, repriced), reasons=reasons)
+        yield Driver(
+            group=group, before=old, now=new, parts=_split_parts(old, new, repriced), reasons=reasons
+        )
 
 
 def largest_changes(pairs: Sequence[Pair], most: int) -> list[Driver]:
     sizes = [abs(new.cost - old.cost) for _, old, new in pairs]
     least = min(nlargest(most, sizes), default=0)
     large = [pair for pair, size in zip(pairs, sizes, strict=True) if size >= least]
-    return first(changes(large), most)
+    return largest_drivers(build_drivers(large), most)
 
 
-def weighed(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> Driver:
+def with_old_prices(driver: Driver, at_old_prices: Mapping[Group, CostsAtOldPrices]) -> Driver:
     """Return a driver with the parts for prices. The sum of the parts does not change."""
-    [result] = changes([(driver.group, driver.before, driver.now)], at_old_prices)
+    [result] = build_drivers([(driver.group, driver.before, driver.now)], at_old_prices)
     return result
 
 
-def ranked(drivers: Iterable[Driver]) -> list[Driver]:
-    return sort_in_steps(drivers, key=_rank)
+def sort_by_change(drivers: Iterable[Driver]) -> list[Driver]:
+    return sort_in_steps(drivers, key=_change_rank)
 
 
-def first(drivers: Iterable[Driver], most: int) -> list[Driver]:
+def largest_drivers(drivers: Iterable[Driver], most: int) -> list[Driver]:
     """Return the largest drivers, which is faster than sorting all of them."""
-    return nsmallest(most, drivers, key=_rank)
+    return nsmallest(most, drivers, key=_change_rank)
 
 
-def _rank(driver: Driver) -> tuple[int, list[str]]:
+def _change_rank(driver: Driver) -> tuple[int, list[str]]:
     change = driver.now.cost - driver.before.cost  # the change equals the sum of its parts
     return -abs(change), [name or "" for name in driver.group]
 
 
-def with_nobodys(
+def add_costs_without_calls(
     drivers: Iterable[Driver], before: Mapping[Group, int], now: Mapping[Group, int]
 ) -> list[Driver]:
     """Add money without known calls as a change of the unit cost, unsorted."""
@@ -178,32 +180,32 @@ def with_nobodys(
         )
         own = known.get(group, nobodys_driver)
         of_group = [own, nobodys_driver] if group in known else [own]
-        known[group] = msgspec.structs.replace(together(of_group, group=group), reasons=own.reasons)
+        known[group] = msgspec.structs.replace(merge_drivers(of_group, group=group), reasons=own.reasons)
     return [*known.values()]
 
 
-def together(drivers: Iterable[Driver], *, group: Group) -> Driver:
+def merge_drivers(drivers: Iterable[Driver], *, group: Group) -> Driver:
     before, now, parts = NOTHING, NOTHING, Parts()
     remaining = iter(drivers)
     while some := list(islice(remaining, STEP)):  # in steps, because tens of thousands are possible
-        before = _sum(Spending, [before, *(driver.before for driver in some)])
-        now = _sum(Spending, [now, *(driver.now for driver in some)])
-        parts = _sum(Parts, [parts, *(driver.parts for driver in some)])
+        before = _sum_structs(Spending, [before, *(driver.before for driver in some)])
+        now = _sum_structs(Spending, [now, *(driver.now for driver in some)])
+        parts = _sum_structs(Parts, [parts, *(driver.parts for driver in some)])
     return Driver(group=group, before=before, now=now, parts=parts)
 
 
-def added(one: Spending, other: Spending) -> Spending:
-    return _sum(Spending, [one, other])
+def add_spending(one: Spending, other: Spending) -> Spending:
+    return _sum_structs(Spending, [one, other])
 
 
-def _sum(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
+def _sum_structs(kind: type[_Sum], values: Sequence[_Sum]) -> _Sum:
     names = kind.__struct_fields__
     return kind(
         **dict(zip(names, sum_columns([*map(msgspec.structs.astuple, values)], len(names)), strict=True))
     )
 
 
-def _parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None) -> Parts:
+def _split_parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None) -> Parts:
     if old == NOTHING:
         return Parts(new=new.cost)
     if new == NOTHING:

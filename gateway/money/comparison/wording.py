@@ -9,6 +9,6 @@ from spool.ledger import money
 MILLION = 10**6
 
 
-def dollars(units: int) -> str:
+def format_dollars(units: int) -> str:
     amount = Decimal(money.text(units))
     return f"${amount:,.2f}" if amount >= Decimal("0.1") or not amount else f"${amount:,.4f}"

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from gateway.bills.contracts.declared import contracts_of, has_amounts
+from gateway.bills.contracts.declared import all_contracts, has_amounts
 from gateway.bills.plans.declared import PlanTable
-from gateway.core.first_use import imported
+from gateway.core.first_use import import_in_thread
 from gateway.intake.prices import PriceBook
-from gateway.money.costs.listing import of_one_listing
-from gateway.money.costs.past import Past, past_of
+from gateway.money.costs.listing import repeat_while_listing_changes
+from gateway.money.costs.past import Past, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
@@ -65,7 +65,7 @@ class CostAnswer:
         return partial_period_starts(self.query)
 
 
-async def answer(
+async def answer_costs(
     question: CostQuestion,
     reader: CostReader,
     now: float,
@@ -81,12 +81,12 @@ async def answer(
     """
 
     async def make() -> CostAnswer:
-        return await _answer(question, reader, now, prices=prices, states_alone=states_alone)
+        return await _answer_once(question, reader, now, prices=prices, states_alone=states_alone)
 
-    return await of_one_listing(reader.whole, question.query, make)
+    return await repeat_while_listing_changes(reader.whole, question.query, make)
 
 
-async def _answer(
+async def _answer_once(
     question: CostQuestion,
     reader: CostReader,
     now: float,
@@ -94,15 +94,15 @@ async def _answer(
     prices: Callable[[], PriceBook],
     states_alone: bool,
 ) -> CostAnswer:
-    ledger = await ledger_for(question, reader, now, prices=prices)
+    ledger = await ledger_for_question(question, reader, now, prices=prices)
     query, previous = question.query, question.previous
-    past = await past_of(previous, reader.whole, now) if previous else None
+    past = await find_past(previous, reader.whole, now) if previous else None
     if past and not past.is_whole:
         previous = None
     rows = await ledger.costs(replace(query, top=question.top, top_by=question.top_by))
     filled = {COUNTED: ledger.counted} if question.fills else {}
     if question.top is not None:
-        shown_groups = await asyncio.to_thread(_groups, rows) | {(None,) * len(query.group_by)}
+        shown_groups = await asyncio.to_thread(_distinct_groups, rows) | {(None,) * len(query.group_by)}
         query, previous = replace(query, kept=shown_groups), previous and replace(previous, kept=shown_groups)
     try:
         before = [] if previous is None else await ledger.costs(previous)
@@ -121,11 +121,11 @@ async def _answer(
         before=before,
         billed=billed and {**billed, **filled},
         whole_since=await reader.whole.whole_since(),
-        unlisted=await _unlisted(ledger, query, reader),
+        unlisted=await _unlisted_units_row(ledger, query, reader),
     )
 
 
-async def _unlisted(ledger: AnswersCosts, query: CostQuery, reader: CostReader) -> CostRow | None:
+async def _unlisted_units_row(ledger: AnswersCosts, query: CostQuery, reader: CostReader) -> CostRow | None:
     if query.unit_place is None or query.aggregated or not await reader.whole.has_unlisted():
         return None
     unit = query.group_by[query.unit_place]
@@ -141,10 +141,10 @@ async def _unlisted(ledger: AnswersCosts, query: CostQuery, reader: CostReader) 
 def has_paid_costs(registry: Registry | None) -> bool:
     if registry is None:
         return False
-    return bool(registry.table(PlanTable).all()) or any(map(has_amounts, contracts_of(registry)))
+    return bool(registry.table(PlanTable).all()) or any(map(has_amounts, all_contracts(registry)))
 
 
-async def ledger_for(
+async def ledger_for_question(
     question: CostQuestion, reader: CostReader, now: float, *, prices: Callable[[], PriceBook]
 ) -> Any:
     """
@@ -154,13 +154,15 @@ async def ledger_for(
     adds the fees of seats and the amounts of contracts up to `now`. If the query fills missing bills, counted money
     replaces them. Raises Refusal 403 for money that the roles hide.
     """
-    ledger = reader.ledger_of(question.cost_types)
+    ledger = reader.ledger_for_cost_types(question.cost_types)
     if question.fills:
-        return (await imported(_BILLED)).WithMissing(ledger, reader.whole)
+        return (await import_in_thread(_BILLED)).WithMissing(ledger, reader.whole)
     if question.cost_type in PLAN_TYPES:
-        fees = await imported("gateway.bills.plans.fees")
+        fees = await import_in_thread("gateway.bills.plans.fees")
         registry = reader.require_registry()
-        return fees.divided(ledger, reader.whole, registry, question.cost_type, now, prices=prices)
+        return fees.ledger_divided_by_plans(
+            ledger, reader.whole, registry, question.cost_type, now, prices=prices
+        )
     return ledger
 
 
@@ -169,7 +171,7 @@ async def bills_status(
 ) -> Mapping[str, object] | None:
     if not query.arranged:
         return None
-    beside = await imported(_BILLED)
+    beside = await import_in_thread(_BILLED)
     is_limited = reader.is_limited or states_alone
     status: Mapping[str, object] = await beside.billed_beside(
         reader.whole, query, now, states_alone=is_limited
@@ -177,5 +179,5 @@ async def bills_status(
     return status
 
 
-def _groups(rows: Sequence[CostRow]) -> frozenset[Group]:
+def _distinct_groups(rows: Sequence[CostRow]) -> frozenset[Group]:
     return frozenset([row.group for row in rows])

@@ -26,7 +26,7 @@ from gateway.money.costs.measures import (
 )
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.costs import periods
+from spool.ledger.costs import periods_of_query
 from spool.ledger.queries import TAG, AnswersCosts, CostQuery, CostRow, Group, narrow_query
 from spool.ledger.sums import OTHER
 from spool.record import NS
@@ -103,7 +103,7 @@ class AskedMeasures:
     by_place: Mapping[Place, FoundMeasures]
     whole: Decimal | None = None  # the value of a stream over the whole time
 
-    def folded(self, shown: Callable[[Group], Group]) -> Placed:
+    def merge_groups(self, shown: Callable[[Group], Group]) -> Placed:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
         total = FoundMeasures()
         for (index, group), measures in self.by_place.items():
@@ -144,12 +144,12 @@ async def asked_measures(
         return (None, None)
     book = await list_prices(prices) if SAVED_BY_CACHING in show else None
     return [
-        None if query is None else await _asked(answer.ledger, query, unit, streams, book)
+        None if query is None else await _find_measures(answer.ledger, query, unit, streams, book)
         for query in (answer.query, answer.previous)
     ]
 
 
-async def _asked(
+async def _find_measures(
     ledger: AnswersCosts,
     query: CostQuery,
     unit: str,
@@ -158,7 +158,7 @@ async def _asked(
 ) -> AskedMeasures:
     plain = replace(query, kept=None)
     measures_of_place: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)
-    starts = [start for start, _ in periods(query)]
+    starts = [start for start, _ in periods_of_query(query)]
     whole = None
     if unit.startswith(STREAM):
         rows = await ledger.costs(replace(plain, measures=("calls",)))

@@ -12,7 +12,7 @@ from spool.ledger.sums import OTHER
 _MARGIN = timedelta(days=1)
 
 
-async def continuing(
+async def units_with_calls_around(
     ledger: AnswersCosts, query: CostQuery, unit: str, names: Iterable[str | None]
 ) -> Collection[str]:
     """

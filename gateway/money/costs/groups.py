@@ -14,7 +14,15 @@ from typing import Any, NamedTuple
 
 from spool.errors import AlreadyThere
 from spool.ledger import money
-from spool.ledger.groups import COUNTS, SPLIT_BY, GroupCell, cells, ends_of_finished_parts, fewer, part_of
+from spool.ledger.groups import (
+    COUNTS,
+    SPLIT_BY,
+    GroupCell,
+    cut_cells,
+    finished_part_ends,
+    part_start,
+    too_few_people_label,
+)
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import TOTAL, CostQuery, apply_limit
 from spool.ledger.sums import OTHER
@@ -80,7 +88,7 @@ def _is_chosen(cell: GroupCell, chosen: Mapping[str, Collection[str]]) -> bool:
     )
 
 
-def total_of(figures: Iterable[Figures]) -> Figures:
+def sum_figures(figures: Iterable[Figures]) -> Figures:
     total = Figures()
     for each in figures:
         total = total.plus(*each)
@@ -91,8 +99,8 @@ async def visible_groups(ledger: Ledger, registry: Registry, rights: Rights, now
     """Return no groups unless `privacy.min_group` is set."""
     if not registry.people.min_group:
         return Groups(())
-    found = await cuts(ledger, registry, datetime.fromtimestamp(now, UTC))
-    return Groups([(cut, list(visible_cells(cut, rights.slice_of_roles))) for cut in found])
+    found = await cut_finished_parts(ledger, registry, datetime.fromtimestamp(now, UTC))
+    return Groups([(cut, list(visible_cells(cut, rights.visible_slice))) for cut in found])
 
 
 def least_people_of_group(min_group: int) -> int:
@@ -100,26 +108,26 @@ def least_people_of_group(min_group: int) -> int:
     return min_group + 1
 
 
-async def cuts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
+async def cut_finished_parts(ledger: Ledger, registry: Registry, now: datetime) -> Sequence[Cut]:
     """Cut finished parts, and return all cuts that have enough people under the present setting."""
     people = least_people_of_group(registry.people.min_group)
-    stored = _stored(registry)
-    start = stored[-1].until if stored else part_of(now - FIRST_CUT)
+    stored = _stored_cuts(registry)
+    start = stored[-1].until if stored else part_start(now - FIRST_CUT)
     number = len(stored)
-    for end in ends_of_finished_parts(start, now):
-        found = await _cells_of(ledger, start, end, people, registry.people.group_order)
+    for end in finished_part_ends(start, now):
+        found = await _fetch_cells(ledger, start, end, people, registry.people.group_order)
         if not found:  # this part joins the next one
             continue
-        body = _body(Cut(start, end, people, found))
+        body = _cut_document(Cut(start, end, people, found))
         try:
             await registry.group_costs.add(f"{number:06}", body, actor=_CUTTER, action="group_costs.cut")
         except AlreadyThere:  # the cut of another request or gateway counts
             break
         start, number = end, number + 1
-    return [cut for cut in _stored(registry) if cut.people >= people]
+    return [cut for cut in _stored_cuts(registry) if cut.people >= people]
 
 
-async def _cells_of(
+async def _fetch_cells(
     ledger: Ledger, since: datetime, until: datetime, people: int, first: Sequence[str]
 ) -> Sequence[GroupCell]:
     query = CostQuery(
@@ -128,12 +136,12 @@ async def _cells_of(
     # no limit and no viewing: the rows are for all readers, and nobody sees them
     with collect_seen(None), apply_limit(None):
         rows = await ledger.costs(query)
-    return await asyncio.to_thread(cells, rows, people, fewer(people - 1), first)
+    return await asyncio.to_thread(cut_cells, rows, people, too_few_people_label(people - 1), first)
 
 
 def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
     """Yield the cells of which all calls certainly lie in the slice."""
-    unknowable = (fewer(cut.people - 1), OTHER)
+    unknowable = (too_few_people_label(cut.people - 1), OTHER)
 
     def passes(condition: RoleFilter, cell: GroupCell) -> bool:
         if condition.dimension not in SPLIT_BY:
@@ -146,11 +154,11 @@ def visible_cells(cut: Cut, slice: LedgerSlice) -> Iterator[GroupCell]:
             yield cell
 
 
-def _stored(registry: Registry) -> Sequence[Cut]:
-    return [_cut(body) for _, body in sorted(registry.group_costs.all().items())]
+def _stored_cuts(registry: Registry) -> Sequence[Cut]:
+    return [_parse_cut(body) for _, body in sorted(registry.group_costs.all().items())]
 
 
-def _body(cut: Cut) -> Mapping[str, Any]:
+def _cut_document(cut: Cut) -> Mapping[str, Any]:
     """Return the stored form. An erasure finds names of people in `names`, because a team may be one."""
     return {
         "since": cut.since.isoformat(),
@@ -162,7 +170,7 @@ def _body(cut: Cut) -> Mapping[str, Any]:
     }
 
 
-def _cut(body: Mapping[str, Any]) -> Cut:
+def _parse_cut(body: Mapping[str, Any]) -> Cut:
     return Cut(
         since=datetime.fromisoformat(body["since"]).astimezone(UTC),
         until=datetime.fromisoformat(body["until"]).astimezone(UTC),

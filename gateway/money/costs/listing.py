@@ -13,7 +13,9 @@ T = TypeVar("T")
 TRIES = 5
 
 
-async def of_one_listing(ledger: Ledger, query: CostQuery, make: Callable[[], Awaitable[T]]) -> T:
+async def repeat_while_listing_changes(
+    ledger: Ledger, query: CostQuery, make: Callable[[], Awaitable[T]]
+) -> T:
     """
     Make an answer again if units of work were unlisted while it was made.
 

@@ -73,7 +73,7 @@ PREVIOUS = "previous"
 SAME_WEEKDAYS = "same_weekdays"
 
 
-def columns(report_fields: Mapping[str, Any]) -> list[str]:
+def distinguishing_columns(report_fields: Mapping[str, Any]) -> list[str]:
     return [*(["period"] if report_fields["per"] != TOTAL else []), *report_fields["by"]]
 
 
@@ -94,22 +94,22 @@ def billed_tokens(row: CostRow | GroupUsage) -> int:
     return row.input_tokens + row.output_tokens - row.cached_input_tokens - row.cached_output_tokens
 
 
-def estimated(row: CostRow) -> int:
+def estimated_cost(row: CostRow) -> int:
     """Return the part that no source reported, in units of money."""
     if row.cost == row.reported:
         return 0
     return max(0, money.units(row.cost) - money.units(row.reported))
 
 
-def amount(row: CostRow, cost_type: str, meter: str = "") -> str:
+def row_amount(row: CostRow, cost_type: str, meter: str = "") -> str:
     """Return decimal text in the unit of the cost type or of the meter."""
     if cost_type == USAGE_AMOUNT:
         return str(quantity_from_millionths(row.metered) if meter else billed_tokens(row))
-    text: str = getattr(row, _field(cost_type))
+    text: str = getattr(row, _cost_field(cost_type))
     return text
 
 
-def metered(row: CostRow) -> Mapping[str, str]:
+def metered_quantities(row: CostRow) -> Mapping[str, str]:
     """
     Return decimal text, plain tokens first.
 
@@ -125,11 +125,11 @@ def metered(row: CostRow) -> Mapping[str, str]:
     }
 
 
-def unit_of(meter: str) -> str:
+def meter_unit(meter: str) -> str:
     return METERS[meter].unit if meter in METERS else USAGE_UNIT
 
 
-def per(cost: str, count: int, *, of: int = 1) -> str | None:
+def cost_per_count(cost: str, count: int, *, of: int = 1) -> str | None:
     """Return decimal text with _DECIMALS places, multiplied by `of`, or None if the count is 0."""
     if count <= 0:
         return None
@@ -137,11 +137,11 @@ def per(cost: str, count: int, *, of: int = 1) -> str | None:
     return money.text(money.units(cost) * of // count // cut * cut)
 
 
-def needed(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
-    return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_field(cost_type),)))
+def needed_measures(cost_type: str, measures: Sequence[str]) -> tuple[str, ...]:
+    return (*measures, *(_BILLED_TOKENS if cost_type == USAGE_AMOUNT else (_cost_field(cost_type),)))
 
 
-def needed_for(show: Sequence[str]) -> Iterator[str]:
+def extra_sums_for(show: Sequence[str]) -> Iterator[str]:
     """Yield the additional sums from which measures are computed."""
     if not set(show).isdisjoint(LATENCY):
         yield "latency"
@@ -149,10 +149,10 @@ def needed_for(show: Sequence[str]) -> Iterator[str]:
         yield from ("input_tokens", "output_tokens")
 
 
-def units(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str, str]:
-    main = {USAGE_AMOUNT: unit_of(meter)} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
+def units_by_measure(cost_type: str, measures: Sequence[str], meter: str = "") -> dict[str, str]:
+    main = {USAGE_AMOUNT: meter_unit(meter)} if cost_type == USAGE_AMOUNT else {"cost": CURRENCY_UNIT}
     return main | {name: USAGE[name] for name in measures}
 
 
-def _field(cost_type: str) -> str:
+def _cost_field(cost_type: str) -> str:
     return COST_TYPES.get(cost_type, "cost")

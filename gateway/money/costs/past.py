@@ -10,8 +10,15 @@ from gateway.money.costs.question import check_span
 from gateway.money.costs.times import parse_moment
 from spool.errors import Invalid
 from spool.ledger.ledger import Ledger
-from spool.ledger.periods import RANGES, beginning, on_whole_days, preceding, same_weekdays, span
-from spool.ledger.queries import CostQuery, end_of_hour
+from spool.ledger.periods import (
+    RANGES,
+    move_to_whole_days,
+    named_span,
+    period_beginning,
+    preceding_query,
+    same_weekdays,
+)
+from spool.ledger.queries import CostQuery, next_full_hour
 from spool.record import moment
 
 _NEVER = datetime.max.replace(tzinfo=UTC)  # a time that never comes, because bills have only whole days
@@ -49,7 +56,7 @@ class Past:
         }
 
 
-async def past_of(query: CostQuery, ledger: Ledger, now: float) -> Past:
+async def find_past(query: CostQuery, ledger: Ledger, now: float) -> Past:
     if query.arranged:
         days = [day.day for day in await ledger.billed_days(0, int(now)) if day.source and not day.is_apart]
         first = datetime.fromtimestamp(min(days), UTC) if days else None
@@ -57,32 +64,32 @@ async def past_of(query: CostQuery, ledger: Ledger, now: float) -> Past:
         counted = await ledger.known_span()
         first = counted[0] if counted else None
     return Past(
-        state=_state(query, first),
+        state=_past_state(query, first),
         known_from=first and first.astimezone(query.zone),
         comparable_days=0 if first is None else _comparable_days(query, first, now),
         is_billed=bool(query.arranged),
     )
 
 
-def _state(query: CostQuery, first: datetime | None) -> str:
+def _past_state(query: CostQuery, first: datetime | None) -> str:
     if first is None or query.until <= first:
         return NONE
     return WHOLE if first <= query.since else PART
 
 
 def _comparable_days(query: CostQuery, first: datetime, now: float) -> int:
-    midnight = beginning(datetime.fromtimestamp(now, query.zone), "daily")
+    midnight = period_beginning(datetime.fromtimestamp(now, query.zone), "daily")
 
     def is_known(count: int) -> bool:
         since = midnight - _DAY * (count - 1)
-        return preceding(replace(query, since=since, until=end_of_hour(now))).since >= first
+        return preceding_query(replace(query, since=since, until=next_full_hour(now))).since >= first
 
     # the month before may have more days
     most = max(0, (midnight + _DAY - first) // (2 * _DAY))
     return next(filter(is_known, range(most, 0, -1)), 0)
 
 
-def earlier(
+def earlier_query(
     query: CostQuery,
     *,
     against: str,
@@ -107,14 +114,14 @@ def earlier(
         check_span(baseline)
         return baseline
     if against in RANGES:
-        since, until = span(against, now, query.zone)
+        since, until = named_span(against, now, query.zone)
         baseline = replace(query, since=since, until=until)
     elif against == PREVIOUS:
-        baseline = preceding(query, named)
+        baseline = preceding_query(query, named)
     elif against == SAME_WEEKDAYS:
         baseline = same_weekdays(query, named)
     else:
         choices = ", ".join((SAME_WEEKDAYS, PREVIOUS, *RANGES))
         raise Invalid(f"{name} must be one of {choices}, or two days such as 2026-10-01..2026-10-31")
     check_span(baseline)
-    return on_whole_days(baseline, _NEVER if query.arranged else hours_since)
+    return move_to_whole_days(baseline, _NEVER if query.arranged else hours_since)

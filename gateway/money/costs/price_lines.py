@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from gateway.intake.price_lines import lines_of_sum
+from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.asked_measures import Place
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.costs import periods
+from spool.ledger.costs import periods_of_query
 from spool.ledger.queries import EVERY_METER, PRICED_BY, AnswersCosts, CostQuery, CostRow, Group, narrow_query
-from spool.ledger.repricing import LinesOf, SumLine, joined, lines_of_row
+from spool.ledger.repricing import LinesOf, SumLine, join_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, Measures
 from spool.meters import quantity_from_millionths
 
@@ -41,7 +41,7 @@ class _Charged:
 
     def shown(self) -> dict[str, object]:
         counts = dict(zip(COUNTS, self.counts, strict=True))
-        return {**counts, "cost": money.text(self.estimated), "lines": list(map(_line, self.lines))}
+        return {**counts, "cost": money.text(self.estimated), "lines": list(map(_line_fields, self.lines))}
 
 
 Charged = Mapping[Place, _Charged]
@@ -58,11 +58,11 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
         line_query, include={"cost_source": (_ESTIMATED,)}, exclude={"status": ("cached",)}
     )
     rows = await ledger.costs(estimated)
-    starts = {start: index for index, (start, _) in enumerate(periods(query))}
-    return await asyncio.to_thread(_by_place, rows, starts, partial(lines_of_sum, book))
+    starts = {start: index for index, (start, _) in enumerate(periods_of_query(query))}
+    return await asyncio.to_thread(_charges_by_place, rows, starts, partial(price_lines_of_sum, book))
 
 
-def with_lines(show: Shown, charged: Charged) -> Shown:
+def add_price_lines(show: Shown, charged: Charged) -> Shown:
     """Return the rows with price lines. The lines of a row may be null."""
 
     def shown(place: Place) -> dict[str, object]:
@@ -72,24 +72,26 @@ def with_lines(show: Shown, charged: Charged) -> Shown:
     return shown
 
 
-def _by_place(rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lines: LinesOf) -> Charged:
+def _charges_by_place(
+    rows: Sequence[CostRow], starts: Mapping[datetime, int], price_lines: LinesOf
+) -> Charged:
     lines_by_place: dict[Place, _Charged] = defaultdict(lambda: _Charged([0] * _WIDTH))
     for row in rows:
         group = row.group[: -len(_DECIDES)]
-        key = _key(row.group[-len(_DECIDES) :])
-        measures = _measures(row)
+        key = _price_key(row.group[-len(_DECIDES) :])
+        measures = _row_measures(row)
         hour = int(row.start.timestamp())
-        lines = lines_of_row(price_lines, hour, key, measures, row.meters)
+        lines = row_price_lines(price_lines, hour, key, measures, row.meters)
         if lines:
             at = lines_by_place[starts[row.start], group]
             counts = zip(at.counts, measures, strict=False)
             at.counts = [before + added for before, added in counts]
             at.estimated += measures[-1]
-            at.lines = joined(at.lines, lines)
+            at.lines = join_lines(at.lines, lines)
     return lines_by_place
 
 
-def _key(decides: Group) -> Dimensions:
+def _price_key(decides: Group) -> Dimensions:
     provider, model, request_model, mode, size = decides
     return Dimensions(
         kind="call",
@@ -109,11 +111,11 @@ def _key(decides: Group) -> Dimensions:
     )
 
 
-def _measures(row: CostRow) -> Measures:
+def _row_measures(row: CostRow) -> Measures:
     counts = [getattr(row, name) for name in COUNTS]
     return [*counts, money.units(row.reported), money.units(row.estimated)]
 
 
-def _line(line: SumLine) -> Mapping[str, str]:
+def _line_fields(line: SumLine) -> Mapping[str, str]:
     quantity = str(quantity_from_millionths(line.quantity))
     return {"meter": line.meter, "quantity": quantity, "amount": money.text(line.amount)}

@@ -113,10 +113,12 @@ class CostQuestion:
 def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
     """Check the time range. Raises Refusal 400, or AskedTooMuch for units of work over too long a time."""
     if query.since >= query.until:
-        raise _wrong("the start must be earlier than the end")
+        raise _invalid_parameter("the start must be earlier than the end")
     length = _PERIODS.get(query.granularity, timedelta(days=7))
     if (query.until - query.since) / length > most:
-        raise _wrong(f"the time range has more than {most} periods; use a shorter range or longer periods")
+        raise _invalid_parameter(
+            f"the time range has more than {most} periods; use a shorter range or longer periods"
+        )
     unit = next((name for name in query.used_dimensions if name in UNITS), None)
     if unit is not None and query.until - query.since > timedelta(days=MAX_UNIT_DAYS):
         raise AskedTooMuch(f"costs by {unit} cover at most {MAX_UNIT_DAYS} days; use a shorter time range")
@@ -133,14 +135,14 @@ def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
     if unit is None:
         return
     if cost_type in BILLED_TYPES:
-        raise not_billed(unit)
+        raise billed_unit_refusal(unit)
     if query.meter:
         raise AskedTooMuch(f"quantities of meters are not summed by {unit}; leave the meter or {unit} out")
 
 
-def not_billed(unit: str) -> AskedTooMuch:
+def billed_unit_refusal(unit: str) -> AskedTooMuch:
     return AskedTooMuch(f"billed costs are divided by day and do not reach a {unit}; use a counted cost_type")
 
 
-def _wrong(message: str) -> Refusal:
+def _invalid_parameter(message: str) -> Refusal:
     return Refusal(400, "invalid_parameter", message)

@@ -48,15 +48,15 @@ class CostReader:
         """Return the ledger with the calls that are visible in every counted cost type."""
         return SlicedLedger(self.whole, self.rights.slice, person=self.rights.person)
 
-    def ledger_of(self, cost_types: Collection[str]) -> SlicedLedger:
+    def ledger_for_cost_types(self, cost_types: Collection[str]) -> SlicedLedger:
         """
         Return the ledger with the calls that are visible in all these cost types.
 
         Raises Refusal 403 if they are visible only in others.
         """
-        cost_slice = self.rights.slice_of(cost_types)
+        cost_slice = self.rights.slice_for_cost_types(cost_types)
         if self.rights.shown and not cost_slice.parts:
-            raise hides(self.rights, cost_types)
+            raise hidden_cost_types_refusal(self.rights, cost_types)
         return SlicedLedger(self.whole, cost_slice, person=self.rights.person)
 
     async def visible(self) -> Visible:
@@ -123,7 +123,7 @@ class CostReader:
         return views.expand_names(check_usable(self.whole.dimensions(), view))
 
 
-def hides(rights: Rights, cost_types: Collection[str]) -> Refusal:
+def hidden_cost_types_refusal(rights: Rights, cost_types: Collection[str]) -> Refusal:
     """Return the refusal for cost types that the roles do not show together."""
     requested = " and ".join(cost_types)
     shown = ", ".join(rights.cost_types)

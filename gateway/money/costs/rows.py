@@ -11,9 +11,9 @@ import msgspec
 
 from gateway.money.costs.answer import CostAnswer
 from gateway.money.costs.asked_measures import AskedMeasures, FoundMeasures, Place
-from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, per
+from gateway.money.costs.measures import MONEY, PERCENTILES, PREVIOUS, SUMS, billed_tokens, cost_per_count
 from spool.ledger import money
-from spool.ledger.costs import combine_rows, own_start, periods
+from spool.ledger.costs import combine_rows, own_start, periods_of_query
 from spool.ledger.queries import TOTAL, CostRow, Group
 from spool.ledger.sums import OTHER, percentile_ms
 from spool.turns.threads import sort_in_steps
@@ -35,24 +35,26 @@ class AnswerRows:
     ) -> None:
         self._query, self._show = answer.query, show
         self._has_previous = answer.previous is not None
-        self._starts = [start for start, _ in periods(answer.query)]
+        self._starts = [start for start, _ in periods_of_query(answer.query)]
         sides = [answer.rows, answer.before]
-        rows = _placed(answer, sides)
+        rows = _rows_by_place(answer, sides)
         self.row_count = len(rows)
         # aggregated costs overlap
         overlaps = answer.query.aggregated
         largest_groups = (
-            None if most is None or overlaps else _largest(answer.rows, rows, most, by=answer.question.top_by)
+            None
+            if most is None or overlaps
+            else _largest_groups(answer.rows, rows, most, by=answer.question.top_by)
         )
         self.is_truncated = largest_groups is not None
         shown = answer.query.shown_group
         if largest_groups is not None:
             shown = replace(answer.query, kept=largest_groups).shown_group
             sides = [[msgspec.structs.replace(row, group=shown(row.group)) for row in side] for side in sides]
-            rows = _placed(answer, sides)
+            rows = _rows_by_place(answer, sides)
         self._rows = rows
-        self._asked = [None if side is None else side.folded(shown) for side in asked]
-        self.places = sort_in_steps(rows, key=_order)
+        self._asked = [None if side is None else side.merge_groups(shown) for side in asked]
+        self.places = sort_in_steps(rows, key=_place_order)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
         # units that are no longer kept apart, so that no list and no measure includes them
@@ -61,9 +63,9 @@ class AnswerRows:
             self.other_units = {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
         elif answer.unlisted is not None:
             self.other_units = {"calls": answer.unlisted.calls, "cost": answer.unlisted.cost}
-        self.total = None if overlaps else self._beside(sides, _EPOCH, (), totals)
+        self.total = None if overlaps else self._measures_with_previous(sides, _EPOCH, (), totals)
         total = combine_rows(answer.rows, start=_EPOCH, group=())
-        self.latency = _latency(total.latency)
+        self.latency = _latency_fields(total.latency)
         self.charges, self.unconverted = total.charges, total.unconverted
 
     def shown(self, place: Place) -> dict[str, object]:
@@ -79,10 +81,10 @@ class AnswerRows:
         return {
             **period,
             **dict(zip(query.group_by, group, strict=True)),
-            **self._beside(self._rows[place], start, group, place_measures),
+            **self._measures_with_previous(self._rows[place], start, group, place_measures),
         }
 
-    def _beside(
+    def _measures_with_previous(
         self,
         sides: Sequence[Sequence[CostRow]],
         start: datetime,
@@ -90,20 +92,20 @@ class AnswerRows:
         measures: Sequence[FoundMeasures | None],
     ) -> dict[str, object]:
         now, before = sides
-        fields = self._measures(combine_rows(now, start=start, group=group), measures[0])
+        fields = self._measure_fields(combine_rows(now, start=start, group=group), measures[0])
         if not self._has_previous:
             return fields
         return {
             **fields,
-            PREVIOUS: self._measures(combine_rows(before, start=start, group=group), measures[1]),
+            PREVIOUS: self._measure_fields(combine_rows(before, start=start, group=group), measures[1]),
         }
 
-    def _measures(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
+    def _measure_fields(self, row: CostRow, asked: FoundMeasures | None) -> dict[str, object]:
         measures: dict[str, object] = {
             **{name: getattr(row, name) for name in SUMS},
-            **_latency(row.latency),
-            "cost_per_call": per(row.cost, row.calls),
-            "cost_per_million_tokens": per(row.cost, billed_tokens(row), of=1_000_000),
+            **_latency_fields(row.latency),
+            "cost_per_call": cost_per_count(row.cost, row.calls),
+            "cost_per_million_tokens": cost_per_count(row.cost, billed_tokens(row), of=1_000_000),
             **(asked.shown() if asked else {}),
         }
         shown = {name: measures[name] for name in self._show}
@@ -112,7 +114,7 @@ class AnswerRows:
         return shown | ({"unconverted": row.unconverted} if row.unconverted else {})
 
 
-def identity(place: Place) -> str:
+def place_sort_key(place: Place) -> str:
     """Return a sort key. Unknown values are first, and the joined groups last."""
     group = place[1]
     is_rest = bool(group) and set(group) == {OTHER}
@@ -120,27 +122,27 @@ def identity(place: Place) -> str:
     return "\0".join([f"{is_rest:d}", *(value or "" for value in group), unknown])
 
 
-def _order(place: Place) -> tuple[int, str]:
-    return place[0], identity(place)
+def _place_order(place: Place) -> tuple[int, str]:
+    return place[0], place_sort_key(place)
 
 
-def _placed(
+def _rows_by_place(
     answer: CostAnswer, sides: Sequence[Sequence[CostRow]]
 ) -> dict[Place, tuple[list[CostRow], list[CostRow]]]:
     rows_by_place: dict[Place, tuple[list[CostRow], list[CostRow]]] = defaultdict(lambda: ([], []))
-    starts = {start: index for index, (start, _) in enumerate(periods(answer.query))}
+    starts = {start: index for index, (start, _) in enumerate(periods_of_query(answer.query))}
     now, before = sides
     for row in now:
         rows_by_place[starts[row.start], row.group][0].append(row)
     if answer.previous is not None:
-        earlier = {start: index for index, (start, _) in enumerate(periods(answer.previous))}
+        earlier = {start: index for index, (start, _) in enumerate(periods_of_query(answer.previous))}
         for row in before:
             if earlier[row.start] < len(starts):
                 rows_by_place[earlier[row.start], row.group][1].append(row)
     return dict(rows_by_place)
 
 
-def _largest(
+def _largest_groups(
     rows: Sequence[CostRow], places: Collection[Place], limit: int, *, by: str
 ) -> frozenset[Group] | None:
     if len(places) <= limit:
@@ -160,7 +162,7 @@ def _largest(
     return frozenset(largest_groups)
 
 
-def _latency(counts: Sequence[int]) -> dict[str, int | None]:
+def _latency_fields(counts: Sequence[int]) -> dict[str, int | None]:
     """Return percentiles. One above 5 minutes is null."""
     percentiles = {name: percentile_ms(counts, percent) for name, percent in PERCENTILES.items()}
     return {"timed": sum(counts), **percentiles}

@@ -20,16 +20,16 @@ def parse_moment(name: str, text: str, *, zone: tzinfo = UTC, end: bool = False)
             400, "invalid_parameter", f"{name} must be a day such as 2026-11-01, or an RFC 3339 time"
         ) from None
     if not 2000 <= when.year < 2200:
-        raise _wrong(f"{name} must be between the years 2000 and 2200")
+        raise _invalid_parameter(f"{name} must be between the years 2000 and 2200")
     if end and len(text) <= len("2026-11-01"):
         when += timedelta(days=1)
     return when if when.tzinfo else when.replace(tzinfo=zone)
 
 
-def seconds(at: float) -> str:
+def format_seconds(at: float) -> str:
     """Return a time in the form in which the cost service writes the times of an insight."""
     return f"{at:.3f}".rstrip("0").rstrip(".")
 
 
-def _wrong(message: str) -> Refusal:
+def _invalid_parameter(message: str) -> Refusal:
     return Refusal(400, "invalid_parameter", message)

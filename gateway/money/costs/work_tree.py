@@ -31,7 +31,7 @@ class RunNode:
     below: list[RunNode] = field(default_factory=list)
 
 
-def parents_of(lineage: Iterable[Lineage]) -> dict[str, str]:
+def parents_by_run(lineage: Iterable[Lineage]) -> dict[str, str]:
     """
     Return the run that started each run. If several did, the smallest counts, and in a circle the smallest
     has none.
@@ -70,7 +70,7 @@ def nearest_above(
     return nearest
 
 
-def tree(
+def build_run_tree(
     runs: Iterable[str],
     own: Mapping[str, CostRow],
     parents: Mapping[str, str],
@@ -92,15 +92,15 @@ def tree(
         if node.parent is not None:
             nodes[node.parent].below.append(node)
     roots = [node for node in nodes.values() if node.parent is None]
-    for node in reversed([*_ordered(roots)]):
+    for node in reversed([*_order_by_depth(roots)]):
         rows = [node.own, *(below.aggregated for below in node.below)]
         node.aggregated = combine_rows(rows, start=EPOCH, group=())
     for siblings in (roots, *(node.below for node in nodes.values())):
         siblings.sort(key=lambda node: (-money.units(node.aggregated.cost), node.run))
-    return [*_ordered(roots)]
+    return [*_order_by_depth(roots)]
 
 
-def _ordered(roots: Collection[RunNode]) -> Iterator[RunNode]:
+def _order_by_depth(roots: Collection[RunNode]) -> Iterator[RunNode]:
     waiting = [*roots][::-1]
     while waiting:
         node = waiting.pop()

@@ -38,9 +38,9 @@ class BilledFocus:
         return cls(
             reports=reports,
             span=span,
-            billed=_providers(await daily(cost_type=rows.BILLED)),
-            final=_providers(await daily(cost_type=rows.INVOICED)),
-            invoices=Invoices.seen_by(reports.reader),
+            billed=_providers_by_day(await daily(cost_type=rows.BILLED)),
+            final=_providers_by_day(await daily(cost_type=rows.INVOICED)),
+            invoices=Invoices.visible_to(reports.reader),
         )
 
     @property
@@ -48,22 +48,22 @@ class BilledFocus:
         """Name the days that are left out. Consecutive days with the same providers share a sentence."""
         waiting: dict[str, str] = {}
         for day, providers in sorted(self.billed.items()):
-            left_out = sorted(name for name in providers if not self._state_of(day, name))
+            left_out = sorted(name for name in providers if not self._invoice_state(day, name))
             if left_out:
                 waiting[day] = ", ".join(left_out)
         return [_left_out(list(days), names) for names, days in groupby(waiting, key=waiting.__getitem__)]
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the header, and the rows of one day at a time."""
-        yield rows.header(self.span.version)
+        yield rows.csv_header(self.span.version)
         for day in self.span.days:
-            of_day = await self._day(day)
-            yield await asyncio.to_thread(self._lines, of_day)
+            of_day = await self._read_day(day)
+            yield await asyncio.to_thread(self._format_day, of_day)
 
-    def _lines(self, of_day: rows.ExportedDay) -> bytes:
+    def _format_day(self, of_day: rows.ExportedDay) -> bytes:
         return rows.row_lines(rows.day_rows(of_day, account=self.span.account), version=self.span.version)
 
-    async def _day(self, start: datetime) -> rows.ExportedDay:
+    async def _read_day(self, start: datetime) -> rows.ExportedDay:
         by = tuple(dict.fromkeys((*rows.BY, *self.span.tags)))
         day = start.date().isoformat()
         report = partial(self.reports.rows, start, start + DAY)
@@ -78,23 +78,23 @@ class BilledFocus:
             effective=effective,
             counted=await report(by) if billed or effective else [],
             invoice_of=partial(self.invoices.number, month=day[:7]),
-            state_of=partial(self._state_of, day),
-            metered=await self._metered(start, by) if has_more else [],
+            state_of=partial(self._invoice_state, day),
+            metered=await self._hourly_price_lines(start, by) if has_more else [],
         )
 
-    def _state_of(self, day: str, provider: str) -> str:
+    def _invoice_state(self, day: str, provider: str) -> str:
         if (provider, day[:7]) in self.invoices.closed:
             return _INVOICED
         return _CLOSED if provider in self.final.get(day, ()) else ""
 
-    async def _metered(self, start: datetime, by: Sequence[str]) -> Rows:
+    async def _hourly_price_lines(self, start: datetime, by: Sequence[str]) -> Rows:
         try:
             return await self.reports.rows(start, start + DAY, by, per="hourly", has_lines=True)
         except (NotKept, AskedTooMuch):
             return []
 
 
-def _providers(billed: Rows) -> _Providers:
+def _providers_by_day(billed: Rows) -> _Providers:
     providers: dict[str, set[str]] = defaultdict(set)
     for row in billed:
         if row["charge"] != _RESTATED:

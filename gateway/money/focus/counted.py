@@ -18,7 +18,7 @@ from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.costs import PlanQuestion, asked_costs
 from gateway.money.costs.measures import REAL_COST
 from gateway.money.focus.invoices import Invoices
-from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows, start_of
+from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows, day_start
 from spool.errors import AskedTooMuch, Invalid, NotKept
 from spool.ledger import money
 from spool.ledger.money import unconverted_words
@@ -51,7 +51,7 @@ class CountedFocus:
         """
         months = whole_months(span) if has_plans else ()
         plans = {month: await _plan_costs(reports, month) for month in months}
-        invoices = Invoices.seen_by(reports.reader)
+        invoices = Invoices.visible_to(reports.reader)
         return cls(reports=reports, span=span, has_lines=has_lines, plans=plans, invoices=invoices)
 
     @property
@@ -63,38 +63,39 @@ class CountedFocus:
         """Yield the header, and the rows of one day or hour at a time."""
         span = self.span
         columns = charges.EXPORTED[span.version]
-        yield charges.header(columns)
+        yield charges.csv_header(columns)
         cost_type = METERED_COST if self.plans else REAL_COST
-        days = self._of_days(span.since, span.until, cost_type, has_lines=self.has_lines)
+        days = self._report_days(span.since, span.until, cost_type, has_lines=self.has_lines)
         async for found, length in days:
-            yield await asyncio.to_thread(self._lines, found, length)
+            yield await asyncio.to_thread(self._format_charges, found, length)
         for month, costs in self.plans.items():
-            async for of_month in self._of_plans(month, costs["rows"]):
+            async for of_month in self._plan_rows(month, costs["rows"]):
                 yield await asyncio.to_thread(charges.row_lines, of_month, columns=columns)
-            of_contracts = rows.contract_rows(await self._of_contracts(month), account=span.account)
+            of_contracts = rows.contract_rows(await self._contract_amounts(month), account=span.account)
             yield await asyncio.to_thread(charges.row_lines, of_contracts, columns=columns)
 
-    def _lines(self, found: Rows, length: timedelta) -> bytes:
+    def _format_charges(self, found: Rows, length: timedelta) -> bytes:
         made = [
             replace(
-                charge, invoice=self.invoices.number_of_closed(charge.provider or "", f"{charge.start:%Y-%m}")
+                charge,
+                invoice=self.invoices.number_in_closed_month(charge.provider or "", f"{charge.start:%Y-%m}"),
             )
             for charge in rows.report_charges(found, self.span.tags, length=length)
         ]
         columns = charges.EXPORTED[self.span.version]
         return charges.charge_lines(made, account=self.span.account, columns=columns)
 
-    async def _of_days(
+    async def _report_days(
         self, since: datetime, until: datetime, cost_type: str, *, has_lines: bool = False
     ) -> _Periods:
         counted = await self.reports.rows(since, until, ("source",), per="daily")
         for day in sorted({str(row["period"])[:10] for row in counted}):
-            async for found in self._of_day(
-                start_of(date.fromisoformat(day)), cost_type, has_lines=has_lines
+            async for found in self._report_day(
+                day_start(date.fromisoformat(day)), cost_type, has_lines=has_lines
             ):
                 yield found
 
-    async def _of_day(self, day: datetime, cost_type: str, *, has_lines: bool) -> _Periods:
+    async def _report_day(self, day: datetime, cost_type: str, *, has_lines: bool) -> _Periods:
         """
         Yield the hours of a day, or the day if its hours are no longer stored. Days have no price lines. If the day
         is too large for one query, yield it hour by hour.
@@ -110,18 +111,18 @@ class CountedFocus:
             for start in (day + hour * charges.HOUR for hour in range(24)):
                 yield await hours(start, start + charges.HOUR, by), charges.HOUR
 
-    async def _of_plans(
+    async def _plan_rows(
         self, month: CalendarMonth, seats: Sequence[Mapping[str, Any]]
     ) -> AsyncIterator[Iterator[dict[str, str]]]:
         since, until = (datetime.fromtimestamp(edge, UTC) for edge in (month.start, month.end))
         values = await self.reports.rows(since, until, ("user",), cost_type=COVERED_COST)
         shares = await asyncio.to_thread(rows.FeeShares.from_seats, seats, values)
         account, tags = self.span.account, tuple(self.span.tags)
-        async for found, length in self._of_days(since, until, COVERED_COST):
+        async for found, length in self._report_days(since, until, COVERED_COST):
             yield rows.covered_rows(found, shares, account=account, tags=tags, length=length)
         yield rows.seat_rows(since, seats, shares, account=account)
 
-    async def _of_contracts(self, month: CalendarMonth) -> list[rows.ContractAmount]:
+    async def _contract_amounts(self, month: CalendarMonth) -> list[rows.ContractAmount]:
         reader = self.reports.reader
         source = ContractCharges(
             ledger=reader.ledger,
@@ -143,7 +144,7 @@ class CountedFocus:
                 model=None,
                 team=team or None,
                 tags={"contract": contract},
-                invoice=self.invoices.number_of_closed(provider, month.name),
+                invoice=self.invoices.number_in_closed_month(provider, month.name),
             )
             amounts += [
                 rows.ContractAmount(contract=contract, kind=kind, charge=each)

@@ -18,7 +18,7 @@ class Invoices:
     numbers: Mapping[tuple[str, str], Sequence[str]]
 
     @classmethod
-    def seen_by(cls, reader: CostReader) -> Invoices:
+    def visible_to(cls, reader: CostReader) -> Invoices:
         registry = reader.require_registry()
         numbers = defaultdict(list)
         for row in () if reader.is_limited else registry.billed_invoices.all().values():
@@ -31,7 +31,7 @@ class Invoices:
         known = self.numbers.get((provider, month), ())
         return known[0] if len(known) == 1 else ""
 
-    def number_of_closed(self, provider: str, month: str) -> str:
+    def number_in_closed_month(self, provider: str, month: str) -> str:
         """Return the only invoice of a closed month, or "". `provider` is a name as calls state it."""
         canonical = providers.canonical_name(provider)
         return self.number(canonical, month) if (canonical, month) in self.closed else ""

@@ -9,10 +9,10 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from typing import Any
 
-from gateway.core.first_use import imported
+from gateway.core.first_use import import_in_thread
 from gateway.http.turns import RunQuery
 from gateway.intake.prices import PriceBook
-from gateway.money.costs.answer import answer
+from gateway.money.costs.answer import answer_costs
 from gateway.money.costs.measures import MEASURED_IN, REAL_COST
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
@@ -37,18 +37,18 @@ class FocusSpan:
 
     @property
     def since(self) -> datetime:
-        return start_of(self.first)
+        return day_start(self.first)
 
     @property
     def until(self) -> datetime:
-        return start_of(self.last) + DAY
+        return day_start(self.last) + DAY
 
     @property
     def days(self) -> Iterator[datetime]:
         return (self.since + place * DAY for place in range((self.until - self.since).days))
 
 
-def start_of(day: date) -> datetime:
+def day_start(day: date) -> datetime:
     return datetime.combine(day, time(), UTC)
 
 
@@ -88,14 +88,14 @@ class FocusReports:
         )
         question.check_span()
         show = (_COST,) if is_billed else (_COST, _ESTIMATED, *COUNTS)
-        return await self.run(partial(self._rows, question, show, has_lines=has_lines))
+        return await self.run(partial(self._report_rows, question, show, has_lines=has_lines))
 
-    async def _rows(self, question: CostQuestion, show: Sequence[str], *, has_lines: bool) -> Rows:
-        result = await answer(question, self.reader, self.now, prices=self.prices)
+    async def _report_rows(self, question: CostQuestion, show: Sequence[str], *, has_lines: bool) -> Rows:
+        result = await answer_costs(question, self.reader, self.now, prices=self.prices)
         rows = await asyncio.to_thread(AnswerRows, result, show, (None, None), None)
         shown = rows.shown
         if has_lines:
-            lines = await imported("gateway.money.costs.price_lines")
+            lines = await import_in_thread("gateway.money.costs.price_lines")
             charged = await lines.charged_lines(result.ledger, result.query, self.prices)
-            shown = lines.with_lines(shown, charged)
+            shown = lines.add_price_lines(shown, charged)
         return await asyncio.to_thread(lambda: list(map(shown, rows.places)))

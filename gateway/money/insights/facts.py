@@ -182,7 +182,7 @@ class Detector(Protocol):
 _Detector = TypeVar("_Detector", bound=Detector)
 
 
-def no_plant(reason: str) -> Callable[[_Detector], _Detector]:
+def mark_unplantable(reason: str) -> Callable[[_Detector], _Detector]:
     """Mark a detector whose problem a demo month cannot plant. "it" in the reason is the demo month."""
 
     def state(detector: _Detector) -> _Detector:

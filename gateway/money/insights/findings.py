@@ -24,7 +24,7 @@ MAX_FINDINGS = 20  # maximum findings per detector and run; the most costly find
 CATEGORY_OF = {INFO: "keys", WARNING: "reliability", CRITICAL: NOT_ARRIVING}
 
 
-def finding(
+def build_finding(
     detector: str,
     subject: Sequence[str | None],
     *,
@@ -66,7 +66,7 @@ def finding_key(detector: str, subject: Sequence[str | None]) -> str:
     return f"{detector}:{digest}"
 
 
-def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:
+def format_rows(rows: Sequence[str], most: int = MAX_ROWS) -> str:
     """Format the first rows of a finding as a list. Return "" if there are fewer than two rows."""
     if len(rows) < 2:
         return ""
@@ -74,11 +74,11 @@ def rows_of(rows: Sequence[str], most: int = MAX_ROWS) -> str:
     return "\n".join(["", "", *(f"- {row}" for row in rows[:most]), *more_line])
 
 
-def ordered(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:
+def sort_by_impact(findings: Iterable[Finding], *, most: int = MAX_FINDINGS) -> list[Finding]:
     return sorted(findings, key=lambda finding: (-Decimal(finding.draft.cost_impact), finding.key))[:most]
 
 
-def named(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) -> str:
+def printable_name(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) -> str:
     """Shorten a name that a sender chose, and make it printable."""
     if not value:
         return unknown
@@ -86,11 +86,11 @@ def named(value: str | None, unknown: str = "unknown", *, most: int = MAX_NAME) 
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def money(amount: Decimal) -> str:
+def format_money(amount: Decimal) -> str:
     return f"${Decimal(dollar_text(amount)):,}"
 
 
-def day(at: float) -> str:
+def format_day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
@@ -100,9 +100,9 @@ def day_in_words(at: float) -> str:
     return f"{when.day} {when:%b}"
 
 
-def hour(at: float) -> str:
+def format_hour(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:00 UTC")
 
 
-def percent(part: Decimal | float, whole: Decimal | float) -> str:
+def format_percent(part: Decimal | float, whole: Decimal | float) -> str:
     return f"{float(part) / float(whole):.0%}" if whole else "0%"

@@ -27,7 +27,7 @@ from spool.errors import NotKept
 from spool.leases import Leases, SoleNode
 from spool.ledger.cost_kinds import KINDS, NONE, WITHOUT_USAGE
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour, narrow_query
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, narrow_query, next_full_hour
 from spool.ledger.sums import OTHER
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, NS, Correction, Inference
@@ -62,7 +62,7 @@ async def _no_tries() -> Mapping[int, ExpiredTries]:
     return {}
 
 
-async def _none_reconciled() -> Sequence[ReconciledMonth]:
+async def _no_reconciled_months() -> Sequence[ReconciledMonth]:
     return ()
 
 
@@ -120,7 +120,7 @@ class FactSources:
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
     late_reports: KeptLateReports | None = None  # None while the registry is damaged
-    reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _none_reconciled
+    reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_reconciled_months
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     destination_types: Callable[[], Mapping[str, str]] = dict
@@ -129,7 +129,7 @@ class FactSources:
     database: Callable[[], Awaitable[DatabaseHealth | None]] = no_database
 
 
-async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
+async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
     """Read all facts, including every record that is closed by now."""
     await sources.ledger.catch_up(sources.log)
     ledger = SpendReader(sources.ledger, now)
@@ -143,7 +143,7 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         now=now,
         days=await ledger.days(midnight - 42 * DAY_S),
         views=[
-            await ledger.of_view(view, midnight - 42 * DAY_S)
+            await ledger.view_spend(view, midnight - 42 * DAY_S)
             for view in sources.views()
             if ledger.looks_into(view)
         ],
@@ -158,10 +158,10 @@ async def gather(sources: FactSources, *, now: float, clock_step_s: float = 0.0)
         ),
         recent=await recent_calls(sources.log, now - 7 * DAY_S),
         routes=await routes_with_refusals(sources.deliveries, now),
-        dead=await _dead(sources.deliveries, now),
+        dead=await _routes_with_dead_letters(sources.deliveries, now),
         destination_types=sources.destination_types(),
         channels=await sources.channels(),
-        shapes=await _shapes(sources.log),
+        shapes=await _unrecognised_shapes(sources.log),
         read_otherwise=sources.read_otherwise(),
         late_reports=await sources.late_reports.recent() if sources.late_reports else (),
         sender_fields=await sources.sender_fields(),
@@ -213,7 +213,7 @@ async def gather_states(sources: FactSources, *, now: float) -> Facts:
     )
 
 
-async def _shapes(log: Log) -> list[UnrecognisedShape]:
+async def _unrecognised_shapes(log: Log) -> list[UnrecognisedShape]:
     shapes: list[UnrecognisedShape] = []
     for row in await log.unrecognised():
         names = row["names"]
@@ -230,7 +230,7 @@ class SpendReader:
         self._ledger = ledger
         self._now = now
         self._known = ledger.dimensions()
-        self._until = end_of_hour(now)
+        self._until = next_full_hour(now)
 
     async def days(self, since: float) -> list[Spend]:
         """
@@ -238,7 +238,7 @@ class SpendReader:
         split by model.
         """
         spends = await self.rows(since, "daily", ("team",))
-        spikes = await asyncio.to_thread(_spikes, spends, self._now)
+        spikes = await asyncio.to_thread(_spikes_by_day, spends, self._now)
         for start, teams in spikes.items():
             which = {} if EVERYBODY in teams else {"team": tuple(sorted(team or "" for team in teams))}
             spends = await asyncio.to_thread(_other_rows, spends, start, teams)
@@ -278,7 +278,7 @@ class SpendReader:
             exclude=exclude,
             measures=_MEASURES,
         )
-        return await asyncio.to_thread(_spends, query.group_by, await self._ledger.costs(query))
+        return await asyncio.to_thread(_rows_to_spends, query.group_by, await self._ledger.costs(query))
 
     async def unconverted(self, since: float) -> Mapping[str, str]:
         """Return the amounts without an exchange rate, as decimal text by currency."""
@@ -289,7 +289,7 @@ class SpendReader:
     def looks_into(self, view: View) -> bool:
         return view.anomalies.enabled and view.broken_reason(self._known) is None
 
-    async def of_view(self, view: View, since: float) -> ViewSpend:
+    async def view_spend(self, view: View, since: float) -> ViewSpend:
         query = CostQuery(
             since=datetime.fromtimestamp(since, UTC),
             until=self._until,
@@ -300,10 +300,10 @@ class SpendReader:
             rows = await self._ledger.costs(narrow_query(query, include=view.include, exclude=view.exclude))
         except NotKept:  # the view names a unit of work that is no longer listed
             rows = []
-        return ViewSpend(view=view, days=await asyncio.to_thread(_by_day, rows))
+        return ViewSpend(view=view, days=await asyncio.to_thread(_cost_by_day, rows))
 
 
-def _spikes(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
+def _spikes_by_day(spends: Sequence[Spend], now: float) -> Mapping[float, set[str | None]]:
     spikes: dict[float, set[str | None]] = defaultdict(set)
     for team, streak in newest_streaks(spends, now):
         for spike in streak:
@@ -316,18 +316,18 @@ def _other_rows(spends: Sequence[Spend], start: float, teams: Collection[str | N
     return [spend for spend in spends if spend.start != start or not (is_all or spend.team in teams)]
 
 
-def _by_day(rows: Sequence[CostRow]) -> dict[float, dict[str | None, Decimal]]:
+def _cost_by_day(rows: Sequence[CostRow]) -> dict[float, dict[str | None, Decimal]]:
     days: dict[float, dict[str | None, Decimal]] = {}
     for row in rows:
         days.setdefault(row.start.timestamp(), {})[row.group[0]] = Decimal(row.cost)
     return days
 
 
-def _spends(by: Sequence[str], rows: Sequence[CostRow]) -> list[Spend]:
-    return [_spend(by, row) for row in rows]
+def _rows_to_spends(by: Sequence[str], rows: Sequence[CostRow]) -> list[Spend]:
+    return [_row_to_spend(by, row) for row in rows]
 
 
-def _spend(by: Sequence[str], row: CostRow) -> Spend:
+def _row_to_spend(by: Sequence[str], row: CostRow) -> Spend:
     who: Mapping[str, str | None] = dict(zip(by, row.group, strict=True))
     return Spend(
         start=row.start.timestamp(),
@@ -364,12 +364,14 @@ async def recent_calls(log: Log, since: float) -> list[Inference]:
     return [call for call in newest if call.id not in taken_back] if taken_back else newest
 
 
-async def _dead(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
+async def _routes_with_dead_letters(deliveries: Deliveries, now: float) -> list[RouteDeadLetters]:
     routes = [route for route in await deliveries.routes() if route.dead]
-    return [await _dead_of(deliveries, route.name, route.dead, now) for route in routes]
+    return [await _summarize_dead_letters(deliveries, route.name, route.dead, now) for route in routes]
 
 
-async def _dead_of(deliveries: Deliveries, route: str, count: int, now: float) -> RouteDeadLetters:
+async def _summarize_dead_letters(
+    deliveries: Deliveries, route: str, count: int, now: float
+) -> RouteDeadLetters:
     if count > MAX_DEAD:
         return RouteDeadLetters(
             route=route, count=count, recent=count, newest=None, newest_error="", cost=Decimal(0)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gateway.money.insights.facts import DAY_S
-from gateway.money.insights.findings import finding_key, named
+from gateway.money.insights.findings import finding_key, printable_name
 from gateway.monitoring.snapshot import KeyGauges
 from spool.record import moment
 from spool.registry.keys import ENABLED, EXPIRED, STATES, Key
@@ -47,7 +47,7 @@ class KeyTrouble:
         return finding_key(self.detector, self.subject)
 
 
-def is_used(key: Key, now: float) -> bool:
+def is_recently_used(key: Key, now: float) -> bool:
     return key.last_accessed is not None and now - key.last_accessed < IDLE_S
 
 
@@ -56,7 +56,7 @@ def key_gauges(keys: Sequence[Key], tries: Mapping[int, ExpiredTries], *, now: f
     count = Counter(key.state(now) for key in keys)
     ending = [(key.expires_at, key) for key in keys if key.expires_at is not None]
     ending.sort(key=lambda end: (end[0], end[1].name))
-    used = [(key.name, at) for at, key in ending if key.state(now) == ENABLED and is_used(key, now)]
+    used = [(key.name, at) for at, key in ending if key.state(now) == ENABLED and is_recently_used(key, now)]
     tried = [(key.name, tries[key.id].count) for _, key in ending if key.id in tries]
     return KeyGauges(
         states={state: count[state] for state in STATES}, ends=dict(used[:most]), tries=dict(tried[:most])
@@ -67,12 +67,17 @@ def key_troubles(
     keys: Iterable[Key], tries: Mapping[int, ExpiredTries], *, now: float
 ) -> Sequence[KeyTrouble]:
     """Return the troubles, the key that expires first at the beginning. `tries` are those of expired keys, by id."""
-    found = [_expiring(key, now) if key.state(now) == ENABLED else _expired(key, tries, now) for key in keys]
+    found = [
+        _expiring_key_trouble(key, now)
+        if key.state(now) == ENABLED
+        else _expired_key_trouble(key, tries, now)
+        for key in keys
+    ]
     troubles = [trouble for trouble in found if trouble is not None]
     return sorted(troubles, key=lambda trouble: (trouble.key.expires_at or 0.0, trouble.key.name))
 
 
-def _expired(key: Key, tries: Mapping[int, ExpiredTries], now: float) -> KeyTrouble | None:
+def _expired_key_trouble(key: Key, tries: Mapping[int, ExpiredTries], now: float) -> KeyTrouble | None:
     tried = tries.get(key.id)
     if key.state(now) != EXPIRED or tried is None:
         return None
@@ -81,24 +86,24 @@ def _expired(key: Key, tries: Mapping[int, ExpiredTries], now: float) -> KeyTrou
         key=key,
         detector=EXPIRED_KEY,
         severity=CRITICAL,
-        title=f"The API key {named(key.name)} expired on {moment(tried.expires_at)} and is still used",
+        title=f"The API key {printable_name(key.name)} expired on {moment(tried.expires_at)} and is still used",
         seen=f"Since then, {requests} refused, the newest at {moment(tried.newest)}.",
         newest=tried.newest,
     )
 
 
-def _expiring(key: Key, now: float) -> KeyTrouble | None:
+def _expiring_key_trouble(key: Key, now: float) -> KeyTrouble | None:
     at = key.expires_at
     if at is None or at > now + SOON_S:
         return None
     severity = INFO
-    if is_used(key, now) and at <= now + WARNING_S:
+    if is_recently_used(key, now) and at <= now + WARNING_S:
         severity = CRITICAL if at <= now + CRITICAL_S else WARNING
     used = "was never used" if key.last_accessed is None else f"was last used at {moment(key.last_accessed)}"
     return KeyTrouble(
         key=key,
         detector=EXPIRING_KEY,
         severity=severity,
-        title=f"The API key {named(key.name)} expires on {moment(at)}",
+        title=f"The API key {printable_name(key.name)} expires on {moment(at)}",
         seen=f"The key {used}. After it expires, its requests are refused.",
     )

@@ -70,7 +70,7 @@ class Stop:
 
 
 @lru_cache(maxsize=2 * MAX_PAIRS)
-def rhythm(hours: int, ran: int) -> Rhythm | None:
+def learn_rhythm(hours: int, ran: int) -> Rhythm | None:
     """
     Learn the rhythm from hours with records and hours in which Tollhouse ran. Bit n stands for the hour that is n hours
     before the newest record. Return None if there is too little to learn from.
@@ -109,30 +109,30 @@ def rhythm(hours: int, ran: int) -> Rhythm | None:
     return Rhythm(shares, usual, max(LEAST_MISSED, FACTOR * usual))
 
 
-def judge(sender: SenderHours, running: SenderHours, *, now: float) -> tuple[Rhythm, int] | None:
+def find_long_silence(sender: SenderHours, running: SenderHours, *, now: float) -> tuple[Rhythm, int] | None:
     """Return the rhythm, and the hour in which the silence became too long. None if the silence is usual."""
     until = int((now - SETTLE_S) // HOUR_S)
     if until - sender.end <= LEAST_MISSED:
         return None
-    ran = _aligned(running, sender.end) & ((1 << KEPT_HOURS) - 1)
-    learned = rhythm(sender.hours, ran)
+    ran = _shift_to_hour(running, sender.end) & ((1 << KEPT_HOURS) - 1)
+    learned = learn_rhythm(sender.hours, ran)
     if learned is None:
         return None
     silence = 0.0
     for hour in range(sender.end + 1, until):
-        if _has(running, hour):
+        if _has_records_in(running, hour):
             silence += learned.shares[(sender.end - hour) % WEEK_H]
             if silence >= learned.patience:
                 return learned, hour
     return None
 
 
-def _aligned(hours: SenderHours, end: int) -> int:
+def _shift_to_hour(hours: SenderHours, end: int) -> int:
     shift = hours.end - end
     return hours.hours >> shift if shift >= 0 else hours.hours << -shift
 
 
-def _has(hours: SenderHours, hour: int) -> bool:
+def _has_records_in(hours: SenderHours, hour: int) -> bool:
     age = hours.end - hour
     return age >= 0 and bool(hours.hours >> age & 1)
 
@@ -148,7 +148,7 @@ class Stops:
     keys: Collection[str] = frozenset()
 
 
-def stops(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> Stops:
+def stopped_senders(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> Stops:
     """
     Return the sources and keys that stopped, with the newest last record first.
 
@@ -189,14 +189,14 @@ def stops(hours: Iterable[SenderHours], keys: Iterable[Key], *, now: float) -> S
     return Stops(reported, frozenset(stopped_keys))
 
 
-def gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> SenderGauges:
+def sender_gauges(hours: Sequence[SenderHours], keys: Sequence[Key], *, now: float) -> SenderGauges:
     """
     Return what `/metrics` shows: MOST_SHOWN sources and enabled keys that sent last, and as many stops as the detector
     reports. Further names would cost a series each.
     """
     of_sources, of_keys = newest_records(hours)
     enabled = {key.name for key in keys if key.state(now) == ENABLED}
-    found = stops(hours, keys, now=now).reported[:MAX_FINDINGS]
+    found = stopped_senders(hours, keys, now=now).reported[:MAX_FINDINGS]
     return SenderGauges(
         sources=dict(islice(of_sources.items(), MOST_SHOWN)),
         keys=dict(islice(((name, at) for name, at in of_keys.items() if name in enabled), MOST_SHOWN)),
@@ -208,7 +208,7 @@ def _stop(
     kind: str, name: str, parts: Sequence[SenderHours], running: SenderHours, now: float
 ) -> Stop | None:
     whole = join_hours(parts)
-    judged = judge(whole, running, now=now)
+    judged = find_long_silence(whole, running, now=now)
     if judged is None:
         return None
     learned, due = judged

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from gateway.money.recommendations.evaluation import Evaluation, Known, evaluate, savings
+from gateway.money.recommendations.evaluation import Evaluation, Known, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, DAYS, recommendation_dimensions
-from gateway.money.recommendations.gathering import Chosen, Sources, chosen_by, gather
+from gateway.money.recommendations.gathering import Chosen, Sources, filter_predicate, gather_saving_facts
 from gateway.money.recommendations.list import TYPES
 from spool.clock import Clock
 from spool.ledger import money
@@ -60,12 +60,12 @@ class Adviser:
         """Look for savings of every enabled type, and store them."""
         async with self._turn:
             now = self._clock.now()
-            known = await self._known()
-            evaluation, savings = await self._evaluate(known, now)
+            known = await self._read_known()
+            evaluation, savings = await self._evaluate_types(known, now)
             realized = {
                 recommendation.id: amount
                 for recommendation in known.recommendations.values()
-                if (amount := await realized_by(self._sources.ledger, recommendation, now)) is not None
+                if (amount := await realized_saving(self._sources.ledger, recommendation, now)) is not None
             }
             merged = await self._table.merge(savings, looked_for=evaluation.looked_for, realized=realized)
             return Look(merged=merged, failed=evaluation.failed)
@@ -82,9 +82,9 @@ class Adviser:
         Nothing is stored.
         """
         async with self._turn:
-            known = await self._known()
-            passes = chosen_by(filters or {})
-            evaluation, savings = await self._evaluate(
+            known = await self._read_known()
+            passes = filter_predicate(filters or {})
+            evaluation, savings = await self._evaluate_types(
                 known,
                 self._clock.now(),
                 type=type,
@@ -104,16 +104,16 @@ class Adviser:
                 )
             await asyncio.sleep(EVERY_S)
 
-    async def _known(self) -> Known:
+    async def _read_known(self) -> Known:
         recommendations = {
             recommendation.saving.key: recommendation for recommendation in await self._table.all()
         }
         return Known(settings=await self._table.changed_types(), recommendations=recommendations)
 
-    async def _evaluate(
+    async def _evaluate_types(
         self, known: Known, now: float, *, type: str | None = None, chosen: Chosen = lambda _: True
     ) -> tuple[Evaluation, Sequence[Saving]]:
-        facts, book = await gather(self._sources, now=now, chosen=chosen)
+        facts, book = await gather_saving_facts(self._sources, now=now, chosen=chosen)
         types = [
             recommendation_type
             for recommendation_type in TYPES
@@ -122,13 +122,15 @@ class Adviser:
         dimensions = recommendation_dimensions(self._sources.ledger.own_dimensions())
 
         def work() -> tuple[Evaluation, Sequence[Saving]]:
-            evaluation = evaluate(facts, types, known)
-            return evaluation, savings(facts, evaluation, dimensions=dimensions, price_book=book.version)
+            evaluation = evaluate_types(facts, types, known)
+            return evaluation, build_savings(
+                facts, evaluation, dimensions=dimensions, price_book=book.version
+            )
 
         return await asyncio.to_thread(work)
 
 
-async def realized_by(ledger: Ledger, recommendation: Recommendation, now: float) -> Realized | None:
+async def realized_saving(ledger: Ledger, recommendation: Recommendation, now: float) -> Realized | None:
     """
     Return the money that an addressed recommendation saved within at most thirty days.
 
@@ -148,13 +150,13 @@ async def realized_by(ledger: Ledger, recommendation: Recommendation, now: float
     until = min(int(now) // DAY_S * DAY_S, since + DAYS * DAY_S)
     if until - since < LEAST_DAYS * DAY_S:
         return None
-    before = await _cost(ledger, recommendation, addressed - DAYS * DAY_S, addressed)
-    after = await _cost(ledger, recommendation, since, until)
-    amount = saved(before, after, promised=money.units(recommendation.promised))
-    return Realized(amount=money.text(amount), since=_text(since), until=_text(until))
+    before = await _measured_cost(ledger, recommendation, addressed - DAYS * DAY_S, addressed)
+    after = await _measured_cost(ledger, recommendation, since, until)
+    amount = saved_amount(before, after, promised=money.units(recommendation.promised))
+    return Realized(amount=money.text(amount), since=_format_day(since), until=_format_day(until))
 
 
-def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> int:
+def saved_amount(before: CostRow | None, after: CostRow | None, *, promised: int) -> int:
     """
     Return the saved amount in units of money. It is 0 if there is nothing to compare, or if a successful call
     now costs more.
@@ -169,16 +171,20 @@ def saved(before: CostRow | None, after: CostRow | None, *, promised: int) -> in
     return max(0, min(would_cost - money.units(after.cost), limit))
 
 
-async def _cost(ledger: Ledger, recommendation: Recommendation, since: int, until: int) -> CostRow | None:
+async def _measured_cost(
+    ledger: Ledger, recommendation: Recommendation, since: int, until: int
+) -> CostRow | None:
     known = ledger.own_dimensions()
     include = {name: (value,) for name, value in recommendation.saving.measured_by.items() if name in known}
-    query = CostQuery(since=_at(since), until=_at(until), granularity=TOTAL, include=include)
+    query = CostQuery(
+        since=_to_datetime(since), until=_to_datetime(until), granularity=TOTAL, include=include
+    )
     return next(iter(await ledger.costs(query)), None)
 
 
-def _at(seconds: int) -> datetime:
+def _to_datetime(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _text(seconds: int) -> str:
-    return _at(seconds).strftime("%Y-%m-%d")
+def _format_day(seconds: int) -> str:
+    return _to_datetime(seconds).strftime("%Y-%m-%d")

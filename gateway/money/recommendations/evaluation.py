@@ -14,18 +14,18 @@ from datetime import UTC, datetime
 from functools import partial
 from hashlib import blake2b
 
-from gateway.money.insights.findings import named
+from gateway.money.insights.findings import printable_name
 from gateway.money.recommendations.facts import (
     DAYS,
     Opportunity,
     RecommendationType,
     SavingFacts,
     Use,
+    dimension_value,
     seat_value,
-    value_of,
 )
 from gateway.money.recommendations.list import BY_NAME, OF_SEATS
-from gateway.money.recommendations.repricing import exact, format_dollars
+from gateway.money.recommendations.repricing import format_dollars, format_exact_dollars
 from spool.ledger import money
 from spool.people import values_for_filter
 from spool.registry.insights import IGNORED, MAX_TEXT, MAX_TITLE
@@ -65,14 +65,14 @@ class Evaluation:
     spent: int
 
 
-def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Known) -> Evaluation:
+def evaluate_types(facts: SavingFacts, types: Sequence[RecommendationType], known: Known) -> Evaluation:
     """Run the types over the facts. This is slow, so call it outside the event loop."""
     candidates: list[tuple[str, Opportunity]] = []
     looked_for, failed = [], []
     for type in types:
         try:
             opportunities = [
-                _counted(facts, opportunity, type.NAME, known) for opportunity in type.find(facts)
+                _count_for_month(facts, opportunity, type.NAME, known) for opportunity in type.find(facts)
             ]
         except Exception:  # noqa: BLE001 - the supervised loop: a mistake in one type must not stop the others
             _log.exception(
@@ -93,32 +93,32 @@ def evaluate(facts: SavingFacts, types: Sequence[RecommendationType], known: Kno
         return int(max(money.units(settings.least_savings), share))
 
     def is_ignored(type: str, opportunity: Opportunity) -> bool:
-        recommendation = known.recommendations.get(key_of(type, opportunity))
+        recommendation = known.recommendations.get(opportunity_key(type, opportunity))
         return recommendation is not None and recommendation.status == IGNORED
 
-    settled = settle(facts.uses, candidates, least=least, is_last=is_ignored)
+    settled = remove_overlaps(facts.uses, candidates, least=least, is_last=is_ignored)
     return Evaluation(settled=settled, looked_for=looked_for, failed=failed, spent=spent)
 
 
-def key_of(type: str, opportunity: Opportunity) -> str:
+def opportunity_key(type: str, opportunity: Opportunity) -> str:
     digest = blake2b(json.dumps(list(opportunity.subject)).encode(), digest_size=16).hexdigest()
     return f"{type}:{digest}"
 
 
-def savings(
+def build_savings(
     facts: SavingFacts, evaluation: Evaluation, *, dimensions: Sequence[str], price_book: str
 ) -> list[Saving]:
-    return [_saving(facts, settled_pair, dimensions, price_book) for settled_pair in evaluation.settled]
+    return [_build_saving(facts, settled_pair, dimensions, price_book) for settled_pair in evaluation.settled]
 
 
-def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
+def _count_for_month(facts: SavingFacts, opportunity: Opportunity, type: str, known: Known) -> Opportunity:
     """
     Return the opportunity for the whole month. If it was addressed, exclude uses and seats from before GRACE_S after
     that time.
     """
-    recommendation = known.recommendations.get(key_of(type, opportunity))
+    recommendation = known.recommendations.get(opportunity_key(type, opportunity))
     if recommendation is None or recommendation.addressed_at is None:
-        return _for_a_month(facts, opportunity)
+        return _scale_to_month(facts, opportunity)
     since = recommendation.addressed_at + GRACE_S
 
     def later(amounts: Mapping[int, int]) -> Mapping[int, int]:
@@ -128,10 +128,10 @@ def _counted(facts: SavingFacts, opportunity: Opportunity, type: str, known: Kno
     counted = replace(
         opportunity, claims=later(opportunity.claims), compared=later(opportunity.compared), seats=seats
     )
-    return _for_a_month(facts, counted, since)
+    return _scale_to_month(facts, counted, since)
 
 
-def _for_a_month(facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
+def _scale_to_month(facts: SavingFacts, opportunity: Opportunity, since: float = 0) -> Opportunity:
     """
     Return an opportunity for a whole month. If only recent calls were compared, the share that they could
     have saved applies to the other calls of their work from `since` on.
@@ -158,16 +158,16 @@ def _for_a_month(facts: SavingFacts, opportunity: Opportunity, since: float = 0)
             f"{opportunity.seen} That is {format_dollars(saved)} of {format_dollars(compared)}. The saving assumes the "
             f"same share of all {format_dollars(whole)} that this work cost in the last {DAYS} days."
         ),
-        formula=f"({opportunity.formula}) x {exact(whole)} / {exact(compared)}",
+        formula=f"({opportunity.formula}) x {format_exact_dollars(whole)} / {format_exact_dollars(compared)}",
     )
 
 
-def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:
+def _build_saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], price_book: str) -> Saving:
     opportunity = settled.opportunity
     type = BY_NAME[settled.type]
-    days = list(_days(facts, opportunity))
-    seen = named(opportunity.seen, most=MAX_TEXT)
-    advice = named(opportunity.advice, most=MAX_TEXT)
+    days = list(_opportunity_days(facts, opportunity))
+    seen = printable_name(opportunity.seen, most=MAX_TEXT)
+    advice = printable_name(opportunity.advice, most=MAX_TEXT)
     description = f"What was seen: {seen}\n\nWhat to do: {advice}"
     if settled.saving < opportunity.gross:
         description += (
@@ -176,11 +176,11 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
             "tokens."
         )
     return Saving(
-        key=key_of(settled.type, opportunity),
+        key=opportunity_key(settled.type, opportunity),
         type=settled.type,
-        title=named(opportunity.title, most=MAX_TITLE),
+        title=printable_name(opportunity.title, most=MAX_TITLE),
         description=description,
-        formula=named(opportunity.formula, most=MAX_TEXT),
+        formula=printable_name(opportunity.formula, most=MAX_TEXT),
         effort=type.EFFORT,
         confidence=type.CONFIDENCE,
         assumptions=list(type.ASSUMPTIONS),
@@ -190,15 +190,17 @@ def _saving(facts: SavingFacts, settled: Settled, dimensions: Sequence[str], pri
         price_book=price_book,
         current=opportunity.current,
         recommended=opportunity.recommended,
-        dimensions={name: values for name in dimensions if (values := _values(facts, opportunity, name))},
+        dimensions={
+            name: values for name in dimensions if (values := _known_values(facts, opportunity, name))
+        },
         measured_by=dict(opportunity.measured_by),
-        first_day=_day(min(days)),
-        last_day=_day(max(days)),
+        first_day=_format_day(min(days)),
+        last_day=_format_day(max(days)),
         concerns=opportunity.concerns,
     )
 
 
-def _days(facts: SavingFacts, opportunity: Opportunity) -> Iterator[int]:
+def _opportunity_days(facts: SavingFacts, opportunity: Opportunity) -> Iterator[int]:
     for use_index in opportunity.claims:
         yield facts.uses[use_index].day
     for seat in opportunity.seats:
@@ -206,12 +208,12 @@ def _days(facts: SavingFacts, opportunity: Opportunity) -> Iterator[int]:
         yield seat.last_day
 
 
-def _values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> list[str]:
+def _known_values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> list[str]:
     """Return the known values of a dimension. The values with the largest savings are first."""
     amounts: dict[str, int] = defaultdict(int)
     for use_index, claim in opportunity.claims.items():
         dimensions = facts.uses[use_index].dimensions
-        for name in values_for_filter(dimension, partial(value_of, dimensions)):
+        for name in values_for_filter(dimension, partial(dimension_value, dimensions)):
             amounts[name] += claim
     for seat in opportunity.seats:
         amounts[seat_value(seat.person, seat.team, dimension)] += seat.fee
@@ -219,7 +221,7 @@ def _values(facts: SavingFacts, opportunity: Opportunity, dimension: str) -> lis
     return sorted(amounts, key=lambda value: (-amounts[value], value))[:MOST_VALUES]
 
 
-def _day(at: int) -> str:
+def _format_day(at: int) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
@@ -233,7 +235,7 @@ class Settled:
     saving: int
 
 
-def settle(
+def remove_overlaps(
     uses: Sequence[Use],
     opportunities: Sequence[tuple[str, Opportunity]],
     *,
@@ -251,7 +253,7 @@ def settle(
     remaining_costs = [use.cost for use in uses]
     settled = []
     for type, opportunity in sorted(
-        opportunities, key=lambda pair: (is_last(*pair), -pair[1].gross, pair[0], *_words(pair))
+        opportunities, key=lambda pair: (is_last(*pair), -pair[1].gross, pair[0], *_opportunity_subject(pair))
     ):
         claimed = {
             index: claim * remaining_costs[index] // uses[index].cost
@@ -270,5 +272,5 @@ def settle(
     return settled
 
 
-def _words(pair: tuple[str, Opportunity]) -> Sequence[str]:
+def _opportunity_subject(pair: tuple[str, Opportunity]) -> Sequence[str]:
     return pair[1].subject

@@ -42,7 +42,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
             dimensions.provider or "",
             dimensions.model or "",
             dimensions.team or "",
-            service_of(dimensions.tags),
+            service_tag(dimensions.tags),
         )
 
 
@@ -129,7 +129,7 @@ class SavingFacts:
         price = self.estimate(instead)
         if price is None or not use.estimate:
             return None
-        return share_of(use.estimate - price, use.cost, use.estimate)
+        return scale_by_paid_share(use.estimate - price, use.cost, use.estimate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ def cost_by_use(calls: Iterable[RecentCall]) -> Mapping[int, int]:
     return costs
 
 
-def share_of(amount: int, cost: int, estimate: int) -> int:
+def scale_by_paid_share(amount: int, cost: int, estimate: int) -> int:
     """Scale an amount at list prices by the share of list prices that was paid. The share is at most 1."""
     return amount * min(cost, estimate) // estimate
 
@@ -207,14 +207,14 @@ def recommendation_dimensions(dimensions: Iterable[str]) -> list[str]:
     return [name for name in dimensions if name not in ("status", "cost_source")]
 
 
-def service_of(tags: str) -> str:
-    return _tags(tags).get("service", "")
+def service_tag(tags: str) -> str:
+    return _parse_tags(tags).get("service", "")
 
 
-def value_of(dimensions: Dimensions, name: str) -> str:
+def dimension_value(dimensions: Dimensions, name: str) -> str:
     """Return the value of a dimension. "" is unknown."""
     if name.startswith(TAG):
-        return _tags(dimensions.tags).get(name.removeprefix(TAG), "")
+        return _parse_tags(dimensions.tags).get(name.removeprefix(TAG), "")
     return str(getattr(dimensions, name) or "")
 
 
@@ -224,6 +224,6 @@ def seat_value(user: str, team: str, name: str) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _tags(text: str) -> Mapping[str, str]:
+def _parse_tags(text: str) -> Mapping[str, str]:
     tags: Mapping[str, str] = json.loads(text) if text else {}
     return tags

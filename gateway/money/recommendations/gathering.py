@@ -22,7 +22,7 @@ from gateway.money.recommendations.facts import (
     UnusedSeat,
     Use,
     Work,
-    value_of,
+    dimension_value,
 )
 from spool.ledger import money
 from spool.ledger.counting import stored_dimensions
@@ -54,7 +54,7 @@ class Sources:
     registry: Registry | None = None  # None means that no plans are read
 
 
-async def gather(
+async def gather_saving_facts(
     sources: Sources, *, now: float, chosen: Chosen = lambda _: True
 ) -> tuple[SavingFacts, PriceBook]:
     """
@@ -69,12 +69,12 @@ async def gather(
         sums = await sources.ledger.sums_of_day(day, most=MOST_A_DAY)
         uses += await asyncio.to_thread(_chosen_uses, sums, chosen, known, book)
     calls = await recent_calls(sources.log, now - RECENT_DAYS * DAY_S)
-    seats, seats_cost = await _seats(sources, now)
+    seats, seats_cost = await _unused_seats(sources, now)
     facts = SavingFacts(
         now=now,
         uses=uses,
-        hours=await _hours(sources.ledger, now),
-        recent=await asyncio.to_thread(_placed, calls, uses, sources.ledger.stored_tags),
+        hours=await _calls_by_work_and_hour(sources.ledger, now),
+        recent=await asyncio.to_thread(_match_calls_to_uses, calls, uses, sources.ledger.stored_tags),
         estimate=sum_estimator(book),
         estimate_call=call_estimator(book),
         newer=book.followers,
@@ -84,7 +84,7 @@ async def gather(
     return facts, book
 
 
-async def _seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
+async def _unused_seats(sources: Sources, now: float) -> tuple[Sequence[UnusedSeat], int]:
     if sources.registry is None or not sources.registry.table(PlanTable).all():
         return (), 0
     # imported here, because only installations with plans need this module
@@ -119,7 +119,7 @@ def priced_uses(sums: Sequence[DaySum], known: dict[Dimensions, Dimensions], boo
     ]
 
 
-async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
+async def _calls_by_work_and_hour(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
     midnight = datetime.fromtimestamp(now // DAY_S * DAY_S, UTC)
     known = ledger.own_dimensions()
     query = CostQuery(
@@ -130,10 +130,10 @@ async def _hours(ledger: Ledger, now: float) -> dict[Work, dict[int, int]]:
         include={"user": ("",)},
         measures=("calls",),
     )
-    return await asyncio.to_thread(_by_work, query.group_by, await ledger.costs(query))
+    return await asyncio.to_thread(_group_by_work, query.group_by, await ledger.costs(query))
 
 
-def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int, int]]:
+def _group_by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int, int]]:
     calls_by_work: dict[Work, dict[int, int]] = defaultdict(dict)
     for row in rows:
         values = dict(zip(by, row.group, strict=True))
@@ -142,7 +142,9 @@ def _by_work(by: Sequence[str], rows: Sequence[CostRow]) -> dict[Work, dict[int,
     return calls_by_work
 
 
-def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]) -> list[RecentCall]:
+def _match_calls_to_uses(
+    calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
+) -> list[RecentCall]:
     places: dict[tuple[int, DimensionValues], int] = {
         (use.day, use.dimensions): index for index, use in enumerate(uses)
     }
@@ -150,7 +152,7 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
     placed = []
     for call in calls:
         day = (call.start_time or 0) // (DAY_S * NS) * DAY_S
-        index = places.get((day, stored_dimensions(sums.dimensions_of(call))))
+        index = places.get((day, stored_dimensions(sums.call_dimensions(call))))
         if index is not None:
             cost = money.units(call.cost or call.estimated_cost or "0")
             placed.append(RecentCall(call=call, use_index=index, cost=cost))
@@ -160,27 +162,27 @@ def _placed(calls: Sequence[Inference], uses: Sequence[Use], tags: Sequence[str]
 def sum_estimator(book: PriceBook) -> Callable[[TokenSum], int | None]:
     def estimate(total: TokenSum) -> int | None:
         # a tier without a price is unknown here, because its standard price would look like a saving
-        return None if book.is_at_standard(total) else _units(book.estimate_sum(total))
+        return None if book.is_at_standard(total) else _units_or_none(book.estimate_sum(total))
 
     return estimate
 
 
 def call_estimator(book: PriceBook) -> Callable[[Inference], int | None]:
     def estimate(call: Inference) -> int | None:
-        return _units(book.estimate(call))
+        return _units_or_none(book.estimate(call))
 
     return estimate
 
 
-def _units(amount: str | None) -> int | None:
+def _units_or_none(amount: str | None) -> int | None:
     return None if amount is None else money.units(amount)
 
 
-def _is_one_of(dimensions: Dimensions, name: str, values: Sequence[str]) -> bool:
-    return any(value in values for value in values_for_filter(name, partial(value_of, dimensions)))
+def _has_one_of_values(dimensions: Dimensions, name: str, values: Sequence[str]) -> bool:
+    return any(value in values for value in values_for_filter(name, partial(dimension_value, dimensions)))
 
 
-def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
+def filter_predicate(filters: Mapping[str, Sequence[str]]) -> Chosen:
     """
     Return a predicate that tests dimensions against a filter in the form of a view's filter. "" is
     the unknown value.
@@ -188,7 +190,7 @@ def chosen_by(filters: Mapping[str, Sequence[str]]) -> Chosen:
 
     def is_chosen(dimensions: Dimensions) -> bool:
         return all(
-            _is_one_of(dimensions, name.removeprefix(EXCLUDES), values) != name.startswith(EXCLUDES)
+            _has_one_of_values(dimensions, name.removeprefix(EXCLUDES), values) != name.startswith(EXCLUDES)
             for name, values in filters.items()
         )
 

@@ -33,7 +33,7 @@ class PricedWork:
         return sum(getattr(use.tokens, count) for use in self.uses)
 
 
-def repriced(
+def cheaper_works(
     facts: SavingFacts, instead: Callable[[Use], TokenSum | None]
 ) -> Iterator[tuple[Work, PricedWork]]:
     """
@@ -60,10 +60,10 @@ def format_dollars(units: int) -> str:
     return f"${Decimal(dollar_text(Decimal(money.text(units)))):,}"
 
 
-def exact(units: int) -> str:
+def format_exact_dollars(units: int) -> str:
     """Format dollars with every digit, for formulas."""
     return f"${money.text(units)}"
 
 
-def tokens(counts: Iterable[int]) -> str:
+def format_token_total(counts: Iterable[int]) -> str:
     return f"{sum(counts):,} tokens"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.costs import IdleSeat, PlanCosts, PlanQuestion, SeatOfMonth, asked_costs
 from gateway.bills.plans.declared import AssistantPlan, PlanTable
-from gateway.bills.plans.sums import cycles
+from gateway.bills.plans.sums import billing_cycles
 from gateway.money.recommendations.facts import UnusedSeat
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -31,33 +31,35 @@ async def unused_seats(ledger: Ledger, registry: Registry, now: float) -> tuple[
     seats in the last month.
     """
     month = CalendarMonth.at(now)
-    last = await _costs(ledger, registry, month.previous, now)
-    running = await _costs(ledger, registry, month, now)
-    held = _held(running, day_text(int(now)))
-    newest = {plan.name: day_text(_newest(plan, month, now)) for plan in registry.table(PlanTable).all()}
-    busy_now = _busy(running)
+    last = await _plan_costs(ledger, registry, month.previous, now)
+    running = await _plan_costs(ledger, registry, month, now)
+    held = _seats_assigned_today(running, day_text(int(now)))
+    newest = {
+        plan.name: day_text(_newest_cycle_start(plan, month, now)) for plan in registry.table(PlanTable).all()
+    }
+    busy_now = _seats_with_calls(running)
     unused = []
-    for costs, busy in ((last, busy_now | _busy(last)), (running, busy_now)):
+    for costs, busy in ((last, busy_now | _seats_with_calls(last)), (running, busy_now)):
         for idle_seat in costs.idle_seats:
             key = (idle_seat.plan, idle_seat.user.casefold())
             is_newest = idle_seat.first_day == newest.get(idle_seat.plan)
             if is_newest and key in held and key not in busy:
-                unused.append(_unused(idle_seat, registry.people))
+                unused.append(_unused_seat(idle_seat, registry.people))
     cost = money.units(last.total.fees) + money.units(last.total.overage)
     return unused, cost
 
 
-def _newest(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
+def _newest_cycle_start(plan: AssistantPlan, month: CalendarMonth, now: float) -> int:
     """
     Return the first day of the newest finished cycle. The cycle ended in this month or in the previous month.
     """
     ended_cycles = [
-        cycle for cycle in cycles(plan.cycle_day, month.previous.start, month.end) if cycle.end <= now
+        cycle for cycle in billing_cycles(plan.cycle_day, month.previous.start, month.end) if cycle.end <= now
     ]
     return ended_cycles[-1].start
 
 
-async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: float) -> PlanCosts:
+async def _plan_costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: float) -> PlanCosts:
     asking = PlanQuestion(
         ledger=SlicedLedger(ledger, _EVERY_CALL),
         whole=ledger,
@@ -70,20 +72,20 @@ async def _costs(ledger: Ledger, registry: Registry, month: CalendarMonth, now: 
     return await asked_costs(asking)
 
 
-def _held(costs: PlanCosts, today: str) -> set[_Key]:
+def _seats_assigned_today(costs: PlanCosts, today: str) -> set[_Key]:
     rows = (row for row in costs.rows if row.since <= today)
-    return {_key(row) for row in rows if row.until is None or today < row.until}
+    return {_seat_key(row) for row in rows if row.until is None or today < row.until}
 
 
-def _busy(costs: PlanCosts) -> set[_Key]:
-    return {_key(row) for row in costs.rows if row.calls or row.unpriced_calls}
+def _seats_with_calls(costs: PlanCosts) -> set[_Key]:
+    return {_seat_key(row) for row in costs.rows if row.calls or row.unpriced_calls}
 
 
-def _key(row: SeatOfMonth) -> _Key:
+def _seat_key(row: SeatOfMonth) -> _Key:
     return row.plan, row.user.casefold()
 
 
-def _unused(seat: IdleSeat, people: People) -> UnusedSeat:
+def _unused_seat(seat: IdleSeat, people: People) -> UnusedSeat:
     return UnusedSeat(
         plan=seat.plan,
         user=seat.user,

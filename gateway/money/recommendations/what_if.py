@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gateway.intake.prices import PriceBook, amount_of_sum
+from gateway.intake.prices import PriceBook, sum_amount
 from gateway.intake.rates import Rate
-from gateway.money.recommendations.facts import DAY_S, share_of
+from gateway.money.recommendations.facts import DAY_S, scale_by_paid_share
 from gateway.money.recommendations.gathering import MOST_A_DAY, Chosen
 from spool.errors import Invalid
 from spool.ledger import money
@@ -138,27 +138,27 @@ class _Savings:
         """
         tokens = one.tokens
         named = (tokens.provider, tokens.response_model, tokens.request_model, tokens.mode, tokens.time)
-        estimate = self._price(tokens, named)
+        estimate = self._price_as(tokens, named)
         if not estimate:
             return None
         # the other model has its price at one time, not a price that holds for the day
-        price = self._price(replace(tokens, until=0), (None, self._model, None, tokens.mode, self._time))
-        return None if price is None else share_of(estimate - price, one.cost, estimate)
+        price = self._price_as(replace(tokens, until=0), (None, self._model, None, tokens.mode, self._time))
+        return None if price is None else scale_by_paid_share(estimate - price, one.cost, estimate)
 
-    def _price(self, tokens: TokenSum, named: _Named) -> int | None:
+    def _price_as(self, tokens: TokenSum, named: _Named) -> int | None:
         if tokens.meters:
-            text = self._book.estimate_sum(_renamed(tokens, named))
+            text = self._book.estimate_sum(_with_names(tokens, named))
             return None if text is None else money.units(text)
         key = (*named, tokens.beyond)
         if key not in self._rates:
-            total = _renamed(tokens, named)
-            self._rates[key] = self._book.rate_of_sum(total) if self._book.is_constant(total) else None
+            total = _with_names(tokens, named)
+            self._rates[key] = self._book.rate_for_sum(total) if self._book.is_constant(total) else None
         rate = self._rates[key]
-        amount = None if rate is None else amount_of_sum(rate, tokens)
-        return None if rate is None or amount is None else money.scaled(amount, rate.digits)
+        amount = None if rate is None else sum_amount(rate, tokens)
+        return None if rate is None or amount is None else money.digits_to_units(amount, rate.digits)
 
 
-def _renamed(tokens: TokenSum, named: _Named) -> TokenSum:
+def _with_names(tokens: TokenSum, named: _Named) -> TokenSum:
     provider, model, request_model, mode, time = named
     return replace(
         tokens, provider=provider, response_model=model, request_model=request_model, mode=mode, time=time

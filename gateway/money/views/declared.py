@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from gateway.core.fields import KEPT, changes_of, item_of, one_of
+from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
 from spool.registry.field_notes import example, words
 from spool.registry.views import NewView
 
-ViewChanges = changes_of(NewView)
-ViewItem = item_of(
+ViewChanges = change_struct(NewView)
+ViewItem = item_struct(
     NewView,
     "A view in a response. Times are epoch seconds as text. `broken` is the reason why it cannot be used.",
     answered={
@@ -21,4 +21,4 @@ ViewItem = item_of(
         **KEPT,
     },
 )
-OneView = one_of(NewView, ViewItem)
+OneView = single_item_struct(NewView, ViewItem)

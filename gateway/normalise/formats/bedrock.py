@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.schemas import COUNT, TEXT, closed
+from gateway.core.schemas import COUNT, TEXT, closed_object
 from gateway.normalise.formats.engine.declaration import (
     Call,
     ExampleCall,
@@ -43,7 +43,7 @@ from spool.turns.threads import prepare_types
 
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
-FIREHOSE_ANSWER = closed({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
+FIREHOSE_ANSWER = closed_object({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
 _MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
 
 

@@ -97,5 +97,5 @@ def _is_prefix(segment: str, stated: str | None) -> bool:
 
 
 def _is_standard(segment: str) -> bool:
-    row = providers.find(segment)
+    row = providers.find_provider(segment)
     return row is not None and row.standard

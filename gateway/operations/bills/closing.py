@@ -13,7 +13,7 @@ from gateway.bills.billed import closing
 from gateway.bills.billed.biller import RULES, Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.accuracy import accuracy_of
+from gateway.bills.reconciliation.accuracy import month_accuracy
 from gateway.core.errors import Refusal
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -100,13 +100,17 @@ async def list_invoices(request: OperatorRequest[MoneyServices, None]) -> Result
 @call("POST", "/billed-invoices", MODIFY_BILLING, "Add an invoice of a provider")
 async def add_invoice(request: OperatorRequest[MoneyServices, BilledInvoice]) -> Result:
     """Store an invoice. A closed month accepts no invoice; reopen the month first."""
-    invoice = closing.invoice_of(msgspec.structs.asdict(request.body))
+    invoice = closing.parse_invoice(msgspec.structs.asdict(request.body))
     registry = request.registry
     _check_open(registry, invoice.provider, invoice.month)
-    if len(_invoices(registry, invoice.provider, invoice.month)) >= closing.MAX_INVOICES:
+    if len(_invoices_of_month(registry, invoice.provider, invoice.month)) >= closing.MAX_INVOICES:
         raise NotAllowed(f"a provider can have at most {closing.MAX_INVOICES} invoices per month")
     id = _invoice_id(invoice)
-    body = {**closing.kept(invoice), "added_at": moment(request.now()), "added_by": request.actor.name}
+    body = {
+        **closing.invoice_document(invoice),
+        "added_at": moment(request.now()),
+        "added_by": request.actor.name,
+    }
     await registry.billed_invoices.add(id, body, actor=request.actor, action="billed_invoice.add")
     return {"billed_invoice": {"id": id, **body}}
 
@@ -136,13 +140,18 @@ async def preview_closing(request: OperatorRequest[MoneyServices, None]) -> Resu
     Nothing is closed.
     """
     query = request.http.query
-    provider = _provider(query.get("provider", ""))
+    provider = _canonical_provider(query.get("provider", ""))
     if not provider:
         raise Invalid("provider is required, such as provider=openai")
-    month = _month(query.get("month", ""))
-    invoices = _invoices(request.registry, provider, month.name)
-    figures = await _biller(request.services).figures(month, provider, invoices)
-    return {"month_closing": {**_described(figures), **await _accuracy(request.services, month, provider)}}
+    month = _parse_month(query.get("month", ""))
+    invoices = _invoices_of_month(request.registry, provider, month.name)
+    figures = await _require_biller(request.services).figures(month, provider, invoices)
+    return {
+        "month_closing": {
+            **_describe_figures(figures),
+            **await _month_accuracy(request.services, month, provider),
+        }
+    }
 
 
 @call("GET", "/closed-months", VIEW_COSTS, "List closed months of bills", lists=CLOSED_MONTHS)
@@ -159,16 +168,16 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
     """
     registry = request.registry
     body_fields = request.body
-    provider = _provider(body_fields.provider)
-    month = _month(body_fields.month)
+    provider = _canonical_provider(body_fields.provider)
+    month = _parse_month(body_fields.month)
     if month.end > request.now():
         raise Invalid(f"{month.name} is not over; it can be closed from {moment(month.end)}")
     _check_open(registry, provider, month.name)
-    invoices = _invoices(registry, provider, month.name)
+    invoices = _invoices_of_month(registry, provider, month.name)
     if not invoices:
         raise Invalid(f"{provider} has no invoice of {month.name}; add the invoice first")
 
-    accuracy = await _accuracy(request.services, month, provider)
+    accuracy = await _month_accuracy(request.services, month, provider)
 
     async def keep(figures: MonthFigures) -> None:
         if not figures.by_charge:
@@ -177,21 +186,21 @@ async def close_month(request: OperatorRequest[MoneyServices, MonthClosing]) -> 
         if problems and not body_fields.accept:
             raise NotAllowed(f"{'; '.join(problems)}; to close the month anyway, set accept")
         body = {
-            **closing.shown(figures),
+            **closing.figures_document(figures),
             **accuracy,
             "accepted": bool(problems),
             "rules": RULES,
-            "layers": asdict(_biller(request.services).layers()),
+            "layers": asdict(_require_biller(request.services).layers()),
             "closed_at": moment(request.now()),
             "closed_by": request.actor.name,
         }
         id = closing.closed_id(provider, month.name)
         await registry.closed_months.add(id, body, actor=request.actor, action="closed_month.close")
 
-    figures = await _biller(request.services).close(month, provider, invoices, keep)
-    request.services.sums_changed()
-    described = {**_described(figures), **accuracy}
-    return {"closed_month": _closed(registry, provider, month.name), "month_closing": described}
+    figures = await _require_biller(request.services).close(month, provider, invoices, keep)
+    request.services.wake_dependents()
+    described = {**_describe_figures(figures), **accuracy}
+    return {"closed_month": _closed_month(registry, provider, month.name), "month_closing": described}
 
 
 @call("DELETE", "/closed-months/{provider}/{month}", MODIFY_BILLING, "Reopen a closed month of bills")
@@ -200,28 +209,28 @@ async def reopen_month(request: OperatorRequest[MoneyServices, None]) -> Result:
     Reopen a closed month. Its correction entries are deleted, because the month itself gets the changes.
     """
     registry = request.registry
-    provider = _provider(request.word("provider"))
-    month = _month(request.word("month"))
+    provider = _canonical_provider(request.word("provider"))
+    month = _parse_month(request.word("month"))
     id = closing.closed_id(provider, month.name)
 
     async def forget() -> None:
         await registry.closed_months.remove(id, actor=request.actor, action="closed_month.reopen")
 
-    await _biller(request.services).reopen(month, forget)
-    request.services.sums_changed()
+    await _require_biller(request.services).reopen(month, forget)
+    request.services.wake_dependents()
     return {"closed_month": {"provider": provider, "month": month.name}}
 
 
-async def _accuracy(services: MoneyServices, month: CalendarMonth, provider: str) -> Mapping[str, Any]:
+async def _month_accuracy(services: MoneyServices, month: CalendarMonth, provider: str) -> Mapping[str, Any]:
     found = (await services.require_reconciler().reconcile(month, provider)).providers
-    return accuracy_of(month.name, found[0] if found else None)
+    return month_accuracy(month.name, found[0] if found else None)
 
 
-def _closed(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
+def _closed_month(registry: Registry, provider: str, month: str) -> Mapping[str, Any]:
     return registry.closed_months.all()[closing.closed_id(provider, month)]
 
 
-def _described(figures: MonthFigures) -> dict[str, Any]:
+def _describe_figures(figures: MonthFigures) -> dict[str, Any]:
     largest = [
         {
             "charge": billed_sum.charge,
@@ -234,7 +243,7 @@ def _described(figures: MonthFigures) -> dict[str, Any]:
     ]
     restated = {day: money.text(amount) for day, amount in sorted(figures.restated.items())}
     return {
-        **closing.shown(figures),
+        **closing.figures_document(figures),
         "problems": figures.problems(),
         "largest_unallocated": largest,
         "restated": restated,
@@ -246,10 +255,10 @@ def _check_open(registry: Registry, provider: str, month: str) -> None:
         raise NotAllowed(f"{month} of {provider} is closed; reopen it first")
 
 
-def _invoices(registry: Registry, provider: str, month: str) -> Sequence[Invoice]:
+def _invoices_of_month(registry: Registry, provider: str, month: str) -> Sequence[Invoice]:
     stored = registry.billed_invoices.all().values()
     invoices = [
-        closing.invoice_of(invoice)
+        closing.parse_invoice(invoice)
         for invoice in stored
         if (invoice["provider"], invoice["month"]) == (provider, month)
     ]
@@ -260,15 +269,15 @@ def _invoice_id(invoice: Invoice) -> str:
     return blake2b(invoice.id.encode(), digest_size=_ID_BYTES).hexdigest()
 
 
-def _provider(text: str) -> str:
+def _canonical_provider(text: str) -> str:
     return providers.canonical_name(text)
 
 
-def _month(text: str) -> CalendarMonth:
+def _parse_month(text: str) -> CalendarMonth:
     return CalendarMonth.of(closing.month_name(text))
 
 
-def _biller(services: MoneyServices) -> Biller:
+def _require_biller(services: MoneyServices) -> Biller:
     if services.biller is None:
         raise Refusal(503, "registry_damaged", "bills cannot be read while the registry is damaged")
     return services.biller()

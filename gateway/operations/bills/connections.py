@@ -21,8 +21,8 @@ from gateway.bills.connections.declared import (
     OneConnection,
 )
 from gateway.core.errors import Refusal
-from gateway.core.fields import answer, stated
-from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, closed
+from gateway.core.fields import build_answer, given_fields
+from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, closed_object
 from gateway.http.address import READ, key_call
 from gateway.http.answers import JSON, send_pieces
 from gateway.http.inflight_bytes import Share
@@ -34,11 +34,11 @@ from gateway.intake.billing_connections import (
     ShownConnection,
     configured_draft,
 )
-from gateway.money.costs.times import seconds
+from gateway.money.costs.times import format_seconds
 from gateway.operations.bills.drop_rows import MONTH_ROWS, MonthRows, whole_month
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, Fields, ResourceKind
-from gateway.operations.files.text import plain
+from gateway.operations.files.text import to_json_form
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import (
     CHANGE,
@@ -74,7 +74,7 @@ CAPABILITIES = ("billing_drops",)
 
 def describe_connection(row: ShownConnection) -> dict[str, object]:
     connection = row.connection
-    return answer(
+    return build_answer(
         ConnectionItem,
         connection,
         connection_id=connection.id,
@@ -87,9 +87,9 @@ def describe_connection(row: ShownConnection) -> dict[str, object]:
         in_costs=row.in_costs,
         in_costs_reason=row.in_costs_reason,
         upstream_connection_id=connection.id_upstream,
-        created=seconds(connection.created),
-        creation_date=seconds(connection.created),
-        last_updated=seconds(connection.last_updated),
+        created=format_seconds(connection.created),
+        creation_date=format_seconds(connection.created),
+        last_updated=format_seconds(connection.last_updated),
     )
 
 
@@ -191,33 +191,33 @@ class ConnectionResource(ManagedResource[BillingConnection]):
         return registry.connections
 
     async def rows(self, asking: Asker[Any]) -> Rows[ShownConnection]:
-        return await connection_rows(_connections(asking))
+        return await connection_rows(_require_connections(asking))
 
     async def create(self, asking: Asker[Any], given: NewConnection) -> Answer:
-        connections = _connections(asking)
-        draft = ConnectionDraft(**_fields(given))
+        connections = _require_connections(asking)
+        draft = ConnectionDraft(**_draft_fields(given))
         new_connection = await connections.create(draft, id=given.connection_id, actor=asking.actor)
         reason = await _counted_twice(asking, new_connection)
         in_costs = not reason if given.in_costs is None else given.in_costs
         await connections.put_in_costs(new_connection.id, in_costs, actor=asking.actor)
-        return await _one(connections, new_connection, reason)
+        return await _connection_answer(connections, new_connection, reason)
 
     async def show(self, asking: Asker[Any], word: str) -> Answer:
-        connections = _connections(asking)
+        connections = _require_connections(asking)
         connection = connections.table.get(word)
-        return await _one(connections, connection, await _counted_twice(asking, connection))
+        return await _connection_answer(connections, connection, await _counted_twice(asking, connection))
 
     async def change(self, asking: Asker[Any], word: str, given: Any) -> Answer:
-        connections = _connections(asking)
+        connections = _require_connections(asking)
         before = connections.table.get(word)
-        fields = _fields(given)
+        fields = _draft_fields(given)
         after = await connections.change(word, fields, actor=asking.actor) if fields else before
         if given.in_costs not in (UNSET, None):
             await connections.put_in_costs(word, given.in_costs, actor=asking.actor)
-        return await _one(connections, after, await _counted_twice(asking, after))
+        return await _connection_answer(connections, after, await _counted_twice(asking, after))
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
-        connections = _connections(asking)
+        connections = _require_connections(asking)
         connections.table.get(word)
         asking.check_confirmed(word, "id of the connection")
         await connections.delete(word, actor=asking.actor)
@@ -226,7 +226,7 @@ class ConnectionResource(ManagedResource[BillingConnection]):
 
 # Clients of cost services use either of the two names in the path, so both names are accepted.
 _DROPS = "/v2/connections/billing/{segment:external|anycost}/{connection_id}/billing_drops"
-_DROP = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
+_DROP = closed_object({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
 
 
 @key_call(
@@ -280,7 +280,9 @@ class ConnectionKind(ResourceKind):
     async def rows(self, registry: Registry) -> Mapping[str, BillingConnection]:
         rows = await super().rows(registry)
         return {
-            id: row for id, row in rows.items() if stated_fields(row, ConnectionDraft) != _configured(row.id)
+            id: row
+            for id, row in rows.items()
+            if stated_fields(row, ConnectionDraft) != _configured_fields(row.id)
         }
 
     async def written(self, registry: Registry, row: BillingConnection) -> Fields:
@@ -291,14 +293,14 @@ class ConnectionKind(ResourceKind):
             "upstream_connection_id": row.upstream_id,
         }
         fields = {name: values[name] if name in values else getattr(row, name) for name in self.fields}
-        return {name: plain(value) for name, value in fields.items()}
+        return {name: to_json_form(value) for name, value in fields.items()}
 
     async def create(self, asking: Asking, given: NewConnection, secret: str | None) -> str:
         if given.connection_id is None:
             raise Invalid("connection_id is missing, because it identifies the connection in files")
         connections = asking.services.billing_connections
         created = await connections.create(
-            ConnectionDraft(**_fields(given)), id=given.connection_id, actor=asking.actor
+            ConnectionDraft(**_draft_fields(given)), id=given.connection_id, actor=asking.actor
         )
         await connections.put_in_costs(created.id, bool(given.in_costs), actor=asking.actor)
         return created.id
@@ -307,7 +309,7 @@ class ConnectionKind(ResourceKind):
         self, asking: Asking, row: BillingConnection, given: NewConnection, secret: str | None
     ) -> None:
         connections = asking.services.billing_connections
-        await connections.change(row.id, _fields(given), actor=asking.actor)
+        await connections.change(row.id, _draft_fields(given), actor=asking.actor)
         await connections.put_in_costs(row.id, bool(given.in_costs), actor=asking.actor)
 
     async def delete(self, asking: Asking, row: BillingConnection) -> None:
@@ -317,7 +319,7 @@ class ConnectionKind(ResourceKind):
 CONNECTION_KIND = ConnectionKind()
 
 
-def _configured(id: str) -> Mapping[str, Any]:
+def _configured_fields(id: str) -> Mapping[str, Any]:
     return stated_fields(configured_draft(id))
 
 
@@ -354,14 +356,16 @@ async def send_month(
     )
 
 
-def _connections(asking: Asker[MoneyServices]) -> BillingConnections:
+def _require_connections(asking: Asker[MoneyServices]) -> BillingConnections:
     """Return the connections. While the registry cannot be read, people get a refusal 503 with the reason."""
     if asking.is_person:
         asking.services.require_registry()
     return asking.services.billing_connections
 
 
-async def _one(connections: BillingConnections, connection: BillingConnection, reason: str | None) -> Answer:
+async def _connection_answer(
+    connections: BillingConnections, connection: BillingConnection, reason: str | None
+) -> Answer:
     [row] = await connections.shown(connection)
     return {"connection": describe_connection(replace(row, in_costs_reason=reason))}
 
@@ -377,15 +381,15 @@ async def _counted_twice(asking: Asker[Any], connection: BillingConnection) -> s
     return None
 
 
-def _fields(body: Any) -> dict[str, Any]:
-    values = stated(body, s3_bucket_info=_bucket)
+def _draft_fields(body: Any) -> dict[str, Any]:
+    values = given_fields(body, s3_bucket_info=_to_s3_bucket)
     values.pop("connection_id", None)
     values.pop("in_costs", None)
     names = {"s3_bucket_info": "s3_bucket", "upstream_connection_id": "upstream_id"}
     return {names.get(name, name): value for name, value in values.items()}
 
 
-def _bucket(bucket: BucketInfo | None) -> S3Bucket | None:
+def _to_s3_bucket(bucket: BucketInfo | None) -> S3Bucket | None:
     return None if bucket is None else S3Bucket(**msgspec.structs.asdict(bucket))
 
 
@@ -393,7 +397,7 @@ def _bucket(bucket: BucketInfo | None) -> S3Bucket | None:
     "GET", "/connections/{id}/drops", VIEW_COSTS, "List the hourly files (drops) of a connection", lists=DROPS
 )
 async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(DROPS, drop_rows(_of_people(request), request.word("id")))
+    return await request.list(DROPS, drop_rows(_connections_for_people(request), request.word("id")))
 
 
 @call(
@@ -404,13 +408,13 @@ async def list_drops(request: OperatorRequest[MoneyServices, None]) -> Result:
     lists=MONTH_ROWS,
 )
 async def show_month(request: OperatorRequest[MoneyServices, None]) -> Result:
-    connections = _of_people(request)
+    connections = _connections_for_people(request)
     id = request.word("id")
     month = request.word("month")
     with request.shared.inflight.share(OPERATORS) as share:
         return await send_month(request, connections, id, month, share=share)
 
 
-def _of_people(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:
+def _connections_for_people(request: OperatorRequest[MoneyServices, Any]) -> BillingConnections:
     request.shared.require_registry()
     return request.services.billing_connections

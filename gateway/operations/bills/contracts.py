@@ -18,8 +18,8 @@ from gateway.bills.contracts.declared import (
     OneContract,
 )
 from gateway.bills.contracts.reading import charge_reader
-from gateway.bills.plans.costs import month_of
-from gateway.core.fields import answer
+from gateway.bills.plans.costs import parse_month
+from gateway.core.fields import build_answer
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
@@ -35,8 +35,8 @@ from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
 from spool.registry.texts import check_one_of
 
 
-def _item(row: Contract) -> Answer:
-    return answer(
+def _contract_item(row: Contract) -> Answer:
+    return build_answer(
         ContractItem,
         row,
         terms=msgspec.to_builtins(row.terms),
@@ -55,7 +55,7 @@ class ContractResource(ManagedResource[Contract]):
     files = InFiles(name="contracts")
     lists: List[Contract] = List(
         root="contracts",
-        show=_item,
+        show=_contract_item,
         identity=Sort(value=lambda row: row.id),
         sorts={
             "name": Sort(value=lambda row: row.name),
@@ -104,7 +104,7 @@ async def costs_of_contracts(request: OperatorRequest[MoneyServices, None]) -> R
     asking = ContractQuestion(
         reader=charge_reader(request.whole_ledger, request.registry, prices, now),
         statements=request.registry.statements,
-        month=month_of(query.get("month"), now),
+        month=parse_month(query.get("month"), now),
         currency=currency,
         served=_served_hours(request).in_span,
     )

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from gateway.core.errors import Refusal
-from gateway.http.lists import Filter, List, PageQuery, Sort, envelope_of
+from gateway.http.lists import Filter, List, PageQuery, Sort, one_page_envelope
 from spool.billing import HourRows
 from spool.listing import DESCENDING, ListPage, Position, empty_page
 
@@ -59,21 +59,23 @@ class MonthRows:
         self._hours = hours
 
     async def page(self, listed: List[DropRow], wanted: PageQuery) -> ListPage[DropRow]:
-        return await asyncio.to_thread(self._page, wanted)
+        return await asyncio.to_thread(self._read_page, wanted)
 
-    def _page(self, page_query: PageQuery) -> ListPage[DropRow]:
-        hours, walk, at = self._walked(page_query.position)
+    def _read_page(self, page_query: PageQuery) -> ListPage[DropRow]:
+        hours, walk, at = self._state_of_pages(page_query.position)
         chosen = (
-            list(_passing(hours, page_query))
+            list(_matching_indexes(hours, page_query))
             if page_query.filters
             else range(sum(hour.rows for hour in hours))
         )
         is_falling = page_query.sort_order == DESCENDING
         is_backward = at is not None and at[1].backward
         places: Sequence[int] = chosen[::-1] if is_falling else chosen
-        start, end = _bounds(places, at, page_query.limit, is_falling=is_falling, is_backward=is_backward)
+        start, end = _page_bounds(
+            places, at, page_query.limit, is_falling=is_falling, is_backward=is_backward
+        )
         cut = places[start:end]
-        texts = _texts(hours, set(cut))
+        texts = _texts_at_places(hours, set(cut))
         rows = [DropRow(texts[index], f"{index} {walk}") for index in cut]
         return ListPage(
             rows=rows,
@@ -83,7 +85,7 @@ class MonthRows:
             total=len(places),
         )
 
-    def _walked(
+    def _state_of_pages(
         self, position: Position | None
     ) -> tuple[Sequence[HourRows], str, tuple[int, Position] | None]:
         """
@@ -92,10 +94,10 @@ class MonthRows:
         """
         if position is None:
             last = max(hour.drop for hour in self._hours)
-            return self._hours, f"{last} {_digest(self._hours)}", None
+            return self._hours, f"{last} {_files_digest(self._hours)}", None
         index_text, last_drop, digest = str(position.identity).split(" ")
         hours = [hour for hour in self._hours if hour.drop <= int(last_drop)]
-        if _digest(hours) != digest:
+        if _files_digest(hours) != digest:
             message = "rows of this month were replaced since the first page; start again without cursor"
             raise Refusal(410, "changed", message)
         return hours, f"{last_drop} {digest}", (int(index_text), position)
@@ -103,10 +105,10 @@ class MonthRows:
 
 def whole_month(rows: int) -> bytes:
     """Return the end of an answer that has all rows of a month."""
-    return b"," + orjson.dumps(envelope_of(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
+    return b"," + orjson.dumps(one_page_envelope(MONTH_ROWS, empty_page(total=rows), limit=rows))[1:]
 
 
-def _bounds(
+def _page_bounds(
     places: Sequence[int],
     at: tuple[int, Position] | None,
     limit: int,
@@ -132,14 +134,14 @@ def _bounds(
     return start, min(len(places), start + limit)
 
 
-def _passing(hours: Sequence[HourRows], page_query: PageQuery) -> Iterator[int]:
-    for index, text in enumerate(_all(hours)):
+def _matching_indexes(hours: Sequence[HourRows], page_query: PageQuery) -> Iterator[int]:
+    for index, text in enumerate(_all_rows(hours)):
         fields = _fields.decode(text)
         if all(str(fields.get(name, "")) in values for name, values in page_query.filters.items()):
             yield index
 
 
-def _texts(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
+def _texts_at_places(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
     """Return the rows at these positions. Hours without a requested row stay compressed."""
     text_by_index: dict[int, bytes] = {}
     first = 0
@@ -152,12 +154,12 @@ def _texts(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
     return text_by_index
 
 
-def _all(hours: Sequence[HourRows]) -> Iterator[bytes]:
+def _all_rows(hours: Sequence[HourRows]) -> Iterator[bytes]:
     for hour in hours:
         yield from map(bytes, _rows.decode(b"[" + hour.text + b"]"))
 
 
-def _digest(hours: Sequence[HourRows]) -> str:
+def _files_digest(hours: Sequence[HourRows]) -> str:
     """
     Return a digest of the files and of the hours in which they have rows. A file never changes, and its rows
     of an hour are removed together.

@@ -23,7 +23,7 @@ class EnforcerNames(RequestBody):
     name: str | None = None
 
 
-def _state(audit: LimitAudit) -> str:
+def _audit_state(audit: LimitAudit) -> str:
     if audit.faults:
         return DIFFERS
     return NOT_COMPARED if audit.reason or audit.limit.spent is None else AGREES
@@ -47,7 +47,7 @@ def _describe_limit(audit: LimitAudit) -> dict[str, object]:
         "enforcing": limit.enforcing,
         "read_at": moment(audit.read_at),
         "compared_at": moment(audit.judged_at),
-        "state": _state(audit),
+        "state": _audit_state(audit),
         "reason": audit.reason or None,
         "faults": [fault.title for fault in audit.faults],
     }
@@ -65,12 +65,14 @@ LIMITS: List[LimitAudit] = List(
     filters={
         "enforcer": Filter(values=lambda row: (row.enforcer,)),
         "kind": Filter(values=lambda row: (row.limit.kind,)),
-        "state": Filter(values=lambda row: (_state(row),), valid_values=(AGREES, DIFFERS, NOT_COMPARED)),
+        "state": Filter(
+            values=lambda row: (_audit_state(row),), valid_values=(AGREES, DIFFERS, NOT_COMPARED)
+        ),
     },
 )
 
 
-def _describe(status: EnforcerStatus) -> dict[str, object]:
+def _describe_enforcer(status: EnforcerStatus) -> dict[str, object]:
     return {
         "name": status.name,
         "type": status.type,
@@ -85,7 +87,7 @@ def _describe(status: EnforcerStatus) -> dict[str, object]:
 
 ENFORCERS: List[EnforcerStatus] = List(
     root="enforcers",
-    show=_describe,
+    show=_describe_enforcer,
     identity=Sort(value=lambda row: row.name),
     sorts={"name": Sort(value=lambda row: row.name)},
     default_sort=("name", "asc"),
@@ -95,7 +97,7 @@ ENFORCERS: List[EnforcerStatus] = List(
 
 @call("GET", "/enforcers", VIEW_COSTS, "List the enforcers whose limits are read", lists=ENFORCERS)
 async def list_enforcers(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await request.list(ENFORCERS, MemoryRows(list(await _reader(request.services).statuses())))
+    return await request.list(ENFORCERS, MemoryRows(list(await _require_reader(request.services).statuses())))
 
 
 @call("GET", "/enforcer-limits", VIEW_COSTS, "List limits of enforcers with our sums", lists=LIMITS)
@@ -108,17 +110,21 @@ async def list_limits(request: OperatorRequest[MoneyServices, None]) -> Result:
 @call("POST", "/enforcers/read", MODIFY_BILLING, "Read the limits of enforcers now")
 async def read_enforcers(request: OperatorRequest[MoneyServices, EnforcerNames]) -> Result:
     """Read the limits now. Failures are reported in the state of each enforcer."""
-    reader = _reader(request.services)
+    reader = _require_reader(request.services)
     names = [request.body.name] if request.body.name is not None else reader.names
     for name in names:
         reader.check(name)
     await request.registry.note_change(request.actor, "enforcer.read", ", ".join(names) or "all")
     for name in names:
         await reader.read(name)
-    return {"enforcers": [_describe(status) for status in await reader.statuses() if status.name in names]}
+    return {
+        "enforcers": [
+            _describe_enforcer(status) for status in await reader.statuses() if status.name in names
+        ]
+    }
 
 
-def _reader(services: MoneyServices) -> EnforcerReader:
+def _require_reader(services: MoneyServices) -> EnforcerReader:
     if services.enforcer_reader is None:
         raise Refusal(503, "no_enforcers", "limits cannot be read while the registry is damaged")
     return services.enforcer_reader()

@@ -37,9 +37,9 @@ async def preview(request: OperatorRequest[MoneyServices, None]) -> Result:
     query = request.http.query
     if len(query) < 2:
         raise Invalid("from and to are required")
-    since, until = _span(query["from"], query["to"])
+    since, until = _parse_span(query["from"], query["to"])
     await request.services.ledger.catch_up(request.services.log)
-    return {"billing": _describe(since, until, await request.services.billing.preview(since, until))}
+    return {"billing": _describe_plan(since, until, await request.services.billing.preview(since, until))}
 
 
 @call("POST", "/billing/push", MODIFY_BILLING, "Send the billing rows of hours")
@@ -49,7 +49,7 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
     """
     services = request.services
     body = request.body
-    since, until = _span(body.since, body.until)
+    since, until = _parse_span(body.since, body.until)
     await services.ledger.catch_up(services.log)
     if body.dry_run:
         plan = await services.billing.preview(since, until)
@@ -57,10 +57,10 @@ async def push(request: OperatorRequest[MoneyServices, Push]) -> Result:
         span = {"since": since.isoformat(), "until": until.isoformat()}
         async with request.audited("billing.push", "billing", span):
             plan = await services.billing.push(since, until)
-    return {"billing": {**_describe(since, until, plan), "dry_run": body.dry_run}}
+    return {"billing": {**_describe_plan(since, until, plan), "dry_run": body.dry_run}}
 
 
-def _span(first: str, last: str) -> tuple[datetime, datetime]:
+def _parse_span(first: str, last: str) -> tuple[datetime, datetime]:
     since = parse_moment("from", first).astimezone(UTC)
     until = parse_moment("to", last, end=True).astimezone(UTC)
     since, until = (moment.replace(minute=0, second=0, microsecond=0) for moment in (since, until))
@@ -71,5 +71,5 @@ def _span(first: str, last: str) -> tuple[datetime, datetime]:
     return since, until
 
 
-def _describe(since: datetime, until: datetime, plan: BillingPlan) -> dict[str, object]:
+def _describe_plan(since: datetime, until: datetime, plan: BillingPlan) -> dict[str, object]:
     return {"from": since.isoformat(), "to": until.isoformat(), **asdict(plan)}

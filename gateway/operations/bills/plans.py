@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.bills.plans.costs import PlanQuestion, asked_costs, month_of
+from gateway.bills.plans.costs import PlanQuestion, asked_costs, parse_month
 from gateway.bills.plans.declared import (
     AssistantPlan,
     NewPlan,
@@ -16,7 +16,7 @@ from gateway.bills.plans.declared import (
     PlanItem,
     PlanTable,
 )
-from gateway.core.fields import answer, stated
+from gateway.core.fields import build_answer, given_fields
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operations.files.declared import InFiles
@@ -33,9 +33,9 @@ Row = tuple[AssistantPlan, str | None]  # a plan and the name of its view
 ONCE = ("month", "currency")
 
 
-def _item(row: Row) -> Answer:
+def _plan_item(row: Row) -> Answer:
     plan, view = row
-    return answer(
+    return build_answer(
         PlanItem,
         plan,
         view_name=view,
@@ -47,7 +47,7 @@ def _item(row: Row) -> Answer:
 
 PLANS: List[Row] = List(
     root="plans",
-    show=_item,
+    show=_plan_item,
     identity=Sort(value=lambda row: row[0].id),
     sorts={
         "name": Sort(value=lambda row: row[0].name),
@@ -82,10 +82,10 @@ class PlanResource(ManagedResource[AssistantPlan]):
         return row, None if view is None else view.name
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        stated_fields = stated(given)
+        stated_fields = given_fields(given)
         asking.shared.people.check(seat.user for seat in stated_fields.get("seats", ()))
         if "view" in stated_fields:
-            stated_fields["view"] = (await asking.view_named(given.view)).id
+            stated_fields["view"] = (await asking.find_view(given.view)).id
         return stated_fields
 
 
@@ -119,7 +119,7 @@ async def plan_costs(request: OperatorRequest[MoneyServices, None]) -> Result:
         ledger=request.ledger,
         whole=request.whole_ledger,
         registry=request.registry,
-        month=month_of(query.get("month"), now),
+        month=parse_month(query.get("month"), now),
         currency=currency,
         now=now,
         limit=request.shared.answers().max_rows,

@@ -12,8 +12,8 @@ from typing import Any
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import owed
 from gateway.bills.reconciliation.claims import Claim
-from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation, together
-from gateway.bills.reconciliation.counting import calls_of
+from gateway.bills.reconciliation.comparing import FINAL, Line, Reconciliation, merge_lines
+from gateway.bills.reconciliation.counting import seller_filter
 from gateway.bills.reconciliation.reconciler import ReconciledMonth
 from gateway.bills.reconciliation.sides import DAY, FORMATS, LEVELS, PARTS
 from gateway.bills.reconciliation.wording import day_text
@@ -72,16 +72,16 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
     check_one_of("format", form, FORMATS)
     has_causes = query.get("causes", "true")
     check_one_of("causes", has_causes, ("true", "false"))
-    reconciled = await _reconciled(request, has_causes=has_causes == "true")
+    reconciled = await _reconcile_request(request, has_causes=has_causes == "true")
     whole = await request.services.ledger.whole_since()
     row_limit = sys.maxsize
     if form != "csv":
         row_limit = max(LEAST_ROWS, request.shared.answers().max_rows // max(1, len(reconciled.providers)))
     if has_causes == "false":
-        shown = [_totals(provider) for provider in reconciled.providers]
+        shown = [_total_fields(provider) for provider in reconciled.providers]
     else:
         shown = await asyncio.to_thread(
-            lambda: [_provider(provider, by, row_limit) for provider in reconciled.providers]
+            lambda: [_provider_fields(provider, by, row_limit) for provider in reconciled.providers]
         )
     payload: dict[str, Any] = {
         "reconciliation": {
@@ -102,7 +102,9 @@ async def reconciliation(request: OperatorRequest[MoneyServices, None]) -> Resul
         headers = (
             {**UNCACHED, WHOLE_SINCE: moment(whole) or ""} if reconciled.month.start < whole else UNCACHED
         )
-        return Pieces(pieces=csv_pieces(chain([COLUMNS], _lines(shown))), content_type=CSV, headers=headers)
+        return Pieces(
+            pieces=csv_pieces(chain([COLUMNS], _csv_lines(shown))), content_type=CSV, headers=headers
+        )
     return payload
 
 
@@ -127,7 +129,7 @@ async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     check_one_of("format", form, owed.FORMATS)
     if "provider" not in request.http.query:
         raise Invalid("provider is required")
-    reconciled = await _reconciled(request)
+    reconciled = await _reconcile_request(request)
     name = providers.canonical_name(request.http.query["provider"])
     result = next((each for each in reconciled.providers if each.provider == name), None)
     if result is None:
@@ -141,7 +143,7 @@ async def claim(request: OperatorRequest[MoneyServices, None]) -> Result:
     return Pieces(pieces=[text.encode()], content_type="text/plain; charset=utf-8")
 
 
-async def _reconciled(
+async def _reconcile_request(
     request: OperatorRequest[MoneyServices, None], *, has_causes: bool = True
 ) -> ReconciledMonth:
     query = request.http.query
@@ -163,11 +165,11 @@ async def _reconciled(
         raise Invalid(str(error)) from error
 
 
-def _totals(result: Reconciliation) -> dict[str, Any]:
+def _total_fields(result: Reconciliation) -> dict[str, Any]:
     total = result.total
     return {
         "provider": result.provider,
-        "calls_where": calls_of(result.provider),
+        "calls_where": seller_filter(result.provider),
         "sources": list(result.sources),
         "set_aside": list(result.set_aside),
         "other_currencies": dict(result.foreign),
@@ -184,7 +186,7 @@ def _totals(result: Reconciliation) -> dict[str, Any]:
     }
 
 
-def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
+def _provider_fields(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     """
     Return at most `limit` rows. The remaining rows are merged into one, so the rows still add up to `total`.
     Lists of names are cut at `limit` as well.
@@ -192,7 +194,7 @@ def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     lines = result.lines(by)
     shown = lines
     if len(lines) > limit:
-        shown = [*lines[: limit - 1], together(lines[limit - 1 :], name=OTHER)]
+        shown = [*lines[: limit - 1], merge_lines(lines[limit - 1 :], name=OTHER)]
     lists: list[Sequence[object]] = [
         result.claims,
         result.hints,
@@ -202,13 +204,15 @@ def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     ]
     lists += [*result.only_billed.values(), *result.only_counted.values()]
     return {
-        **_totals(result),
-        "total": _describe(result.total, ""),
-        "rows": [_describe(line, by) for line in shown],
+        **_total_fields(result),
+        "total": _describe_line(result.total, ""),
+        "rows": [_describe_line(line, by) for line in shown],
         "row_count": len(lines),
         "truncated": len(shown) < len(lines) or any(len(rows) > limit for rows in lists),
-        "causes": [{**_cause(claim), "where": result.where(claim)} for claim in result.claims[:limit]],
-        "hints": [{**_hint(hint), "where": result.where(hint)} for hint in result.hints[:limit]],
+        "causes": [
+            {**_describe_cause(claim), "where": result.where(claim)} for claim in result.claims[:limit]
+        ],
+        "hints": [{**_describe_hint(hint), "where": result.where(hint)} for hint in result.hints[:limit]],
         "owed": money.text(sum(line.owed for line in result.owed)),
         "only_billed": {name: values[:limit] for name, values in result.only_billed.items()},
         "only_counted": {name: values[:limit] for name, values in result.only_counted.items()},
@@ -226,7 +230,7 @@ def _provider(result: Reconciliation, by: str, limit: int) -> dict[str, Any]:
     }
 
 
-def _describe(line: Line, by: str) -> dict[str, object]:
+def _describe_line(line: Line, by: str) -> dict[str, object]:
     return {
         "name": day_text(int(line.name)) if by == DAY else line.name or None,
         "state": line.state if by == DAY else None,
@@ -246,9 +250,9 @@ def _describe(line: Line, by: str) -> dict[str, object]:
     }
 
 
-def _cause(claim: Claim) -> Mapping[str, object]:
+def _describe_cause(claim: Claim) -> Mapping[str, object]:
     return {
-        **_hint(claim),
+        **_describe_hint(claim),
         "amount": money.text(claim.amount),
         "moved": money.text(claim.moved),
         "tokens": claim.tokens,
@@ -256,7 +260,7 @@ def _cause(claim: Claim) -> Mapping[str, object]:
     }
 
 
-def _hint(claim: Claim) -> dict[str, object]:
+def _describe_hint(claim: Claim) -> dict[str, object]:
     return {
         "cause": claim.cause,
         "evidence": claim.evidence,
@@ -269,12 +273,12 @@ def _hint(claim: Claim) -> dict[str, object]:
     }
 
 
-def _lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
+def _csv_lines(providers: Sequence[Mapping[str, Any]]) -> Iterator[Iterator[object]]:
     for provider in providers:
         for row in (*provider["rows"], {**provider["total"], "name": "total"}):
-            yield _cells(provider["provider"], row)
+            yield _csv_cells(provider["provider"], row)
 
 
-def _cells(provider: str, row: Mapping[str, Any]) -> Iterator[object]:
+def _csv_cells(provider: str, row: Mapping[str, Any]) -> Iterator[object]:
     yield from ({**row, "provider": provider}.get(name) for name in COLUMNS[:-1])
     yield " ".join(f"{cause}={amount}" for cause, amount in row["causes"].items())

@@ -64,7 +64,7 @@ class StatementPull(RequestBody):
     name: str | None = None
 
 
-def _describe(month: StatementMonth) -> dict[str, object]:
+def _describe_month(month: StatementMonth) -> dict[str, object]:
     return {
         "id": month.id,
         "source": month.source,
@@ -83,7 +83,7 @@ def _describe(month: StatementMonth) -> dict[str, object]:
 
 STATEMENTS: List[StatementMonth] = List(
     root="statements",
-    show=_describe,
+    show=_describe_month,
     identity=Sort(value=lambda row: row.id),
     sorts={
         "month": Sort(value=lambda row: row.month),
@@ -139,7 +139,9 @@ async def import_statements(request: OperatorRequest[MoneyServices, StatementFil
     now = request.now()
     most = request.services.reconciliation().max_file_bytes
     files = (open_report(path, most=most, now=now) for path in paths)
-    return await _import(request, files, source=body.source, account=body.account, dry_run=body.dry_run)
+    return await _import_reports(
+        request, files, source=body.source, account=body.account, dry_run=body.dry_run
+    )
 
 
 @call(
@@ -170,7 +172,7 @@ async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Re
         )
         now, most = request.now(), settings.max_file_bytes
         files = (ReportFile(name=name, path=path, read_at=now, most_bytes=most) for name, path in uploaded)
-        return await _import(
+        return await _import_reports(
             request,
             files,
             source=query.get("source") or None,
@@ -179,7 +181,7 @@ async def upload_statements(request: OperatorRequest[MoneyServices, None]) -> Re
         )
 
 
-async def _import(
+async def _import_reports(
     request: OperatorRequest[MoneyServices, Any],
     files: Iterable[ReportFile],
     *,
@@ -198,7 +200,7 @@ async def _import(
             outcome = await request.registry.statements.put(
                 report.statement, actor=request.actor, dry_run=dry_run
             )
-        shown.append(_report(report, outcome))
+        shown.append(_describe_report(report, outcome))
     return {"imports": shown, "dry_run": dry_run}
 
 
@@ -232,7 +234,7 @@ async def pull_statements(request: OperatorRequest[MoneyServices, StatementPull]
     }
 
 
-def _amounts(statement: Statement) -> dict[str, str]:
+def _amounts_by_currency(statement: Statement) -> dict[str, str]:
     by_currency: dict[str, list[Decimal]] = defaultdict(list)
     for row in statement.rows:
         if row.currency is not None and row.unit != ACCRUED:
@@ -243,7 +245,7 @@ def _amounts(statement: Statement) -> dict[str, str]:
     }
 
 
-def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
+def _describe_report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str, object]:
     statement = report.statement
     shown: dict[str, object] = {
         "source": report.source.name,
@@ -275,7 +277,7 @@ def _report(report: ReadReport, outcome: StatementOutcome | None) -> Mapping[str
         "account": statement.account,
         "providers": sorted({row.provider for row in statement.rows}),
         "months": sorted({day_text(day)[:7] for day in group_by_day(statement)}),
-        "amounts": _amounts(statement),
+        "amounts": _amounts_by_currency(statement),
         "from": day_text(statement.start),
         "to": day_text(statement.end - 1),
         "rows": outcome.rows,

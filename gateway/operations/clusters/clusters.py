@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.clusters import agent_config
-from gateway.clusters.agent_config import check_config, version_of
+from gateway.clusters.agent_config import check_config, hash_config
 from gateway.clusters.clusters import Clusters
 from gateway.http.address import READ, WRITE, key_call
 from gateway.http.answers import JSON
@@ -106,14 +106,14 @@ class SeenCluster(msgspec.Struct, frozen=True):
 
     @property
     def config_state(self) -> str:
-        return agent_config.state_of(version_of(self.cluster.config), self.run)
+        return agent_config.config_state(hash_config(self.cluster.config), self.run)
 
     @property
     def state(self) -> str:
         return self.cluster.state or UNKNOWN
 
 
-def describe(seen: SeenCluster) -> dict[str, object]:
+def describe_cluster(seen: SeenCluster) -> dict[str, object]:
     cluster = seen.cluster
     fields: dict[str, object] = {name: getattr(cluster, name, None) for name in ClusterItem.__struct_fields__}
     return {
@@ -123,7 +123,7 @@ def describe(seen: SeenCluster) -> dict[str, object]:
         "checks": [
             {"name": check.name, "passing": check.passing, "error": check.error} for check in cluster.checks
         ],
-        "config_version": version_of(cluster.config),
+        "config_version": hash_config(cluster.config),
         "applied_version": None if seen.run is None else seen.run.applied,
         "config_state": seen.config_state,
         "config_problem": "" if seen.run is None else seen.run.failed,
@@ -135,7 +135,7 @@ def describe(seen: SeenCluster) -> dict[str, object]:
 
 CLUSTERS: List[SeenCluster] = List(
     root="clusters",
-    show=describe,
+    show=describe_cluster,
     identity=Sort(value=lambda row: row.cluster.id),
     sorts={
         "name": Sort(value=lambda row: row.cluster.name),
@@ -154,18 +154,18 @@ CLUSTERS: List[SeenCluster] = List(
 
 
 def cluster_rows(clusters: Clusters) -> MemoryRows[SeenCluster]:
-    return MemoryRows([_seen(clusters, cluster) for cluster in clusters.table.all()])
+    return MemoryRows([_read_state(clusters, cluster) for cluster in clusters.table.all()])
 
 
-def one_cluster(clusters: Clusters, id: str) -> dict[str, object]:
+def describe_by_id(clusters: Clusters, id: str) -> dict[str, object]:
     """Return the answer with one cluster. Raises NotThere if no cluster has this id."""
     cluster = clusters.table.find(id)
     if cluster is None:
         raise NotThere(f"there is no cluster {id!r}")
-    return {"cluster": describe(_seen(clusters, cluster))}
+    return {"cluster": describe_cluster(_read_state(clusters, cluster))}
 
 
-def _seen(clusters: Clusters, cluster: Cluster) -> SeenCluster:
+def _read_state(clusters: Clusters, cluster: Cluster) -> SeenCluster:
     return SeenCluster(
         cluster, clusters.is_silent(cluster), clusters.last_seen(cluster), clusters.run_config(cluster)
     )
@@ -192,7 +192,7 @@ async def get_clusters(request: KeyRequest[TopicServices, None]) -> Result:
     refusals=(*READ, 404),
 )
 async def get_cluster(request: KeyRequest[TopicServices, None]) -> Result:
-    return one_cluster(request.services.clusters, request.word("id"))
+    return describe_by_id(request.services.clusters, request.word("id"))
 
 
 @_call(
@@ -207,7 +207,7 @@ async def update_cluster(request: KeyRequest[TopicServices, ClusterChanges]) -> 
     clusters = request.services.clusters
     id = request.word("id")
     await clusters.table.change(id, request.body.change(), request.actor)
-    return one_cluster(clusters, id)
+    return describe_by_id(clusters, id)
 
 
 @call("GET", "/clusters", VIEW_OPERATION, "List clusters", lists=CLUSTERS)
@@ -217,7 +217,7 @@ async def list_clusters(request: OperatorRequest[SenderServices, None]) -> Resul
 
 @call("GET", "/clusters/{id}", VIEW_OPERATION, "Show a cluster")
 async def show_cluster(request: OperatorRequest[SenderServices, None]) -> Result:
-    return one_cluster(request.services.require_clusters(), request.word("id"))
+    return describe_by_id(request.services.require_clusters(), request.word("id"))
 
 
 @call("PATCH", "/clusters/{id}", OPERATE_SPOOL, "Name, label, enable or configure a cluster")
@@ -225,7 +225,7 @@ async def change_cluster(request: OperatorRequest[SenderServices, ClusterChanges
     clusters = request.services.require_clusters()
     id = request.word("id")
     await clusters.table.change(id, request.body.change(), request.actor)
-    return one_cluster(clusters, id)
+    return describe_by_id(clusters, id)
 
 
 @call(

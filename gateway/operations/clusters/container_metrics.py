@@ -18,9 +18,9 @@ from aiohttp import web
 from msgspec import Meta
 from yarl import URL
 
-from gateway.clusters.agent_config import reported_failure, reported_version, version_of
+from gateway.clusters.agent_config import hash_config, reported_failure, reported_version
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array, closed
+from gateway.core.schemas import BOOLEAN, BYTES, OBJECT, TEXT, TEXT_OR_NULL, array_of, closed_object
 from gateway.http import bodies
 from gateway.http.address import AS_BEARER, WRITE, Address
 from gateway.http.answers import JSON, PROTOBUF, json_response
@@ -81,7 +81,7 @@ class Abandonment(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 Abandonments = Annotated[list[Abandonment], Meta(max_length=1000)]
 
 _BASE = "/v1/container-metrics"
-_TAKEN = {200: {JSON: closed({})}}
+_TAKEN = {200: {JSON: closed_object({})}}
 
 
 def check_protobuf(request: web.Request) -> None:
@@ -109,24 +109,26 @@ async def announce_files(request: KeyRequest[TopicServices, UploadAnnouncement])
     """
     Return an upload address for every file. A header contains new addresses for files that are still missing.
     """
-    identity, sender = await _enabled_cluster(request), _sender(request, request.body.shipperId)
-    _count(request.http, "count", default=0, maximum=2**31)
-    lasts_s = _count(request.http, "expiration", default=EXPIRATION_S, maximum=LONGEST_EXPIRATION_S)
-    files = _files(request)
+    identity, sender = await _enabled_cluster(request), _container_sender(request, request.body.shipperId)
+    _whole_number_parameter(request.http, "count", default=0, maximum=2**31)
+    lasts_s = _whole_number_parameter(
+        request.http, "expiration", default=EXPIRATION_S, maximum=LONGEST_EXPIRATION_S
+    )
+    files = _container_files(request)
     expires_at = request.receivers.clock.now() + max(1, lasts_s)
     announced = [
         AnnouncedFile(reference=file.reference_id, size=file.size, sha256=file.sha_256)
         for file in request.body.files
     ]
     rows = await files.announce(identity, announced, sender, expires_at=expires_at)
-    response = json_response({row.reference: _address(request, row, expires_at) for row in rows})
+    response = json_response({row.reference: _upload_address(request, row, expires_at) for row in rows})
     announced_ids = {row.id for row in rows}
     missing = [
         file
         for file in await files.missing_files(identity, key=sender.key, limit=MAX_FILES)
         if file.id not in announced_ids
     ]
-    replay = _replay(request, missing, expires_at)
+    replay = _replay_header(request, missing, expires_at)
     if replay:
         response.headers[REPLAY] = replay
     return response
@@ -148,12 +150,12 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
 
     The address becomes invalid together with the key that requested it.
     """
-    address = opened(_secret(request), request.word("token"), now=request.receivers.clock.now())
+    address = open_address(_address_secret(request), request.word("token"), now=request.receivers.clock.now())
     try:
-        expects = () if address.key is None else await request.receivers.access.expects_of(address.key)
-        await _keep(request, await _files(request).begin_upload(address.file, expects))
+        expects = () if address.key is None else await request.receivers.access.key_expectations(address.key)
+        await _store_upload(request, await _container_files(request).begin_upload(address.file, expects))
     except (NotThere, KeyEnded):
-        raise expired() from None
+        raise expired_refusal() from None
     return {}
 
 
@@ -164,14 +166,16 @@ async def put_file(request: KeyRequest[TopicServices, None]) -> Result:
     summary="Report that the agent no longer has these files",
     endpoint="container-metrics/abandon",
     scope=ABANDON_CONTAINER_FILES,
-    takes={JSON: array(closed({"reference_id": TEXT}, {"reason": TEXT}))},
+    takes={JSON: array_of(closed_object({"reference_id": TEXT}, {"reason": TEXT}))},
     gives=_TAKEN,
     required=CLUSTER_PARAMETERS,
     optional=AGENT_PARAMETERS,
 )
 async def abandon_files(request: KeyRequest[TopicServices, Abandonments]) -> Result:
     reasons = {abandonment.reference_id: abandonment.reason for abandonment in request.body}
-    await _files(request).abandon(_cluster(request), reasons, _sender(request, ""))
+    await _container_files(request).abandon(
+        _cluster_identity(request), reasons, _container_sender(request, "")
+    )
     return {}
 
 
@@ -203,7 +207,9 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     )
     identity = ClusterIdentity(cluster.account, cluster.region, cluster.name)
     kind = "config" if is_config else "status"
-    await _files(request).put_status(identity, kind, _sender(request, ""), request="", body=request.body)
+    await _container_files(request).put_status(
+        identity, kind, _container_sender(request, ""), request="", body=request.body
+    )
     return {}
 
 
@@ -215,13 +221,17 @@ async def report_status(request: KeyRequest[TopicServices, bytes]) -> Result:
     endpoint="container-metrics/status",
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
-    gives={200: {JSON: closed({"taken": BOOLEAN})}},
+    gives={200: {JSON: closed_object({"taken": BOOLEAN})}},
     refusals=(400, 401, 403, 415, 429, 500, 503),
     required=CLUSTER_PARAMETERS,
 )
 async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
     """Return only whether the last status of a cluster was accepted from this key."""
-    return {"taken": await _files(request).has_newest_status(_cluster(request), key=request.bearer.name)}
+    return {
+        "taken": await _container_files(request).has_newest_status(
+            _cluster_identity(request), key=request.bearer.name
+        )
+    }
 
 
 @Address(
@@ -232,7 +242,7 @@ async def show_status(request: KeyRequest[TopicServices, None]) -> Result:
     endpoint="container-metrics/config",
     scope=CONTAINER_STATUS,
     key=AS_BEARER,
-    gives={200: {JSON: closed({"version": TEXT_OR_NULL, "config": OBJECT})}},
+    gives={200: {JSON: closed_object({"version": TEXT_OR_NULL, "config": OBJECT})}},
     refusals=(400, 401, 403, 404, 415, 429, 500, 503),
     required=CLUSTER_PARAMETERS,
     optional=("applied", "failed"),
@@ -245,9 +255,11 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
     version. Raises NotThere for any other cluster, because a key may read only the settings of the cluster
     that it reports.
     """
-    identity = _cluster(request)
+    identity = _cluster_identity(request)
     cluster = request.services.clusters.table.find_by_name(identity.account, identity.region, identity.name)
-    if cluster is None or not await _files(request).has_newest_status(identity, key=request.bearer.name):
+    if cluster is None or not await _container_files(request).has_newest_status(
+        identity, key=request.bearer.name
+    ):
         raise NotThere("this key has not reported such a cluster")
     applied = request.http.query.get("applied")
     if applied is not None:
@@ -255,7 +267,7 @@ async def show_config(request: KeyRequest[TopicServices, None]) -> web.Response:
         await request.services.clusters.report_config(
             cluster, applied=reported_version(applied), failed=failed
         )
-    version = version_of(cluster.config)
+    version = hash_config(cluster.config)
     headers = {"ETag": f'"{version or "none"}"', "Cache-Control": "private, no-cache"}
     if request.http.headers.get("If-None-Match", "").removeprefix("W/") == headers["ETag"]:
         return web.Response(status=304, headers=headers)
@@ -294,21 +306,21 @@ async def write_remote(request: KeyRequest[TopicServices, None]) -> Result:
         if name in http.headers
     }
     headers_json = msgspec.json.encode(headers).decode()
-    upload = await _files(request).begin_remote_write(
-        await _enabled_cluster(request), _sender(request, ""), request=headers_json
+    upload = await _container_files(request).begin_remote_write(
+        await _enabled_cluster(request), _container_sender(request, ""), request=headers_json
     )
-    await _keep(request, upload, least=1)
+    await _store_upload(request, upload, least=1)
     return web.Response(status=200, body=b"{}", content_type="application/json")
 
 
-async def _keep(
+async def _store_upload(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload, *, least: int = 0
 ) -> None:
     """
     Receive an upload. Store it unless it is a repeat. If the upload ends early, delete the partial data.
     """
     try:
-        await _receive(request, upload)
+        await _receive_body(request, upload)
         if upload.size < least:
             raise BadPayload("The body is empty.")
         await upload.finish()
@@ -317,10 +329,10 @@ async def _keep(
         raise
 
 
-async def _receive(
+async def _receive_body(
     request: KeyRequest[TopicServices, None], upload: ContainerUpload | RepeatedUpload
 ) -> None:
-    max_bytes = _files(request).settings.max_file_bytes
+    max_bytes = _container_files(request).settings.max_file_bytes
     received = 0
 
     async def write(piece: bytes) -> None:
@@ -334,20 +346,22 @@ async def _receive(
         length = request.http.content_length
         if length is not None and length > max_bytes:
             raise FileTooLarge(f"it is larger than {max_bytes} bytes (container.max_file_bytes)")
-        await bodies.pass_on(request.http, request.share, write, min_rate=request.receivers.min_upload_rate)
+        await bodies.forward_body(
+            request.http, request.share, write, min_rate=request.receivers.min_upload_rate
+        )
     except FileTooLarge as error:
         raise Refusal(413, "file_too_large", f"The file was rejected: {error}.") from error
 
 
-def _files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
+def _container_files(request: KeyRequest[TopicServices, Any]) -> ContainerFiles:
     return request.services.storage.container_files
 
 
-def _secret(request: KeyRequest[TopicServices, Any]) -> bytes:
+def _address_secret(request: KeyRequest[TopicServices, Any]) -> bytes:
     return derived_secret(request.services.storage.secret)
 
 
-def _cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
+def _cluster_identity(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
     query = request.http.query
     missing = [name for name in CLUSTER_PARAMETERS if not query.get(name)]
     if missing:
@@ -364,12 +378,12 @@ def _cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
 
 async def _enabled_cluster(request: KeyRequest[TopicServices, Any]) -> ClusterIdentity:
     """Return the cluster that the query names. Raises Refusal 403 if an operator disabled it."""
-    identity = _cluster(request)
+    identity = _cluster_identity(request)
     await request.services.clusters.hear(identity.account, identity.region, identity.name, request.bearer)
     return identity
 
 
-def _sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerSender:
+def _container_sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerSender:
     http = request.http
     shipper_id = http.headers.get(SHIPPER_ID) or http.query.get("shipper_id") or shipper
     version = http.headers.get(AGENT_VERSION, "")
@@ -382,7 +396,7 @@ def _sender(request: KeyRequest[TopicServices, Any], shipper: str) -> ContainerS
     )
 
 
-def _count(http: web.Request, name: str, *, default: int, maximum: int) -> int:
+def _whole_number_parameter(http: web.Request, name: str, *, default: int, maximum: int) -> int:
     text = http.query.get(name)
     if text is None:
         return default
@@ -391,26 +405,26 @@ def _count(http: web.Request, name: str, *, default: int, maximum: int) -> int:
     return int(text)
 
 
-def _address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
+def _upload_address(request: KeyRequest[TopicServices, Any], file: ContainerFile, expires_at: float) -> str:
     """
     Return the upload address of a file. Its path is next to the path of the request.
 
     Its host is the configured host, or the host that the agent used.
     """
-    token = signed(_secret(request), file.id, expires_at, key=request.bearer.number)
-    base = _files(request).settings.upload_url or str(_origin(request.http))
+    token = sign_address(_address_secret(request), file.id, expires_at, key=request.bearer.number)
+    base = _container_files(request).settings.upload_url or str(_request_origin(request.http))
     path = request.http.path.rpartition("/")[0]
     return f"{base.rstrip('/')}{path}/files/{token}"
 
 
-def _origin(http: web.Request) -> URL:
+def _request_origin(http: web.Request) -> URL:
     try:
         return http.url.origin()
     except ValueError as error:
         raise BadPayload("The header Host is not a valid host.") from error
 
 
-def _replay(
+def _replay_header(
     request: KeyRequest[TopicServices, Any], missing: Sequence[ContainerFile], expires_at: float
 ) -> str:
     """Return the header with as many missing files as fit. The next answer contains the remaining files."""
@@ -419,7 +433,7 @@ def _replay(
     for file in missing:
         if file.state == ABANDONED:
             continue
-        entry = {"ref_id": file.reference, "url": _address(request, file, expires_at)}
+        entry = {"ref_id": file.reference, "url": _upload_address(request, file, expires_at)}
         size += len(msgspec.json.encode(entry).decode()) + 1
         if size > MAX_REPLAY_BYTES:
             break
@@ -448,24 +462,24 @@ def derived_secret(secret: bytes) -> bytes:
     return derive_secret(secret, "addresses of container files")
 
 
-def signed(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
+def sign_address(secret: bytes, id: str, expires_at: float, *, key: int | None) -> str:
     text = f"{id}-{int(expires_at)}" if key is None else f"{id}-{int(expires_at)}-{key}"
-    return f"{text}-{_signature(secret, text)}"
+    return f"{text}-{_token_signature(secret, text)}"
 
 
-def opened(secret: bytes, token: str, *, now: float) -> OpenAddress:
+def open_address(secret: bytes, token: str, *, now: float) -> OpenAddress:
     """Check a token and return its content. Raises Refusal 403 if it is forged or expired."""
     match = _TOKEN.fullmatch(token)
-    if match is None or not hmac.compare_digest(_signature(secret, match[1]), match[4]):
+    if match is None or not hmac.compare_digest(_token_signature(secret, match[1]), match[4]):
         raise Refusal(
             403, "invalid_address", "Tollhouse did not issue this address. Announce the file first."
         )
     if int(match[2]) < now:
-        raise expired()
+        raise expired_refusal()
     return OpenAddress(match[1].partition("-")[0], None if match[3] is None else int(match[3]))
 
 
-def expired() -> Refusal:
+def expired_refusal() -> Refusal:
     """
     Return the refusal for an expired address. If the agent finds "Request has expired" in it, it announces
     the file again.
@@ -473,5 +487,5 @@ def expired() -> Refusal:
     return Refusal(403, "expired", "Request has expired: announce the file again to get a new address.")
 
 
-def _signature(secret: bytes, text: str) -> str:
+def _token_signature(secret: bytes, text: str) -> str:
     return blake2b(text.encode(), key=secret, digest_size=_SIZE).hexdigest()

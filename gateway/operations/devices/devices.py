@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from gateway.devices.fleet.assistant_states import AssistantState
-from gateway.devices.fleet.facts import FACTS, decoded
+from gateway.devices.fleet.facts import FACTS, decode_heartbeat
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import LINKS, WORDS, MachineState
 from gateway.devices.states import state_changes
-from gateway.http.lists import Filter, List, MemoryRows, Sort, silent_for
+from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
@@ -45,7 +45,7 @@ class Labels(RequestBody):
     labels: dict[str, str | None]
 
 
-def describe(row: Shown) -> dict[str, object]:
+def describe_device(row: Shown) -> dict[str, object]:
     device = row.device
     return {
         "id": device.id,
@@ -73,12 +73,12 @@ def show_assistant(state: AssistantState) -> dict[str, object]:
     }
 
 
-def details(row: Shown) -> dict[str, object]:
+def describe_device_details(row: Shown) -> dict[str, object]:
     """Describe a single device: the fields of the list, and further fields."""
     device = row.device
-    heartbeat = decoded(device.heartbeat)
+    heartbeat = decode_heartbeat(device.heartbeat)
     return {
-        **describe(row),
+        **describe_device(row),
         "enrolled_by": device.enrolled_by,
         "token": device.token or None,
         "hardware_id": device.hardware_id or None,
@@ -116,7 +116,7 @@ def describe_name(name: Unenrolled) -> dict[str, object]:
 
 DEVICES: List[Shown] = List(
     root="devices",
-    show=describe,
+    show=describe_device,
     identity=Sort(value=lambda row: row.device.id),
     sorts={
         "id": Sort(value=lambda row: row.device.id),
@@ -141,8 +141,8 @@ DEVICES: List[Shown] = List(
             values=lambda row: [f"{name}={text}" for name, text in row.device.all_labels.items()],
             is_open=True,
         ),
-        "no_report_for": silent_for(lambda row: row.device.quiet_since),
-        "no_call_for": silent_for(lambda row: max(row.device.newest_calls.values(), default=0.0)),
+        "no_report_for": age_filter(lambda row: row.device.quiet_since),
+        "no_call_for": age_filter(lambda row: max(row.device.newest_calls.values(), default=0.0)),
     },
 )
 
@@ -168,22 +168,22 @@ async def list_devices(request: OperatorRequest[SenderServices, None]) -> Result
 
 @call("GET", "/unenrolled", VIEW_OPERATION, "List names of devices that are not enrolled", lists=UNENROLLED)
 async def list_unenrolled(request: OperatorRequest[SenderServices, None]) -> Result:
-    return await request.list(UNENROLLED, MemoryRows(_lifecycle(request).table.unenrolled_names()))
+    return await request.list(UNENROLLED, MemoryRows(_require_lifecycle(request).table.unenrolled_names()))
 
 
 @call("GET", "/devices/{id}", VIEW_OPERATION, "Show a device")
 async def show_device(request: OperatorRequest[SenderServices, None]) -> Result:
-    lifecycle = _lifecycle(request)
+    lifecycle = _require_lifecycle(request)
     device = lifecycle.table.find(request.word("id"))
     if device is None:
         raise NotThere(f"there is no device {request.word('id')!r}")
-    return _details(lifecycle, device)
+    return _device_answer(lifecycle, device)
 
 
 @call("POST", "/devices", OPERATE_SPOOL, "Enrol a device before it reports", status=201)
 async def admit_device(request: OperatorRequest[SenderServices, Admission]) -> Result:
-    lifecycle = _lifecycle(request)
-    return _details(lifecycle, await lifecycle.admit(request.body.id, request.actor))
+    lifecycle = _require_lifecycle(request)
+    return _device_answer(lifecycle, await lifecycle.admit(request.body.id, request.actor))
 
 
 @call("DELETE", "/devices/{id}", OPERATE_SPOOL, "Delete a device and end its key", required=("confirm",))
@@ -191,43 +191,43 @@ async def delete_device(request: OperatorRequest[SenderServices, None]) -> Resul
     id = request.word("id")
     if request.http.query.get("confirm") != id:
         raise Invalid("confirm must be the device's id")
-    await _lifecycle(request).delete(id, request.actor)
+    await _require_lifecycle(request).delete(id, request.actor)
     return {"deleted": id}
 
 
 @call("POST", "/devices/{id}/approve", OPERATE_SPOOL, "Enrol a pending or revoked device")
 async def approve_device(request: OperatorRequest[SenderServices, Approval]) -> Result:
     """With `key`, the key of this name reports for an OpAMP agent from now on, and no other key does."""
-    lifecycle, key = _lifecycle(request), request.body.key
+    lifecycle, key = _require_lifecycle(request), request.body.key
     names = [known.name for known in request.services.access.keys()]  # noqa: SIM118 - no mapping
     if key and key not in names:
         raise NotThere(f"there is no key {key!r}")
-    return _details(lifecycle, await lifecycle.approve(request.word("id"), request.actor, key=key))
+    return _device_answer(lifecycle, await lifecycle.approve(request.word("id"), request.actor, key=key))
 
 
 @call("POST", "/devices/{id}/revoke", OPERATE_SPOOL, "Revoke a device, so that it is refused")
 async def revoke_device(request: OperatorRequest[SenderServices, None]) -> Result:
-    lifecycle = _lifecycle(request)
-    return _details(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
+    lifecycle = _require_lifecycle(request)
+    return _device_answer(lifecycle, await lifecycle.revoke(request.word("id"), request.actor))
 
 
 @call("POST", "/devices/{id}/reset", OPERATE_SPOOL, "Clear a device's fingerprint and key")
 async def reset_device(request: OperatorRequest[SenderServices, None]) -> Result:
-    lifecycle = _lifecycle(request)
-    return _details(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
+    lifecycle = _require_lifecycle(request)
+    return _device_answer(lifecycle, await lifecycle.reset(request.word("id"), request.actor))
 
 
 @call("PATCH", "/devices/{id}", OPERATE_SPOOL, "Label a device")
 async def label_device(request: OperatorRequest[SenderServices, Labels]) -> Result:
-    lifecycle = _lifecycle(request)
+    lifecycle = _require_lifecycle(request)
     body = request.body
-    return _details(lifecycle, await lifecycle.label(request.word("id"), body.labels, request.actor))
+    return _device_answer(lifecycle, await lifecycle.label(request.word("id"), body.labels, request.actor))
 
 
-def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:
+def _require_lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:
     return request.services.require_devices()
 
 
-def _details(lifecycle: DeviceLifecycle, device: Device) -> Result:
-    described = details(Shown(device, lifecycle.state_of(device)))
+def _device_answer(lifecycle: DeviceLifecycle, device: Device) -> Result:
+    described = describe_device_details(Shown(device, lifecycle.state_of(device)))
     return {"device": {**described, **lifecycle.relatives(device)}}

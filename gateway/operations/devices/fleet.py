@@ -17,9 +17,9 @@ from gateway.devices.fleet.coverage import (
     Part,
 )
 from gateway.devices.fleet.inventory_lists import MAX_LIST, SOURCES, read_inventory
-from gateway.devices.fleet.repairs import repair_of
+from gateway.devices.fleet.repairs import find_repair
 from gateway.devices.machine_state import FAILING, LINKS, WORDS
-from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, silent_for, yes_no
+from gateway.http.lists import YES_NO, Filter, List, MemoryRows, Sort, age_filter, yes_no
 from gateway.http.requests import Result
 from gateway.operations.devices.devices import show_assistant
 from gateway.operations.holders.operators import SenderServices
@@ -39,7 +39,7 @@ _ORDER = {
 }
 
 
-def describe(row: FleetRow) -> dict[str, object]:
+def describe_fleet_row(row: FleetRow) -> dict[str, object]:
     device, machine = row.device, row.machine
     hostname = "" if device is None else device.hostname
     return {
@@ -49,7 +49,7 @@ def describe(row: FleetRow) -> dict[str, object]:
         "covered": row.covered,
         "away": row.is_away,
         "causes": [
-            {"state": state, "cause": cause or None, "words": repair_of((state, cause)).words}
+            {"state": state, "cause": cause or None, "words": find_repair((state, cause)).words}
             for state, cause in row.causes
         ],
         "device": None if device is None else device.id,
@@ -69,7 +69,7 @@ def describe(row: FleetRow) -> dict[str, object]:
     }
 
 
-def _causes(row: FleetRow) -> list[str]:
+def _cause_filter_values(row: FleetRow) -> list[str]:
     named = [f"{state}.{cause}" for state, cause in row.causes]
     if row.causes:
         known = frozenset(row.causes)
@@ -83,7 +83,7 @@ def _causes(row: FleetRow) -> list[str]:
 
 MACHINES: List[FleetRow] = List(
     root="devices",
-    show=describe,
+    show=describe_fleet_row,
     identity=Sort(value=lambda row: row.id),
     sorts={
         "state": Sort(value=lambda row: _ORDER[row.state]),
@@ -100,15 +100,15 @@ MACHINES: List[FleetRow] = List(
         "link": Filter(values=lambda row: (row.link,) if row.link else (), valid_values=LINKS),
         "covered": yes_no(lambda row: row.covered),
         "away": yes_no(lambda row: row.is_away),
-        "cause": Filter(values=_causes, is_open=True),
+        "cause": Filter(values=_cause_filter_values, is_open=True),
         "assistant": Filter(values=lambda row: [each.name for each in row.assistants], is_open=True),
         "team": Filter(values=lambda row: (row.team,)),
         "system": Filter(values=lambda row: (row.system,)),
         "user": Filter(values=lambda row: (row.user,), is_open=True, names_people=True),
         "id": Filter(values=lambda row: (row.id,), is_open=True),
         "expected": yes_no(lambda row: row.is_expected),
-        "no_report_for": silent_for(lambda row: 0.0 if row.device is None else row.device.quiet_since),
-        "no_call_for": silent_for(lambda row: row.last_call or 0.0),
+        "no_report_for": age_filter(lambda row: 0.0 if row.device is None else row.device.quiet_since),
+        "no_call_for": age_filter(lambda row: row.last_call or 0.0),
     },
 )
 
@@ -117,7 +117,7 @@ def describe_coverage(coverage: FleetCoverage, inventory: Inventory | None) -> d
     return {
         "machines": coverage.machines,
         "covered": coverage.covered,
-        "covered_percent": percent(coverage.covered, coverage.machines),
+        "covered_percent": covered_percent(coverage.covered, coverage.machines),
         "away": coverage.away,
         "offline": coverage.offline,
         "enrolled_devices": coverage.enrolled,
@@ -131,13 +131,13 @@ def describe_coverage(coverage: FleetCoverage, inventory: Inventory | None) -> d
     }
 
 
-def percent(covered: int, machines: int) -> float | None:
+def covered_percent(covered: int, machines: int) -> float | None:
     """Return the covered part in percent, rounded down to a tenth, so that 100 means all. None without machines."""
     return covered * 1000 // machines / 10 if machines else None
 
 
 def _describe_cause(count: CauseCount) -> dict[str, object]:
-    repair = repair_of((count.state, count.cause))
+    repair = find_repair((count.state, count.cause))
     return {
         "state": count.state,
         "cause": count.cause or None,
@@ -153,7 +153,7 @@ def _describe_part(name: str, part: Part) -> dict[str, object]:
         name: part.name,
         "machines": part.machines,
         "covered": part.covered,
-        "covered_percent": percent(part.covered, part.machines),
+        "covered_percent": covered_percent(part.covered, part.machines),
     }
 
 
@@ -178,12 +178,12 @@ async def show_coverage(request: OperatorRequest[SenderServices, None]) -> Resul
     fleet = request.services.require_fleet()
     rows = await fleet.rows()
     return {
-        **describe_coverage(fleet.coverage_of(rows), fleet.inventory),
-        "people": await asyncio.to_thread(_people, request, rows),
+        **describe_coverage(fleet.measure_coverage(rows), fleet.inventory),
+        "people": await asyncio.to_thread(_people_fields, request, rows),
     }
 
 
-def _people(request: OperatorRequest[SenderServices, Any], rows: list[FleetRow]) -> dict[str, object]:
+def _people_fields(request: OperatorRequest[SenderServices, Any], rows: list[FleetRow]) -> dict[str, object]:
     people = request.shared.people
     today = datetime.fromtimestamp(request.now(), UTC).date().isoformat()
     seats = {

@@ -54,32 +54,32 @@ class ListedDevices:
     async def page(self, listed: List[Shown], wanted: PageQuery) -> ListPage[Shown]:
         async with self._turn:
             if self._clock.now() < self._latest or self._basis != self._new_basis():
-                await self._begin()
+                await self._build_rows()
         now = self._clock.now()
         while self._is_due(now):
             self._derive_first(now)
         return await self._rows.page(listed, wanted)
 
-    async def _begin(self) -> None:
+    async def _build_rows(self) -> None:
         # `_latest` is infinite until all states are computed. So if this request is cancelled, the next
         # request builds the rows again.
         self._latest = inf
         self._rows = OrderedRows(DEVICES, "state")
         self._basis = self._new_basis()
         self._due, self._heap = {}, []
-        if self._changed not in self._table.watchers:
-            self._table.watchers.append(self._changed)
+        if self._update_device not in self._table.watchers:
+            self._table.watchers.append(self._update_device)
         for device in self._table.all():
-            self._derive(device.id, self._clock.now())
+            self._derive_row(device.id, self._clock.now())
             await pause_when_due()
         self._latest = self._clock.now()
 
     def _new_basis(self) -> tuple[float, ExpectedMachines]:
         return self._lifecycle.interval_s, self._lifecycle.expected()
 
-    def _changed(self, id: str) -> None:
+    def _update_device(self, id: str) -> None:
         now = self._clock.now()
-        self._derive(id, now)
+        self._derive_row(id, now)
         for _ in range(DUE_PER_CHANGE):
             if self._is_due(now):
                 self._derive_first(now)
@@ -91,9 +91,9 @@ class ListedDevices:
         time, id = heappop(self._heap)
         if self._due.get(id) == time:  # if the times differ, an earlier time has replaced this one
             del self._due[id]
-            self._derive(id, now)
+            self._derive_row(id, now)
 
-    def _derive(self, id: str, now: float) -> None:
+    def _derive_row(self, id: str, now: float) -> None:
         self._latest = max(self._latest, now)
         device = self._table.find(id)
         if device is None:
@@ -119,12 +119,12 @@ class OrderedRows(Generic[Row]):
     """
 
     def __init__(self, listed: List[Row], group: str) -> None:
-        self._identity = _required(listed.identity.value)
-        self._values = {name: _required(sort.value) for name, sort in listed.sorts.items()}
+        self._identity = _require_reader(listed.identity.value)
+        self._values = {name: _require_reader(sort.value) for name, sort in listed.sorts.items()}
         self._group = group
-        self._groups_of = _required(listed.filters[group].values)
+        self._groups_of = _require_reader(listed.filters[group].values)
         self._value_readers = {
-            name: _required(by.values) for name, by in listed.filters.items() if by.lists_values
+            name: _require_reader(by.values) for name, by in listed.filters.items() if by.lists_values
         }
         self._rows: dict[SortValue, Row] = {}
         self._orders: dict[str, dict[str, Ids]] = {}  # ids by sort key and group
@@ -132,13 +132,13 @@ class OrderedRows(Generic[Row]):
 
     def put(self, row: Row) -> None:
         """Add a row, or replace the row with the same identity."""
-        self._change(self._identity(row), row)
+        self._replace_row(self._identity(row), row)
 
     def remove(self, identity: SortValue) -> None:
-        self._change(identity, None)
+        self._replace_row(identity, None)
 
     async def page(self, listed: List[Row], wanted: PageQuery) -> ListPage[Row]:
-        order = self._order(wanted.sort_key)
+        order = self._order_by(wanted.sort_key)
         names = wanted.filters.get(self._group, tuple(order))
         groups = [order[name] for name in names if name in order]
         filter_values = {name: limited_choices(counts) for name, counts in self._counts.items()}
@@ -147,7 +147,7 @@ class OrderedRows(Generic[Row]):
             return await MemoryRows(rows, known=filter_values).page(listed, wanted)
         falling = wanted.sort_order == DESCENDING
         backward = wanted.position is not None and wanted.position.backward
-        key = partial(self._key, wanted.sort_key)
+        key = partial(self._sort_key_of_row, wanted.sort_key)
         near: Ids = []
         before = after = False
         for ids in groups:
@@ -163,22 +163,28 @@ class OrderedRows(Generic[Row]):
         )
         return replace(page, before=page.before or before, after=page.after or after, total=total)
 
-    def _change(self, identity: SortValue, row: Row | None) -> None:
+    def _replace_row(self, identity: SortValue, row: Row | None) -> None:
         old = self._rows.get(identity)
-        sort_keys = [name for name in self._orders if self._place(name, old) != self._place(name, row)]
+        sort_keys = [
+            name for name in self._orders if self._row_place(name, old) != self._row_place(name, row)
+        ]
         if old is not None:
             # the values of the old row locate its id, so this is done before the row is replaced
             for name in sort_keys:
-                ids, key = self._orders[name][self._group_of(old)], partial(self._key, name)
+                ids, key = self._orders[name][self._row_group(old)], partial(self._sort_key_of_row, name)
                 del ids[bisect_left(ids, key(identity), key=key)]
             del self._rows[identity]
         if row is not None:
             self._rows[identity] = row
             for name in sort_keys:
-                insort(self._orders[name][self._group_of(row)], identity, key=partial(self._key, name))
-        self._count(old, row)
+                insort(
+                    self._orders[name][self._row_group(row)],
+                    identity,
+                    key=partial(self._sort_key_of_row, name),
+                )
+        self._update_counts(old, row)
 
-    def _count(self, old: Row | None, row: Row | None) -> None:
+    def _update_counts(self, old: Row | None, row: Row | None) -> None:
         for name, values in self._value_readers.items():
             old_values, new_values = () if old is None else values(old), () if row is None else values(row)
             if old_values == new_values:
@@ -190,25 +196,25 @@ class OrderedRows(Generic[Row]):
                 if not counts[value]:
                     del counts[value]
 
-    def _order(self, sort_key: str) -> Mapping[str, Ids]:
+    def _order_by(self, sort_key: str) -> Mapping[str, Ids]:
         if sort_key not in self._orders:
             order = self._orders[sort_key] = defaultdict(list)
-            for identity in sorted(self._rows, key=partial(self._key, sort_key)):
-                order[self._group_of(self._rows[identity])].append(identity)
+            for identity in sorted(self._rows, key=partial(self._sort_key_of_row, sort_key)):
+                order[self._row_group(self._rows[identity])].append(identity)
         return self._orders[sort_key]
 
-    def _key(self, sort_key: str, identity: SortValue) -> tuple[Any, ...]:
+    def _sort_key_of_row(self, sort_key: str, identity: SortValue) -> tuple[Any, ...]:
         return sort_rank(self._values[sort_key](self._rows[identity])), identity
 
-    def _place(self, sort_key: str, row: Row | None) -> tuple[str, SortValue] | None:
-        return None if row is None else (self._group_of(row), self._values[sort_key](row))
+    def _row_place(self, sort_key: str, row: Row | None) -> tuple[str, SortValue] | None:
+        return None if row is None else (self._row_group(row), self._values[sort_key](row))
 
-    def _group_of(self, row: Row) -> str:
+    def _row_group(self, row: Row) -> str:
         [group] = self._groups_of(row)
         return group
 
 
-def _required(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
+def _require_reader(value: Callable[[Row], T] | None) -> Callable[[Row], T]:
     if value is None:
         raise TypeError("rows in memory need a value for each sort key and filter")
     return value

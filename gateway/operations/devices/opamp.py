@@ -17,10 +17,17 @@ from gateway.core.schemas import BYTES
 from gateway.devices.opamp.instances import InstanceSender, OpampInstances, check_not_revoked, error_answer
 from gateway.devices.opamp.messages import decode
 from gateway.http import answers
-from gateway.http.address import WRITE, Address, BodyLimit, authorization, bearer_token, rows_of
-from gateway.http.admission import credential
+from gateway.http.address import (
+    WRITE,
+    Address,
+    BodyLimit,
+    addresses_of_handler,
+    authorization_header,
+    bearer_token,
+)
+from gateway.http.admission import find_credential
 from gateway.http.answers import PROTOBUF
-from gateway.http.error_table import refusal_of
+from gateway.http.error_table import refusal_for_error
 from gateway.http.listening.listener import address_party, begin_work
 from gateway.http.listening.websocket import GOING_AWAY, POLICY, SwitchingProtocols, WebSocket, handshake_key
 from gateway.http.requests import Result
@@ -42,7 +49,7 @@ _SETTING = "devices.max_opamp_connections"
 _log = logging.getLogger(__name__)
 
 
-def _guard(_: web.Request, services: Services) -> None:
+def _check_enabled(_: web.Request, services: Services) -> None:
     if not services.topics.devices.settings.opamp:
         raise nothing_here()
 
@@ -54,8 +61,8 @@ async def _admit_token(request: web.Request, services: Services) -> Bearer | Non
     is_token = (bearer_token(request) or "").startswith(PREFIX)
     if not is_token or not services.topics.devices.settings.opamp_keys:
         return None
-    key = authorization(request)
-    return await services.receivers.access.admit_of_now(key, ENROLL, address=request.remote or "")
+    key = authorization_header(request)
+    return await services.receivers.access.admit_with_current_keys(key, ENROLL, address=request.remote or "")
 
 
 def _check_protobuf(request: web.Request) -> None:
@@ -69,7 +76,7 @@ def _check_protobuf(request: web.Request) -> None:
     summary="Report the state of an OpAMP agent, such as a collector",
     endpoint=_ENDPOINT,
     scope=HEARTBEAT,
-    guard=_guard,
+    guard=_check_enabled,
     people=_admit_token,
     check=_check_protobuf,
     takes={PROTOBUF: BYTES},
@@ -85,11 +92,11 @@ async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
     if uid is not None and uid != message.instance_uid:
         raise BadPayload(f"{INSTANCE_UID} differs from instance_uid.")
     sender = InstanceSender(
-        bearer=request.bearer, address=request.http.remote or "", url=_url(request.http, "http")
+        bearer=request.bearer, address=request.http.remote or "", url=_client_url(request.http, "http")
     )
     answer = await request.services.opamp().take(message, sender)
     body = answer.SerializeToString()
-    return answers.respond(body, content_type=PROTOBUF, headers=answers.UNCACHED)
+    return answers.bytes_response(body, content_type=PROTOBUF, headers=answers.UNCACHED)
 
 
 @Address(
@@ -98,7 +105,7 @@ async def report_to_opamp(request: KeyRequest[TopicServices, bytes]) -> Result:
     summary="Open a WebSocket on which OpAMP agents report their state",
     endpoint=_ENDPOINT,
     scope=HEARTBEAT,
-    guard=_guard,
+    guard=_check_enabled,
     people=_admit_token,
     gives={101: {}},
     refusals=(400, 401, 403, 404, 410, 429, 500, 503),
@@ -134,7 +141,7 @@ def _named_uid(request: web.Request) -> bytes | None:
         raise BadPayload(f"{INSTANCE_UID} is not a UUID.") from None
 
 
-def _url(request: web.Request, scheme: str) -> str:
+def _client_url(request: web.Request, scheme: str) -> str:
     return f"{scheme}{'s' if request.scheme == 'https' else ''}://{request.host}{request.path}"
 
 
@@ -149,13 +156,13 @@ class OpampConversation:
     def __init__(self, request: KeyRequest[TopicServices, None], instances: OpampInstances) -> None:
         self._receivers: ReceiverServices = request.receivers
         self._instances = instances
-        self._credential = credential(_ROW, request.http, request.receivers)
+        self._credential = find_credential(_ROW, request.http, request.receivers)
         self._bearer: Bearer = request.bearer
         self._scope = HEARTBEAT if request.bearer.token is None else ENROLL
         self._known = request.receivers.access.known(self._credential)
         self._row: Device | None = None  # the row of a device key, as it was when the key was checked
         self._address = request.http.remote or ""
-        self._url = _url(request.http, "ws")
+        self._url = _client_url(request.http, "ws")
         self._uids: tuple[bytes, ...] = ()
         self._code: int | None = None  # close code, once the connection must end
         self._opened_at = request.receivers.clock.monotonic()
@@ -165,10 +172,10 @@ class OpampConversation:
     async def take(self, message: bytes) -> bytes:
         receivers = self._receivers
         with receivers.turns.new_request(address_party(self._address)) as work:
-            answer: bytes = await work.run(self._take(message))
+            answer: bytes = await work.run(self._answer_message(message))
             return answer
 
-    async def _take(self, message: bytes) -> bytes:
+    async def _answer_message(self, message: bytes) -> bytes:
         receivers = self._receivers
         uid, status = b"", 200
         try:
@@ -177,25 +184,25 @@ class OpampConversation:
                 await begin_work(bearer.party)
                 receivers.access.charge(bearer, requests=1, bytes=len(message))
                 share.take(len(message))
-                decoded = decode(_without_header(message))
+                decoded = decode(_strip_header(message))
                 uid = decoded.instance_uid
-                self._join(uid)
+                self._add_instance(uid)
                 sender = InstanceSender(bearer=bearer, address=self._address, url=self._url, connection=self)
                 answer = await self._instances.take(decoded, sender)
                 if decoded.HasField("agent_disconnect"):
-                    self._leave(uid)
+                    self._remove_instance(uid)
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the boundary of a message
-            refusal = refusal_of(error, endpoint=_ENDPOINT)
+            refusal = refusal_for_error(error, endpoint=_ENDPOINT)
             status = refusal.status
-            self._note(refusal)
+            self._log_refusal(refusal)
             if not uid:  # the peer does not speak OpAMP
                 self._code = POLICY
             elif (
                 status == 410
             ):  # without an instance, a new connection ends after a while, so its client cannot hurry
-                self._leave(uid)
+                self._remove_instance(uid)
             answer = error_answer(uid, refusal)
         receivers.metrics.requests(_ENDPOINT, status)
         encoded: bytes = answer.SerializeToString()
@@ -206,7 +213,7 @@ class OpampConversation:
             return self._code
         if not self._instances.devices.settings.opamp:
             return GOING_AWAY
-        if not self._is_admitted():
+        if not self._may_still_send():
             return POLICY
         now, version = self._receivers.clock.monotonic(), self._instances.devices.table.version
         if not self._uids:
@@ -216,16 +223,16 @@ class OpampConversation:
         self._version, self._look_at = version, now + LOOK_S
         for uid in self._uids:
             if self._instances.is_revoked(uid):
-                self._leave(uid)
+                self._remove_instance(uid)
             else:
                 self._instances.keep_alive(uid, self._bearer)
         return None if self._uids else POLICY
 
     def ended(self) -> None:
         for uid in self._uids:
-            self._leave(uid)
+            self._remove_instance(uid)
 
-    def _join(self, uid: bytes) -> None:
+    def _add_instance(self, uid: bytes) -> None:
         if uid in self._uids:
             return
         if len(self._uids) >= INSTANCES:
@@ -233,11 +240,11 @@ class OpampConversation:
             raise Refusal(400, "too_many_instances", message)
         self._uids += (uid,)
 
-    def _leave(self, uid: bytes) -> None:
+    def _remove_instance(self, uid: bytes) -> None:
         self._uids = tuple(other for other in self._uids if other != uid)
         self._instances.left(uid, self)
 
-    def _is_admitted(self) -> bool:
+    def _may_still_send(self) -> bool:
         """Return whether the key may still send. A key that cannot be checked now stays admitted."""
         access = self._receivers.access
         if self._bearer.device is not None:
@@ -254,7 +261,7 @@ class OpampConversation:
         self._known = access.known(self._credential)
         return True
 
-    def _note(self, refusal: Refusal) -> None:
+    def _log_refusal(self, refusal: Refusal) -> None:
         self._receivers.metrics.refused(refusal.type)
         extra = {"action": "request_refused", "endpoint": _ENDPOINT, "status": refusal.status}
         _log.log(
@@ -264,7 +271,7 @@ class OpampConversation:
         )
 
 
-def _without_header(message: bytes) -> bytes:
+def _strip_header(message: bytes) -> bytes:
     """
     Return the protobuf of a WebSocket message, which begins with a varint. Only the header 0 is defined.
     """
@@ -276,4 +283,4 @@ def _without_header(message: bytes) -> bytes:
     raise BadPayload("The header of the message is not 0.")
 
 
-[_ROW] = rows_of(open_opamp)
+[_ROW] = addresses_of_handler(open_opamp)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import BadPayload
-from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array, closed
-from gateway.devices.fleet.facts import FACTS, hardware_id_of, read_facts
+from gateway.core.schemas import TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
+from gateway.devices.fleet.facts import FACTS, read_facts, valid_hardware_id
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.reports import DeviceReport
 from gateway.devices.states import LEAVINGS
@@ -82,15 +82,15 @@ class Report(NamedDevice, kw_only=True):
     opamp: Any = None
 
 
-_VERDICT = closed(
+_VERDICT = closed_object(
     {"name": TEXT, "state": TEXT, "resets_at": TEXT},
     {"spent": TEXT_OR_NULL, "limit": TEXT_OR_NULL, "currency": TEXT_OR_NULL},
 )
-_VERDICTS = closed({"valid_until": TEXT, "rows": array(_VERDICT)})
-_DEVICE = closed({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
+_VERDICTS = closed_object({"valid_until": TEXT, "rows": array_of(_VERDICT)})
+_DEVICE = closed_object({"id": TEXT, "state": TEXT, "heartbeat_interval_s": {"type": "number"}})
 
 
-def _row(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> Address:
+def _report_address(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> Address:
     return Address(
         methods=("POST",),
         path=path,
@@ -106,54 +106,56 @@ def _row(path: str, scope: str, endpoint: str, summary: str, gives: Schema) -> A
     )
 
 
-@_row(
+@_report_address(
     "/v1/ai-control-plane/enroll",
     ENROLL,
     "devices/enroll",
     "Enrol a device; the first answer to `want_key` includes its own key",
-    closed({"device": _DEVICE}, {"key": TEXT}),
+    closed_object({"device": _DEVICE}, {"key": TEXT}),
 )
 async def enroll_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
-    facts = _facts(request.body, request.bearer)
+    facts = _report_facts(request.body, request.bearer)
     device, key = await lifecycle.enrol(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.follow(device, request.bearer)
-    answer = _answer(device, lifecycle)
+    answer = _device_answer(device, lifecycle)
     return answer if key is None else {**answer, "key": key}
 
 
-@_row(
+@_report_address(
     "/v1/ai-control-plane/heartbeat",
     HEARTBEAT,
     "devices/heartbeat",
     "Send a heartbeat with the facts and the activity of a device",
-    closed({"device": _DEVICE}, {"next": TEXT, "verdicts": _VERDICTS}),
+    closed_object({"device": _DEVICE}, {"next": TEXT, "verdicts": _VERDICTS}),
 )
 async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result:
     lifecycle = request.services.devices
-    facts = _facts(request.body, request.bearer)
+    facts = _report_facts(request.body, request.bearer)
     device, word = await lifecycle.heartbeat_with_word(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.follow(device, request.bearer)
     # only under the device's own key: another Tollhouse that forwards its heartbeat has no right to them
     is_own = request.bearer.device == device.id
     verdicts = await request.services.own_verdicts(device) if is_own else None
     more = {"next": word, "verdicts": msgspec.to_builtins(verdicts)}
-    return _answer(device, lifecycle) | {name: value for name, value in more.items() if value is not None}
+    return _device_answer(device, lifecycle) | {
+        name: value for name, value in more.items() if value is not None
+    }
 
 
-@_row(
+@_report_address(
     "/v1/ai-control-plane/ping",
     PING,
     "devices/ping",
     "Report that a device is alive",
-    closed({"ok": {"const": True}}),
+    closed_object({"ok": {"const": True}}),
 )
 async def ping_device(request: KeyRequest[TopicServices, NamedDevice]) -> Result:
-    request.services.devices.ping(_id(request.body, request.bearer), request.bearer)
+    request.services.devices.ping(_device_id(request.body, request.bearer), request.bearer)
     return {"ok": True}
 
 
-def _id(body: NamedDevice, bearer: Bearer) -> str:
+def _device_id(body: NamedDevice, bearer: Bearer) -> str:
     """Return the device id from the body. Without it, return the id from the header or the key."""
     id = body.device_id if body.device_id is not None else bearer.named or bearer.device
     if id is None or not is_device_id(id):
@@ -161,7 +163,7 @@ def _id(body: NamedDevice, bearer: Bearer) -> str:
     return id
 
 
-def _facts(report: Report, bearer: Bearer) -> DeviceReport:
+def _report_facts(report: Report, bearer: Bearer) -> DeviceReport:
     try:
         labels = check_labels(report.labels)
     except Invalid as error:
@@ -173,14 +175,14 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
             )
     claimed = read_facts({"serial": report.serial, "serial_hash": report.serial_hash})
     return DeviceReport(
-        id=_id(report, bearer),
+        id=_device_id(report, bearer),
         hostname=report.hostname or "",
         platform=report.platform or "",
         agent_version=report.agent_version or "",
         user=report.user or "",
         fingerprint=report.fingerprint or "",
         labels=labels,
-        hardware_id=hardware_id_of(report.hardware_id),
+        hardware_id=valid_hardware_id(report.hardware_id),
         seq=report.seq if type(report.seq) is int and 0 <= report.seq <= MAX_SEQ else None,
         word=report.next if isinstance(report.next, str) and len(report.next) <= MAX_TEXT else "",
         serial=claimed.get("serial", ""),
@@ -189,12 +191,12 @@ def _facts(report: Report, bearer: Bearer) -> DeviceReport:
         leaving=report.leaving if report.leaving in tuple(LEAVINGS) else "",
         revoked=report.state == REVOKED,
         reset=report.reset,
-        sent_at=_moment(report.sent_at),
-        heartbeat=_heartbeat(report),
+        sent_at=_parse_sent_at(report.sent_at),
+        heartbeat=_heartbeat_json(report),
     )
 
 
-def _moment(sent_at: str | float | None) -> float | None:
+def _parse_sent_at(sent_at: str | float | None) -> float | None:
     """
     Return epoch seconds for an RFC 3339 time or a number. Return None if the time has no offset, because then
     no clock difference can be measured.
@@ -208,7 +210,7 @@ def _moment(sent_at: str | float | None) -> float | None:
     return sent_at
 
 
-def _heartbeat(report: Report) -> bytes:
+def _heartbeat_json(report: Report) -> bytes:
     """Return the fields that only a heartbeat has, as JSON in the form that is sent upstream."""
     fields: dict[str, object] = {}
     if report.sent_at is not None:
@@ -221,7 +223,7 @@ def _heartbeat(report: Report) -> bytes:
     return msgspec.json.encode({**fields, **read_facts(facts)})
 
 
-def _answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, object]:
+def _device_answer(device: Device, lifecycle: DeviceLifecycle) -> dict[str, object]:
     """Return the answer for a device. A device that waits for approval continues to report."""
     interval_s = lifecycle.interval_s
     shown_interval = int(interval_s) if interval_s == int(interval_s) else interval_s

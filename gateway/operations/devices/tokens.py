@@ -15,7 +15,7 @@ from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, Fields, FileKind
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.requests.address import call
-from gateway.operations.requests.admission import lacks
+from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
@@ -57,7 +57,7 @@ class Revocation(RequestBody):
     devices: bool = False
 
 
-def describe(row: ListedToken) -> dict[str, object]:
+def describe_token(row: ListedToken) -> dict[str, object]:
     token = row.token
     return {
         "id": token.id,
@@ -76,7 +76,7 @@ def describe(row: ListedToken) -> dict[str, object]:
 
 TOKENS: List[ListedToken] = List(
     root="tokens",
-    show=describe,
+    show=describe_token,
     identity=Sort(value=lambda row: row.token.id),
     sorts={
         "name": Sort(value=lambda row: row.token.name),
@@ -97,7 +97,7 @@ TOKENS: List[ListedToken] = List(
 
 @call("GET", "/fleet/tokens", VIEW_OPERATION, "List enrolment tokens", lists=TOKENS)
 async def list_tokens(request: OperatorRequest[SenderServices, None]) -> Result:
-    rows = [_listed(request, token) for token in _table(request).all()]
+    rows = [_with_use_count(request, token) for token in _token_table(request).all()]
     return await request.list(TOKENS, MemoryRows(rows))
 
 
@@ -117,30 +117,34 @@ async def create_tokens(request: OperatorRequest[SenderServices, NewToken]) -> R
         TokenDraft(name=body.name, uses=body.uses, expires_at=expires_at, labels=body.labels, serial=serial)
         for serial in serials or [""]
     ]
-    made = await _table(request).create(drafts, actor=request.actor)
-    return {"tokens": [{**describe(_listed(request, token)), "secret": secret} for token, secret in made]}
+    made = await _token_table(request).create(drafts, actor=request.actor)
+    return {
+        "tokens": [
+            {**describe_token(_with_use_count(request, token)), "secret": secret} for token, secret in made
+        ]
+    }
 
 
 @call("POST", "/fleet/tokens/{id}/revoke", API_KEY_MANAGEMENT, "Revoke the tokens with this id or name")
 async def revoke_tokens(request: OperatorRequest[SenderServices, Revocation]) -> Result:
     if request.body.devices and OPERATE_SPOOL not in request.rights.permission_sets:
-        raise lacks(OPERATE_SPOOL, "revoking devices")
-    tokens, devices = await _lifecycle(request).revoke_token(
+        raise missing_right_refusal(OPERATE_SPOOL, "revoking devices")
+    tokens, devices = await _require_lifecycle(request).revoke_token(
         request.word("id"), request.actor, devices=request.body.devices
     )
     return {"revoked": {"tokens": tokens, "devices": devices}}
 
 
-def _lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:
+def _require_lifecycle(request: OperatorRequest[SenderServices, Any]) -> DeviceLifecycle:
     return request.services.require_devices()
 
 
-def _table(request: OperatorRequest[SenderServices, Any]) -> EnrolmentTokenTable:
+def _token_table(request: OperatorRequest[SenderServices, Any]) -> EnrolmentTokenTable:
     return request.registry.enrolment_tokens
 
 
-def _listed(request: OperatorRequest[SenderServices, Any], token: EnrolmentToken) -> ListedToken:
-    devices = _lifecycle(request).table.count_uses(token.id)
+def _with_use_count(request: OperatorRequest[SenderServices, Any], token: EnrolmentToken) -> ListedToken:
+    devices = _require_lifecycle(request).table.count_uses(token.id)
     return ListedToken(token, devices + token.spent, token.state(devices, request.now()))
 
 
@@ -184,7 +188,7 @@ class TokenKind(FileKind):
 
     async def create(self, asking: Asking, given: TokenInFile, secret: str | None) -> str:
         table = asking.registry.enrolment_tokens
-        [(token, _)] = await table.create([_draft(given)], text=secret or "", actor=asking.actor)
+        [(token, _)] = await table.create([_token_draft(given)], text=secret or "", actor=asking.actor)
         return token.id
 
     async def change(
@@ -193,7 +197,7 @@ class TokenKind(FileKind):
         table = asking.registry.enrolment_tokens
         if secret is not None and not table.is_secret_of(row, secret):
             raise NotAllowed("secret_file: a token keeps its secret; state a token with another name")
-        await table.edit(row.id, _draft(given), actor=asking.actor)
+        await table.edit(row.id, _token_draft(given), actor=asking.actor)
 
     async def delete(self, asking: Asking, row: EnrolmentToken) -> None:
         await asking.registry.enrolment_tokens.revoke(row.id, actor=asking.actor)
@@ -205,7 +209,7 @@ class TokenKind(FileKind):
         return new_token_text()
 
 
-def _draft(given: TokenInFile) -> TokenDraft:
+def _token_draft(given: TokenInFile) -> TokenDraft:
     expires_at = parse_moment("expires_at", given.expires_at, end=True).timestamp()
     return TokenDraft(
         name=given.name, uses=given.uses, expires_at=expires_at, labels=given.labels, serial=given.serial

@@ -9,9 +9,9 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import TEXT, closed
+from gateway.core.schemas import TEXT, closed_object
 from gateway.devices.agent.hook import AMOUNT, MOST_SESSION, PATH
-from gateway.devices.agent.session_meter import cost_of
+from gateway.devices.agent.session_meter import session_cost
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import Result, check_json
@@ -34,7 +34,7 @@ class SessionQuestion(msgspec.Struct, kw_only=True):
     endpoint="agent/verdict",
     scope=INGEST,
     check=check_json,
-    gives={200: {JSON: closed({"refuse": TEXT})}},
+    gives={200: {JSON: closed_object({"refuse": TEXT})}},
     refusals=WRITE,
 )
 async def give_verdict(request: KeyRequest[TopicServices, SessionQuestion]) -> Result:
@@ -49,7 +49,7 @@ async def _over_limit(request: KeyRequest[TopicServices, SessionQuestion]) -> st
     session, limit = request.body.session_id, request.body.session_limit
     storage = request.services.storage
     try:
-        spent = await cost_of(session, storage.ledger, storage.log, request.receivers.clock.now())
+        spent = await session_cost(session, storage.ledger, storage.log, request.receivers.clock.now())
     except NotKept as error:
         raise Refusal(503, "no_verdict", "the session is no longer listed") from error
     if spent is None:

@@ -18,9 +18,9 @@ from multidict import MultiDict
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition, Path
 from gateway.money.allocation.declared import AllocationTable
-from gateway.operations.files.kinds import Asking, Fields, FileKind, Key, file_kinds, label
+from gateway.operations.files.kinds import Asking, Fields, FileKind, Key, file_kinds, object_label
 from gateway.operations.files.sets import FileSet, Problem, Stated, secret_path
-from gateway.operations.files.text import near
+from gateway.operations.files.text import suggestion
 from gateway.operations.managed import Asker
 from gateway.operations.services import OperatorServices
 from spool.errors import NotAllowed, NotThere
@@ -84,7 +84,7 @@ class How:
     secrets: Mapping[str, str] = field(default_factory=dict)
 
 
-async def applied(
+async def apply_file_set(
     services: OperatorServices, files: FileSet, how: How, *, actor: Actor, digest: str
 ) -> ApplyOutcome:
     """
@@ -93,13 +93,13 @@ async def applied(
     Raises Refusal 503 while the registry cannot be read.
     """
     registry = services.installation.require_registry()
-    in_force = set(_dimensions(registry))
+    in_force = set(_dimensions_in_force(registry))
     known = [name for name in services.money.ledger.dimensions() if name not in in_force]
 
     async def work(draft: Registry) -> ApplyOutcome:
         for name in ("channels", "report_channels", "mail_channels", "webhook_channels"):
             setattr(draft.notices, name, getattr(registry.notices, name))
-        applying = _Applying(_asking(services, draft, actor, known), files, how)
+        applying = _Applying(_draft_asker(services, draft, actor, known), files, how)
         outcome = await applying.run()
         if outcome.changes and outcome.is_valid:
             counts = {action: sum(each.action == action for each in outcome.changes) for action in SIGNS}
@@ -112,18 +112,18 @@ async def applied(
     return await registry.run_on_draft(work, lambda outcome: outcome.is_valid and not how.dry_run)
 
 
-def _asking(services: OperatorServices, draft: Registry, actor: Actor, known: Collection[str]) -> Asking:
+def _draft_asker(services: OperatorServices, draft: Registry, actor: Actor, known: Collection[str]) -> Asking:
     money, shared = copy(services.money), copy(services.installation)
     money.registry = shared.registry = draft
     money.billing_connections = money.billing_connections.of(draft)
 
     async def dimensions() -> Collection[str]:
-        return [*known, *_dimensions(draft)]
+        return [*known, *_dimensions_in_force(draft)]
 
     return Asker(services=money, shared=shared, actor=actor, query=MultiDict(), known=dimensions)
 
 
-def _dimensions(registry: Registry) -> list[str]:
+def _dimensions_in_force(registry: Registry) -> list[str]:
     versions = registry.table(AllocationTable).in_force().values()
     return [id for version in versions for id in version.dimensions]
 
@@ -145,17 +145,17 @@ class _Applying:
         Delete first, because a deleted object makes room for others, and frees its secret and its terms. An object
         that others name is deleted when they name it no longer.
         """
-        named = [each for each in await self._leaving() if await self._delete(*each)]
+        named = [each for each in await self._objects_without_file() if await self._delete_object(*each)]
         deleted, self._outcome.differences = self._outcome.differences, []
         for name, kind in file_kinds().items():
             await self._apply_all(name, kind)
         self._outcome.differences += deleted
         for each in named:
-            self._outcome.problems.extend(await self._delete(*each))
+            self._outcome.problems.extend(await self._delete_object(*each))
         await self._check_all()
         return self._outcome
 
-    async def _leaving(self) -> Sequence[tuple[FileKind, str, FileOwner]]:
+    async def _objects_without_file(self) -> Sequence[tuple[FileKind, str, FileOwner]]:
         """Return the objects of this set that no file states any more. Those that name others come first."""
         owners = self._draft.file_owners.all()
         found = []
@@ -183,7 +183,7 @@ class _Applying:
             tried, problems, refused = len(waiting), [], {}
             for key, one in waiting.items():
                 id = self._ids[name].get(key)
-                if found := await self._apply(one, id, written.get(id or "", {})):
+                if found := await self._apply_object(one, id, written.get(id or "", {})):
                     problems += found
                     refused[key] = one
             waiting = refused
@@ -199,79 +199,79 @@ class _Applying:
                 message = "; ".join(fault.error for fault in error.faults)
                 self._outcome.problems.append(Problem(file=file, line=1, column=1, message=message))
 
-    async def _apply(self, one: Stated, id: str | None, were: Fields) -> Sequence[Problem]:
-        unknown = list(self._unknown(one))
+    async def _apply_object(self, one: Stated, id: str | None, were: Fields) -> Sequence[Problem]:
+        unknown = list(self._unknown_name_problems(one))
         if unknown or self._follows_a_fault(one):
             return unknown
         try:
-            await (self._create(one) if id is None else self._change(one, id, were))
+            await (self._create_object(one) if id is None else self._change_object(one, id, were))
         except InvalidDefinition as error:
             return [one.problem(fault.error, tuple(fault.path)) for fault in error.faults]
         except _REFUSED as error:
-            return [one.problem(str(error), _field_of(one, str(error)))]
+            return [one.problem(str(error), _field_in_message(one, str(error)))]
         return ()
 
-    def _unknown(self, one: Stated) -> Iterator[Problem]:
+    def _unknown_name_problems(self, one: Stated) -> Iterator[Problem]:
         for path, file in one.kind.files.refers.items():
             target = file_kinds()[file]
-            for place, name in _names_at(one.fields, tuple(path.split("."))):
+            for place, name in _texts_at_path(one.fields, tuple(path.split("."))):
                 known = target.known_names(self._draft)
                 key = target.matched((name,))
                 if name in known or key in self._ids[file] or key in self._stated[file]:
                     continue
                 found = {target.key_of(stated.fields)[0] for stated in self._stated[file].values()}
-                message = f'{target.noun} "{name[:60]}" does not exist{near(name, [*known, *found])}'
+                message = f'{target.noun} "{name[:60]}" does not exist{suggestion(name, [*known, *found])}'
                 yield one.problem(message, place)
 
     def _follows_a_fault(self, one: Stated) -> bool:
         for path, file in one.kind.files.refers.items():
-            for _, name in _names_at(one.fields, tuple(path.split("."))):
+            for _, name in _texts_at_path(one.fields, tuple(path.split("."))):
                 key = file_kinds()[file].matched((name,))
                 if key in self._stated[file] and key not in self._ids[file]:
                     return True
         return False
 
-    async def _create(self, one: Stated) -> None:
+    async def _create_object(self, one: Stated) -> None:
         kind = one.kind
-        secret = self._secret_of(one, is_new=True)
-        id = await kind.create(self._asking, kind.given(one.fields, self._id_of), secret)
+        secret = self._find_secret(one, is_new=True)
+        id = await kind.create(self._asking, kind.given(one.fields, self._find_id), secret)
         self._ids[kind.files.name][kind.matched(one.key)] = id
-        await self._own(one, id)
-        self._note(CREATED, kind, one.key)
+        await self._store_owner(one, id)
+        self._add_difference(CREATED, kind, one.key)
 
-    async def _change(self, one: Stated, id: str, were: Fields) -> None:
+    async def _change_object(self, one: Stated, id: str, were: Fields) -> None:
         """Give an object the fields of its file. `were` are all of its fields now."""
         kind, key = one.kind, one.key
         owner = self._draft.file_owners.all().get(owner_id(kind.action, id))
         is_own = owner is not None and owner.set == self._files.name
         if not is_own and not self._how.adopt:
             made = "made by hand" if owner is None else f"managed by {owner.place}"
-            self._outcome.conflicts.append(_conflict(kind, key, made))
+            self._outcome.conflicts.append(_conflict_difference(kind, key, made))
             return
         before = await kind.find(self._draft, id)
         if not one.secret_file and kind.needs_secret(before):
             raise NotAllowed(f"secret_file is missing, because the {kind.noun} has a secret")
-        secret = self._secret_of(one, is_new=False)
+        secret = self._find_secret(one, is_new=False)
         after, changes = before, []
-        if secret is not None or not self._is_as_stated(one, before, were):
-            await kind.change(self._asking, before, kind.given(one.fields, self._id_of), secret)
+        if secret is not None or not self._equals_file(one, before, were):
+            await kind.change(self._asking, before, kind.given(one.fields, self._find_id), secret)
             after = await kind.find(self._draft, id)
-            changes = list(_changes(were, await kind.written(self._draft, after)))
+            changes = list(_describe_changes(were, await kind.written(self._draft, after)))
         if kind.secret_mark(after) != kind.secret_mark(before):
             changes.append("another secret")
-        await self._own(one, id)
+        await self._store_owner(one, id)
         if changes or not is_own:
             words = "; ".join(changes)
-            self._note(
+            self._add_difference(
                 CHANGED if is_own else ADOPTED,
                 kind,
                 key,
                 words if is_own else f"taken over; {words}".strip("; "),
             )
         if remark := kind.remark(after):
-            self._note(NOTED, kind, key, remark)
+            self._add_difference(NOTED, kind, key, remark)
 
-    def _is_as_stated(self, one: Stated, row: Any, were: Fields) -> bool:
+    def _equals_file(self, one: Stated, row: Any, were: Fields) -> bool:
         """Return whether an object equals its file. Such an object is not checked again."""
         left_out = {name: value for name, value in were.items() if name not in one.fields}
         kind = one.kind
@@ -281,29 +281,27 @@ class _Applying:
         )
         return is_equal and kind.are_defaults(self._draft, row, left_out)
 
-    async def _delete(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
+    async def _delete_object(self, kind: FileKind, id: str, owner: FileOwner) -> Sequence[Problem]:
         row = await kind.find(self._draft, id)
         key = kind.key_of(await kind.written(self._draft, row))
         try:
             await kind.delete(self._asking, row)
         except _REFUSED as error:
-            message = (
-                f"the {kind.noun} {label(key)!r} is no longer in the files, but cannot be deleted: {error}"
-            )
+            message = f"the {kind.noun} {object_label(key)!r} is no longer in the files, but cannot be deleted: {error}"
             return [Problem(file=owner.file, line=owner.line, column=1, message=message)]
         await self._draft.file_owners.delete(owner.id)
-        self._note(DELETED, kind, key)
+        self._add_difference(DELETED, kind, key)
         return ()
 
-    def _note(self, action: str, kind: FileKind, key: Key, words: str = "") -> None:
+    def _add_difference(self, action: str, kind: FileKind, key: Key, words: str = "") -> None:
         self._outcome.differences.append(
-            FileDifference(action=action, kind=kind.noun, name=label(key), words=words)
+            FileDifference(action=action, kind=kind.noun, name=object_label(key), words=words)
         )
 
-    def _id_of(self, file: str, name: str) -> str:
+    def _find_id(self, file: str, name: str) -> str:
         return self._ids[file].get(file_kinds()[file].matched((name,)), "")
 
-    def _secret_of(self, one: Stated, *, is_new: bool) -> str | None:
+    def _find_secret(self, one: Stated, *, is_new: bool) -> str | None:
         """Return the secret of an object, or None if it has none or keeps it. Raises NotAllowed if it is missing."""
         secrets, kind = self._how.secrets, one.kind
         if one.secret_file:
@@ -325,7 +323,7 @@ class _Applying:
             f"a new {kind.noun} needs `secret_file`, or a directory for its new secret with --secrets"
         )
 
-    async def _own(self, one: Stated, id: str) -> None:
+    async def _store_owner(self, one: Stated, id: str) -> None:
         owners = self._draft.file_owners
         owner = owner_id(one.kind.action, id)
         after = FileOwner(
@@ -339,18 +337,21 @@ class _Applying:
             await owners.put(after)
 
 
-def _conflict(kind: FileKind, key: Key, made: str) -> FileDifference:
+def _conflict_difference(kind: FileKind, key: Key, made: str) -> FileDifference:
     return FileDifference(
-        action=CONFLICT, kind=kind.noun, name=label(key), words=f"exists, {made}; --adopt takes it over"
+        action=CONFLICT,
+        kind=kind.noun,
+        name=object_label(key),
+        words=f"exists, {made}; --adopt takes it over",
     )
 
 
-def _field_of(one: Stated, message: str) -> Path:
+def _field_in_message(one: Stated, message: str) -> Path:
     words = message.replace(":", " ").replace(".", " ").split()
     return (words[0],) if words and (words[0],) in one.places else ()
 
 
-def _names_at(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _texts_at_path(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:
     value = fields
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
@@ -361,7 +362,7 @@ def _names_at(fields: Any, path: Path) -> Iterator[tuple[Path, str]]:
             yield (*path, index), item
 
 
-def _changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
+def _describe_changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
@@ -370,21 +371,21 @@ def _changes(before: Any, after: Any, at: str = "") -> Iterator[str]:
             if name not in after:
                 yield f"{place} removed"
             elif name not in before:
-                yield f"{place} {_shown(after[name])} added"
+                yield f"{place} {_format_value(after[name])} added"
             else:
-                yield from _changes(before[name], after[name], place)
+                yield from _describe_changes(before[name], after[name], place)
     elif isinstance(before, list) and isinstance(after, list):
-        yield from (f"{at} {_shown(item)} removed" for item in before if item not in after)
-        yield from (f"{at} {_shown(item)} added" for item in after if item not in before)
+        yield from (f"{at} {_format_value(item)} removed" for item in before if item not in after)
+        yield from (f"{at} {_format_value(item)} added" for item in after if item not in before)
         if sorted(map(str, before)) == sorted(map(str, after)):
             yield f"{at} in another order"
     else:
-        yield f"{at} {_shown(before)} -> {_shown(after)}"
+        yield f"{at} {_format_value(before)} -> {_format_value(after)}"
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, str):
         return value if value and value.isprintable() else repr(value)
     if isinstance(value, dict):
-        return " ".join(f"{name}={_shown(item)}" for name, item in value.items()) or "{}"
+        return " ".join(f"{name}={_format_value(item)}" for name, item in value.items()) or "{}"
     return "none" if value is None else str(value)

@@ -13,13 +13,13 @@ import msgspec
 from gateway.core.errors import Refusal
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
-from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, applied
-from gateway.operations.files.kinds import FileKind, file_kinds, label
-from gateway.operations.files.sets import owner_of, read_set, written_object, written_set
+from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, apply_file_set
+from gateway.operations.files.kinds import FileKind, file_kinds, object_label
+from gateway.operations.files.sets import find_owner, read_set, write_set, written_object
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
 from gateway.operations.people.managed import asking_person
 from gateway.operations.requests.address import SIGNED_IN, SLICED, call
-from gateway.operations.requests.admission import lacks
+from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.errors import NotThere
@@ -115,7 +115,7 @@ class ReleasedObject(msgspec.Struct, kw_only=True):
 @call("GET", "/files", ORGANIZATION_ADMINISTRATION, "Show all settings as files", gives={JSON: WrittenFiles})
 async def show_files(request: OperatorRequest[InstallationServices, None]) -> Result:
     """Show all objects as the files that would create them, without secrets."""
-    return {"files": await written_set(request.registry)}
+    return {"files": await write_set(request.registry)}
 
 
 @call(
@@ -128,16 +128,16 @@ async def show_files(request: OperatorRequest[InstallationServices, None]) -> Re
 )
 async def show_object(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Show an object as YAML, without secrets, and the place of the file that manages it, or null."""
-    kind = _kind(request.word("kind"))
+    kind = _require_kind(request.word("kind"))
     if kind.reads not in request.rights.permission_sets:
-        raise lacks(kind.reads)
+        raise missing_right_refusal(kind.reads)
     row = await kind.seen(asking_person(request), request.word("id"), is_limited=request.is_limited)
-    owner = owner_of(request.registry, kind, row)
+    owner = find_owner(request.registry, kind, row)
     managed = None if owner is None else owner.place
     return {"object": {"yaml": await written_object(request.registry, kind, row), "managed": managed}}
 
 
-def _kind(word: str) -> FileKind:
+def _require_kind(word: str) -> FileKind:
     kind = file_kinds().get(word)
     if kind is None:
         raise NotThere(f"no file has this kind of objects; use one of {', '.join(sorted(file_kinds()))}")
@@ -162,8 +162,8 @@ async def apply_files(request: OperatorRequest[OperatorServices, FilesToApply]) 
     how = How(dry_run=body.dry_run, adopt=body.adopt, secrets=body.secrets)
     outcome = await apply_set(request.services, body.files, how, actor=request.actor)
     if not body.dry_run and not outcome.is_valid:
-        raise Refusal(422, "invalid_files", "\n".join(reasons(outcome)))
-    return {"apply": _described(outcome, is_applied=not body.dry_run)}
+        raise Refusal(422, "invalid_files", "\n".join(reasons_not_applied(outcome)))
+    return {"apply": _describe_outcome(outcome, is_applied=not body.dry_run)}
 
 
 async def apply_set(
@@ -171,16 +171,16 @@ async def apply_set(
 ) -> ApplyOutcome:
     """Apply a set of files, and let the services that depend on the changed objects use them."""
     digest = sha256(msgspec.json.encode(files, order="deterministic")).hexdigest()
-    outcome = await applied(services, read_set(files), how, actor=actor, digest=digest)
+    outcome = await apply_file_set(services, read_set(files), how, actor=actor, digest=digest)
     if outcome.changes and outcome.is_valid and not how.dry_run:
         await services.money.billing_connections.forget_deleted()
         if services.money.publishing is not None:
             await services.money.publishing.load()
-        services.money.sums_changed()
+        services.money.wake_dependents()
     return outcome
 
 
-def reasons(outcome: ApplyOutcome) -> list[str]:
+def reasons_not_applied(outcome: ApplyOutcome) -> list[str]:
     """Return why a set is not applied, one line each."""
     return [*(problem.text for problem in outcome.problems), *(each.text for each in outcome.conflicts)]
 
@@ -195,27 +195,27 @@ def reasons(outcome: ApplyOutcome) -> list[str]:
 async def release_object(request: OperatorRequest[InstallationServices, ObjectToRelease]) -> Result:
     """Release an object, so that people may change it. The next apply of its file reports a conflict."""
     registry, body = request.registry, request.body
-    kind = _kind(body.kind)
+    kind = _require_kind(body.kind)
     for row in (await kind.rows(registry)).values():
-        owner = owner_of(registry, kind, row)
-        if owner is not None and label(kind.key_of(await kind.written(registry, row))) == body.name:
+        owner = find_owner(registry, kind, row)
+        if owner is not None and object_label(kind.key_of(await kind.written(registry, row))) == body.name:
             await registry.file_owners.release(owner, actor=request.actor)
             return {"released": body.name}
     raise NotThere(f"no file manages a {kind.noun} with this name")
 
 
-def _described(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, Any]:
+def _describe_outcome(outcome: ApplyOutcome, *, is_applied: bool) -> dict[str, Any]:
     return {
         "set": outcome.set,
         "applied": is_applied,
-        "differences": list(map(_difference, outcome.differences)),
-        "conflicts": list(map(_difference, outcome.conflicts)),
+        "differences": list(map(_difference_fields, outcome.differences)),
+        "conflicts": list(map(_difference_fields, outcome.conflicts)),
         "problems": [msgspec.to_builtins(problem) for problem in outcome.problems],
         "new_secrets": outcome.new_secrets,
     }
 
 
-def _difference(each: FileDifference) -> dict[str, str]:
+def _difference_fields(each: FileDifference) -> dict[str, str]:
     return {
         "action": each.action,
         "kind": each.kind,

@@ -16,10 +16,10 @@ import msgspec
 from msgspec import NODEFAULT
 from msgspec.inspect import Metadata, StructType, Type
 
-from gateway.core.fields import default_of
+from gateway.core.fields import field_default
 from gateway.core.visible import SLICED
 from gateway.operations.files.declared import InFiles
-from gateway.operations.files.text import defaults_of, plain, pruned, struct_of
+from gateway.operations.files.text import json_defaults, struct_type, to_json_form, without_defaults
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Asker, ManagedResource
 from spool.errors import NotAllowed, NotThere
@@ -54,7 +54,7 @@ Asking: TypeAlias = Asker[MoneyServices]
 IdOf: TypeAlias = Callable[[str, str], str]
 
 
-def label(key: Key) -> str:
+def object_label(key: Key) -> str:
     """Return the words for an object in messages, such as Search/Monthly."""
     return "/".join(part for part in key if part)
 
@@ -90,7 +90,7 @@ class FileKind(ABC):
         """Return the object with an id or a name. Raises NotThere unless the person may see it."""
         found = {} if is_limited else await self.rows(asking.registry)
         for id, row in found.items():
-            if word in (id, label(self.key_of(await self.written(asking.registry, row)))):
+            if word in (id, object_label(self.key_of(await self.written(asking.registry, row)))):
                 return row
         raise NotThere(f"there is no {self.noun} with this id or name")
 
@@ -110,7 +110,7 @@ class FileKind(ABC):
 
     async def written(self, registry: Registry, row: Any) -> Fields:
         """Return all fields of an object, with the names of other objects in place of their ids."""
-        return {name: plain(getattr(row, name)) for name in self.fields}
+        return {name: to_json_form(getattr(row, name)) for name in self.fields}
 
     def given(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
         """
@@ -150,11 +150,11 @@ class FileKind(ABC):
         return tuple(name for name in self.new.__struct_fields__ if name not in self.without)
 
     @cached_property
-    def in_file(self) -> type[msgspec.Struct]:
+    def file_struct(self) -> type[msgspec.Struct]:
         """Return the class of an object in a file. Fields that name another object are texts."""
-        return self._without_ids(())
+        return self._struct_without_ids(())
 
-    def _without_ids(self, named: Collection[str]) -> type[msgspec.Struct]:
+    def _struct_without_ids(self, named: Collection[str]) -> type[msgspec.Struct]:
         fields: list[Any] = []
         for field in msgspec.structs.fields(self.new):
             kind = str if field.name in named else field.type
@@ -165,15 +165,15 @@ class FileKind(ABC):
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
         """Return the defaults of the fields that have one, in the form of JSON."""
-        return {name: value for name, value in defaults_of(self.new).items() if name in self.fields}
+        return {name: value for name, value in json_defaults(self.new).items() if name in self.fields}
 
     @cached_property
     def types(self) -> Mapping[str, Type]:
-        return {field.name: field.type for field in struct_of(self.in_file).fields}
+        return {field.name: field.type for field in struct_type(self.file_struct).fields}
 
     def compared(self, name: str, value: Any) -> Any:
         """Return the form of a field in which equal values are equal."""
-        form = pruned(value, self.types[name])
+        form = without_defaults(value, self.types[name])
         return (
             sorted(form, key=msgspec.json.Encoder(order="sorted").encode)
             if name in self.files.unordered
@@ -207,14 +207,14 @@ class ResourceKind(FileKind):
         return await self.resource.find(asking, word)
 
     @cached_property
-    def _named(self) -> Sequence[str]:
+    def _id_fields(self) -> Sequence[str]:
         return [
             name for name in self.files.refers if not file_kinds()[self.files.refers[name]].is_found_by_name
         ]
 
     @cached_property
-    def in_file(self) -> type[msgspec.Struct]:
-        return self._without_ids(self._named)
+    def file_struct(self) -> type[msgspec.Struct]:
+        return self._struct_without_ids(self._id_fields)
 
     async def rows(self, registry: Registry) -> Mapping[str, Any]:
         rows = [row for row in self.resource.rows_in(registry).all() if row.id not in BUILTIN]
@@ -226,24 +226,26 @@ class ResourceKind(FileKind):
     async def written(self, registry: Registry, row: Any) -> Fields:
         fields: Fields = {}
         for name in self.fields:
-            if name in self._named:
+            if name in self._id_fields:
                 target = file_kinds()[self.files.refers[name]]
                 named = await target.find(registry, getattr(row, f"{name}_id"))
                 fields[name] = getattr(named, target.files.key[0])
             else:
-                fields[name] = plain(getattr(row, name))
+                fields[name] = to_json_form(getattr(row, name))
         return fields
 
     def given(self, fields: Mapping[str, Any], id_of: IdOf) -> msgspec.Struct:
-        ids = {name: id_of(self.files.refers[name], fields[name]) for name in self._named if name in fields}
-        shown = {name: {"id": id} if name in self._of_ids else id for name, id in ids.items()}
+        ids = {
+            name: id_of(self.files.refers[name], fields[name]) for name in self._id_fields if name in fields
+        }
+        shown = {name: {"id": id} if name in self._id_object_fields else id for name, id in ids.items()}
         return super().given({**fields, **shown}, id_of)
 
     @cached_property
-    def _of_ids(self) -> Collection[str]:
-        kinds = {field.name: field.type for field in struct_of(self.new).fields}
+    def _id_object_fields(self) -> Collection[str]:
+        kinds = {field.name: field.type for field in struct_type(self.new).fields}
         bare = {name: kind.type if isinstance(kind, Metadata) else kind for name, kind in kinds.items()}
-        return [name for name in self._named if isinstance(bare[name], StructType)]
+        return [name for name in self._id_fields if isinstance(bare[name], StructType)]
 
     def are_defaults(self, registry: Registry, row: Any, values: Mapping[str, Any]) -> bool:
         if super().are_defaults(registry, row, values):
@@ -262,7 +264,7 @@ class ResourceKind(FileKind):
     @cached_property
     def _default_values(self) -> Mapping[str, Any]:
         """The defaults, not in the form of JSON."""
-        return {field.name: default_of(field) for field in msgspec.structs.fields(self.new)}
+        return {field.name: field_default(field) for field in msgspec.structs.fields(self.new)}
 
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:
         return str((await self.resource.stored(asking, given)).id)

@@ -15,9 +15,16 @@ from typing import Any
 from urllib.parse import quote
 
 from gateway.core.faults import Faults, InvalidDefinition, Path
-from gateway.core.yaml_text import Node, Places, read
-from gateway.operations.files.kinds import FileKind, Key, file_kinds, label
-from gateway.operations.files.text import near, pruned, struct_of, typed, write, write_fields
+from gateway.core.yaml_text import Node, Places, read_yaml
+from gateway.operations.files.kinds import FileKind, Key, file_kinds, object_label
+from gateway.operations.files.text import (
+    convert_fields,
+    struct_type,
+    suggestion,
+    without_defaults,
+    write_fields,
+    write_objects,
+)
 from spool.errors import Invalid
 from spool.registry.file_owners import FileOwner, owner_id
 from spool.registry.registry import Registry
@@ -60,7 +67,7 @@ class Stated:
         return self.places[()][0]
 
     def problem(self, message: str, path: Path = ()) -> Problem:
-        return _at(self.file, self.places, path, message)
+        return _problem_at(self.file, self.places, path, message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +80,17 @@ class FileSet:
 def read_set(files: Mapping[str, str]) -> FileSet:
     """Read a set of files by name. Faults are in `problems` of the result."""
     problems: list[Problem] = []
-    name = _name(files, problems)
+    name = _read_set_name(files, problems)
     found = FileSet(name=name, problems=problems)
     of_kinds = {
         kind: [file for file in sorted(files) if kind.files.has_file(file)] for kind in file_kinds().values()
     }
     for file in sorted(set(files) - {HEAD, *chain(*of_kinds.values())}):
         known = [f"{kind}.yaml" for kind in file_kinds()]
-        message = f"no such kind of objects{near(file, known)}"
+        message = f"no such kind of objects{suggestion(file, known)}"
         problems.append(Problem(file=file, line=1, column=1, message=message))
     for kind, names in of_kinds.items():
-        read_objects = _whole_file if kind.files.is_folder else _objects
+        read_objects = _whole_file if kind.files.is_folder else _read_objects
         for file in names:
             found.objects.extend(read_objects(kind, file, files[file], problems))
     return found
@@ -92,58 +99,62 @@ def read_set(files: Mapping[str, str]) -> FileSet:
 def _whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[Stated]:
     places: Places = {(): (1, 1)}
     with suppress(InvalidDefinition):  # the kind checks the text, and only needs the places of its faults
-        read(text.encode(), Faults(), places)
+        read_yaml(text.encode(), Faults(), places)
     name = file.removeprefix(f"{kind.files.name}/").removesuffix(".yaml")
     fields = dict(zip(kind.fields, (name, text), strict=True))
     yield Stated(kind=kind, key=(name,), fields=fields, places=places, secret_file="", file=file)
 
 
-def _name(files: Mapping[str, str], problems: list[Problem]) -> str:
+def _read_set_name(files: Mapping[str, str], problems: list[Problem]) -> str:
     if HEAD not in files:
         message = f"this file is missing; write `set: NAME` and `format: {FORMAT}` to it"
         problems.append(Problem(file=HEAD, line=1, column=1, message=message))
         return ""
-    node, places = _read(HEAD, files[HEAD], problems)
+    node, places = _read_yaml(HEAD, files[HEAD], problems)
     head = node if isinstance(node, dict) else {}
     fields = ("set", "format")
     for name in [name for name in head if name not in fields]:
-        problems.append(_at(HEAD, places, (name,), f"unknown field {name[:60]!r}{near(name, fields)}"))
+        problems.append(
+            _problem_at(HEAD, places, (name,), f"unknown field {name[:60]!r}{suggestion(name, fields)}")
+        )
     if head.get("format") != FORMAT:
-        problems.append(_at(HEAD, places, ("format",), f"format must be {FORMAT}"))
+        problems.append(_problem_at(HEAD, places, ("format",), f"format must be {FORMAT}"))
     try:
         return check_text("set", str(head.get("set") or ""), MAX_SET)
     except Invalid as error:
-        problems.append(_at(HEAD, places, ("set",), str(error)))
+        problems.append(_problem_at(HEAD, places, ("set",), str(error)))
         return ""
 
 
-def _objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> Iterator[Stated]:
-    node, places = _read(file, text, problems)
+def _read_objects(kind: FileKind, file: str, text: str, problems: list[Problem]) -> Iterator[Stated]:
+    node, places = _read_yaml(file, text, problems)
     if node is not None and not isinstance(node, list):
-        problems.append(_at(file, places, (), f"this must be a list of {kind.noun}s"))
+        problems.append(_problem_at(file, places, (), f"this must be a list of {kind.noun}s"))
     lines: dict[Key, int] = {}
     own_places: dict[str | int, Places] = defaultdict(dict)
     for path, place in places.items():
         if path:
             own_places[path[0]][path[1:]] = place
     for index, item in enumerate(node if isinstance(node, list) else ()):
-        one = _object(kind, file, item, own_places[index], problems)
+        one = _read_object(kind, file, item, own_places[index], problems)
         if one is None:
             continue
         before = lines.setdefault(kind.matched(one.key), one.line)
         if before != one.line:
             problems.append(
-                one.problem(f"the {kind.noun} {label(one.key)!r} already stands in line {before}")
+                one.problem(f"the {kind.noun} {object_label(one.key)!r} already stands in line {before}")
             )
         else:
             yield one
 
 
-def _object(kind: FileKind, file: str, item: Node, own: Places, problems: list[Problem]) -> Stated | None:
+def _read_object(
+    kind: FileKind, file: str, item: Node, own: Places, problems: list[Problem]
+) -> Stated | None:
     faults = Faults()
     known = (*kind.fields, *((SECRET_FILE,) if kind.has_secret else ()))
-    fields = dict(typed(item, kind.in_file, faults, known=known))
-    required = [each.name for each in struct_of(kind.in_file).fields if each.required]
+    fields = dict(convert_fields(item, kind.file_struct, faults, known=known))
+    required = [each.name for each in struct_type(kind.file_struct).fields if each.required]
     for name in required:
         if isinstance(item, dict) and name not in item:
             faults.add(f"the field {name} is missing", "", ())
@@ -151,40 +162,40 @@ def _object(kind: FileKind, file: str, item: Node, own: Places, problems: list[P
     if not isinstance(secret_file, str):
         faults.add(f"{SECRET_FILE} must be a text", "", (SECRET_FILE,))
     for error, _, path in faults.found:
-        problems.append(_at(file, own, tuple(path), error))
+        problems.append(_problem_at(file, own, tuple(path), error))
     if faults.found:
         return None
     key = kind.key_of(fields)
     return Stated(kind=kind, key=key, fields=fields, places=own, secret_file=str(secret_file), file=file)
 
 
-def _read(file: str, text: str, problems: list[Problem]) -> tuple[Node, Places]:
+def _read_yaml(file: str, text: str, problems: list[Problem]) -> tuple[Node, Places]:
     faults = Faults()
     places: Places = {}
     try:
-        node = read(text.encode(), faults, places, marks_plain=True)
+        node = read_yaml(text.encode(), faults, places, marks_plain=True)
     except InvalidDefinition as error:
         line, column = error.place
         message = str(error).partition(" (line ")[0]
         problems.append(Problem(file=file, line=line, column=column, message=message))
         return None, places
     for error_text, _, path in faults.found:
-        problems.append(_at(file, places, tuple(path), error_text))
+        problems.append(_problem_at(file, places, tuple(path), error_text))
     return node, places
 
 
-def _at(file: str, places: Mapping[Path, tuple[int, int]], path: Path, message: str) -> Problem:
+def _problem_at(file: str, places: Mapping[Path, tuple[int, int]], path: Path, message: str) -> Problem:
     found = next((places[path[:end]] for end in range(len(path), -1, -1) if path[:end] in places), (1, 1))
     return Problem(file=file, line=found[0], column=found[1], message=message)
 
 
 def secret_path(kind: FileKind, key: Key) -> str:
     """Return the file of an object's secret below the directory of secrets, if the object names no other."""
-    name = quote(label(key), safe=" @")
+    name = quote(object_label(key), safe=" @")
     return f"{kind.files.name}/{'%2E' + name[1:] if name.startswith('.') else name}"
 
 
-async def written_set(registry: Registry) -> Mapping[str, str]:
+async def write_set(registry: Registry) -> Mapping[str, str]:
     """Write all objects of a registry as files. A kind without objects has no file."""
     owners = registry.file_owners.all()
     sets = {owner.set for owner in owners.values()}
@@ -195,12 +206,15 @@ async def written_set(registry: Registry) -> Mapping[str, str]:
         for id, row in (await kind.rows(registry)).items():
             fields = await kind.written(registry, row)
             owner = owners.get(owner_id(kind.action, id))
-            objects[kind.key_of(fields)] = _short(registry, kind, row, fields, owner)
+            objects[kind.key_of(fields)] = _fields_without_defaults(registry, kind, row, fields, owner)
         if kind.files.is_folder:
-            files |= {f"{file}/{label(key)}.yaml": _text_of(kind, objects[key]) for key in sorted(objects)}
+            files |= {
+                f"{file}/{object_label(key)}.yaml": _last_field_text(kind, objects[key])
+                for key in sorted(objects)
+            }
         elif objects:
             keys = objects if kind.files.keeps_order else sorted(objects)
-            files[f"{file}.yaml"] = write([objects[key] for key in keys])
+            files[f"{file}.yaml"] = write_objects([objects[key] for key in keys])
     return files
 
 
@@ -208,23 +222,25 @@ async def written_object(registry: Registry, kind: FileKind, row: Any) -> str:
     """Write one object as its file has it."""
     fields = await kind.written(registry, row)
     if kind.files.is_folder:
-        return _text_of(kind, fields)
-    return write([_short(registry, kind, row, fields, owner_of(registry, kind, row))])
+        return _last_field_text(kind, fields)
+    return write_objects(
+        [_fields_without_defaults(registry, kind, row, fields, find_owner(registry, kind, row))]
+    )
 
 
-def owner_of(registry: Registry, kind: FileKind, row: Any) -> FileOwner | None:
+def find_owner(registry: Registry, kind: FileKind, row: Any) -> FileOwner | None:
     return registry.file_owners.all().get(owner_id(kind.action, kind.id_of(row)))
 
 
-def _text_of(kind: FileKind, fields: Mapping[str, Any]) -> str:
+def _last_field_text(kind: FileKind, fields: Mapping[str, Any]) -> str:
     return str(fields[kind.fields[-1]])
 
 
-def _short(
+def _fields_without_defaults(
     registry: Registry, kind: FileKind, row: Any, fields: Mapping[str, Any], owner: FileOwner | None
 ) -> Mapping[str, Any]:
     short = {
-        name: pruned(value, kind.types[name])
+        name: without_defaults(value, kind.types[name])
         for name, value in fields.items()
         if not kind.are_defaults(registry, row, {name: value})
     }

@@ -44,57 +44,57 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _JSON_SCALAR = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
-def write(objects: Sequence[Mapping[str, Any]]) -> str:
+def write_objects(objects: Sequence[Mapping[str, Any]]) -> str:
     """Write a list of objects. Equal objects always give the same text."""
-    return "".join(f"{line}\n" for one in objects for line in _item(one))
+    return "".join(f"{line}\n" for one in objects for line in _item_lines(one))
 
 
 def write_fields(fields: Mapping[str, Any]) -> str:
-    return "".join(f"{line}\n" for line in _members(fields))
+    return "".join(f"{line}\n" for line in _member_lines(fields))
 
 
-def _item(value: Any) -> Iterator[str]:
-    lines = _block(value)
+def _item_lines(value: Any) -> Iterator[str]:
+    lines = _block_lines(value)
     yield f"- {next(lines)}"
     yield from (f"  {line}" for line in lines)
 
 
-def _members(fields: Mapping[str, Any]) -> Iterator[str]:
+def _member_lines(fields: Mapping[str, Any]) -> Iterator[str]:
     for name, value in fields.items():
         if isinstance(value, dict | list) and value:
-            yield f"{_text(name)}:"
-            yield from (f"  {line}" for line in _block(value))
+            yield f"{_quote_if_needed(name)}:"
+            yield from (f"  {line}" for line in _block_lines(value))
         else:
-            yield f"{_text(name)}: {_scalar(value)}"
+            yield f"{_quote_if_needed(name)}: {_format_scalar(value)}"
 
 
-def _block(value: Any) -> Iterator[str]:
+def _block_lines(value: Any) -> Iterator[str]:
     if isinstance(value, dict) and value:
-        yield from _members(value)
+        yield from _member_lines(value)
     elif isinstance(value, list) and value:
         for item in value:
-            yield from _item(item)
+            yield from _item_lines(item)
     else:
-        yield _scalar(value)
+        yield _format_scalar(value)
 
 
-def _scalar(value: Any) -> str:
+def _format_scalar(value: Any) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _text(value)
+        return _quote_if_needed(value)
     return str(value)
 
 
-def _text(text: str) -> str:
+def _quote_if_needed(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.casefold() not in _NOT_TEXTS:
         return text
-    return f'"{"".join(map(_escaped, text))}"'
+    return f'"{"".join(map(_escape_character, text))}"'
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]
     if character.isprintable():
@@ -103,7 +103,7 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def typed(
+def convert_fields(
     node: Node, kind: type, faults: Faults, path: Path = (), *, known: Sequence[str]
 ) -> Mapping[str, Any]:
     """
@@ -114,56 +114,56 @@ def typed(
     if not isinstance(node, dict):
         faults.add("this must be an object with fields", node, path)
         return {}
-    fields = {field.name: field.type for field in struct_of(kind).fields}
+    fields = {field.name: field.type for field in struct_type(kind).fields}
     return {
-        name: _typed(value, fields[name], faults, (*path, name)) if name in fields else value
+        name: _convert_node(value, fields[name], faults, (*path, name)) if name in fields else value
         for name, value in node.items()
         if _is_known(name, known, faults, path)
     }
 
 
-def pruned(value: Any, kind: Type) -> Any:
+def without_defaults(value: Any, kind: Type) -> Any:
     """Return a value without the members that have their default."""
     if isinstance(kind, Metadata):
-        return pruned(value, kind.type)
+        return without_defaults(value, kind.type)
     if isinstance(kind, UnionType):
         inner = next((each for each in kind.types if isinstance(each, StructType)), None)
-        return value if inner is None or value is None else pruned(value, inner)
+        return value if inner is None or value is None else without_defaults(value, inner)
     if isinstance(kind, ListType | VarTupleType):
-        return [pruned(item, kind.item_type) for item in value]
+        return [without_defaults(item, kind.item_type) for item in value]
     if isinstance(kind, DictType):
-        return {name: pruned(item, kind.value_type) for name, item in value.items()}
+        return {name: without_defaults(item, kind.value_type) for name, item in value.items()}
     if not isinstance(kind, StructType):
         return value
-    defaults = defaults_of(kind.cls)
+    defaults = json_defaults(kind.cls)
     return {
-        field.name: pruned(value[field.name], field.type)
+        field.name: without_defaults(value[field.name], field.type)
         for field in kind.fields
         if field.name in value and (field.name not in defaults or defaults[field.name] != value[field.name])
     }
 
 
-def defaults_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+def json_defaults(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
     """Return the defaults of the fields that have one, in the form of JSON."""
     found = {}
     for field in msgspec.structs.fields(kind):
         if field.default_factory is not NODEFAULT:
-            found[field.name] = plain(field.default_factory())
+            found[field.name] = to_json_form(field.default_factory())
         elif field.default is not NODEFAULT:
-            found[field.name] = plain(field.default)
+            found[field.name] = to_json_form(field.default)
     return found
 
 
-def plain(value: Any) -> Any:
+def to_json_form(value: Any) -> Any:
     """Return a value in the form of JSON, with lists in place of tuples."""
     if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
+        return [to_json_form(item) for item in value]
     built = value if isinstance(value, dict) else msgspec.to_builtins(value)
-    return {name: plain(item) for name, item in built.items()} if isinstance(built, dict) else built
+    return {name: to_json_form(item) for name, item in built.items()} if isinstance(built, dict) else built
 
 
 @cache
-def struct_of(kind: type) -> StructType:
+def struct_type(kind: type) -> StructType:
     found = type_info(kind)
     assert isinstance(found, StructType)
     return found
@@ -172,81 +172,92 @@ def struct_of(kind: type) -> StructType:
 def _is_known(name: str, known: Sequence[str], faults: Faults, path: Path) -> bool:
     if name in known:
         return True
-    faults.add(f"unknown field {name[:60]!r}{near(name, known)}", name, (*path, name))
+    faults.add(f"unknown field {name[:60]!r}{suggestion(name, known)}", name, (*path, name))
     return False
 
 
-def near(word: str, known: Sequence[str]) -> str:
+def suggestion(word: str, known: Sequence[str]) -> str:
     """Return a hint with the known word that resembles a wrong one most, or ""."""
     found = get_close_matches(word, known, 1, 0.6)
     return f'; did you mean "{found[0]}"?' if found else ""
 
 
-def _typed(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
+def _convert_node(node: Node, kind: Type, faults: Faults, path: Path) -> Any:
     if isinstance(kind, Metadata):
-        return _typed(node, kind.type, faults, path)
+        return _convert_node(node, kind.type, faults, path)
     if isinstance(kind, UnionType):
-        return _one_of(node, kind, faults, path)
+        return _convert_union(node, kind, faults, path)
     if isinstance(kind, AnyType):
-        return _untyped(node)
+        return _convert_untyped(node)
     if isinstance(kind, ListType | VarTupleType):
         if isinstance(node, list):
-            return [_typed(item, kind.item_type, faults, (*path, i)) for i, item in enumerate(node)]
-        return _wrong("a list", node, faults, path)
+            return [_convert_node(item, kind.item_type, faults, (*path, i)) for i, item in enumerate(node)]
+        return _add_type_fault("a list", node, faults, path)
     if isinstance(kind, DictType | StructType):
         if not isinstance(node, dict):
-            return _wrong("an object with fields", node, faults, path)
+            return _add_type_fault("an object with fields", node, faults, path)
         if isinstance(kind, DictType):
-            return {name: _typed(item, kind.value_type, faults, (*path, name)) for name, item in node.items()}
-        return typed(node, kind.cls, faults, path, known=[field.name for field in kind.fields])
+            return {
+                name: _convert_node(item, kind.value_type, faults, (*path, name))
+                for name, item in node.items()
+            }
+        return convert_fields(node, kind.cls, faults, path, known=[field.name for field in kind.fields])
     if not isinstance(node, str):
         return (
-            None if isinstance(kind, NoneType) and node is None else _wrong(_word(kind), node, faults, path)
+            None
+            if isinstance(kind, NoneType) and node is None
+            else _add_type_fault(_type_words(kind), node, faults, path)
         )
-    return _of_text(node, kind, faults, path)
+    return _convert_text(node, kind, faults, path)
 
 
-def _untyped(node: Node) -> Any:
+def _convert_untyped(node: Node) -> Any:
     """Return a value of any type. A text without quotes that JSON reads as a number, true or false is that value."""
     if isinstance(node, dict):
-        return {name: _untyped(item) for name, item in node.items()}
+        return {name: _convert_untyped(item) for name, item in node.items()}
     if isinstance(node, list):
-        return [_untyped(item) for item in node]
+        return [_convert_untyped(item) for item in node]
     if isinstance(node, PlainText) and _JSON_SCALAR.fullmatch(node):
         with suppress(msgspec.DecodeError):  # a number beyond all limits stays a text
             return msgspec.json.decode(node.encode())
     return None if node is None else str(node)
 
 
-def _one_of(node: Node, kind: UnionType, faults: Faults, path: Path) -> Any:
+def _convert_union(node: Node, kind: UnionType, faults: Faults, path: Path) -> Any:
     kinds = [each for each in kind.types if not isinstance(each, NoneType)]
     if node is None and len(kinds) < len(kind.types):
         return None
     texts = [each for each in kinds if isinstance(each, StrType)]
-    return _typed(node, (texts or kinds)[0], faults, path)
+    return _convert_node(node, (texts or kinds)[0], faults, path)
 
 
-def _of_text(text: str, kind: Type, faults: Faults, path: Path) -> Any:
+def _convert_text(text: str, kind: Type, faults: Faults, path: Path) -> Any:
     if isinstance(kind, BoolType):
-        return text == "true" if text in ("true", "false") else _wrong("true or false", text, faults, path)
+        return (
+            text == "true"
+            if text in ("true", "false")
+            else _add_type_fault("true or false", text, faults, path)
+        )
     if isinstance(kind, IntType):
-        return int(text) if _INTEGER.fullmatch(text) else _wrong("a whole number", text, faults, path)
+        return (
+            int(text) if _INTEGER.fullmatch(text) else _add_type_fault("a whole number", text, faults, path)
+        )
     if isinstance(kind, FloatType):
         try:
             return float(text)
         except ValueError:
-            return _wrong("a number", text, faults, path)
+            return _add_type_fault("a number", text, faults, path)
     if isinstance(kind, LiteralType) and text not in kind.values:
         known = [str(value) for value in kind.values]
-        return _wrong(f"one of {', '.join(known)}", text, faults, path, near(text, known))
+        return _add_type_fault(f"one of {', '.join(known)}", text, faults, path, suggestion(text, known))
     return str(text)
 
 
-def _word(kind: Type) -> str:
+def _type_words(kind: Type) -> str:
     words = {BoolType: "true or false", IntType: "a whole number", FloatType: "a number", NoneType: "null"}
     return words.get(type(kind), "a text")
 
 
-def _wrong(expected: str, node: Node, faults: Faults, path: Path, hint: str = "") -> None:
+def _add_type_fault(expected: str, node: Node, faults: Faults, path: Path, hint: str = "") -> None:
     shown = f", not {node[:60]!r}" if isinstance(node, str) else ""
     faults.add(f"{path[-1] if path else 'this'} must be {expected}{shown}{hint}", node, path)

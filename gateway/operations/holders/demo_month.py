@@ -81,7 +81,7 @@ class DemoMonth(Generic[Month]):
                 return
             await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
             try:
-                await self._fill()
+                await self._run_fill_command()
                 self._unfinished.rename(self._folder)
             finally:
                 await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
@@ -124,7 +124,7 @@ class DemoMonth(Generic[Month]):
             await self._stack.aclose()
             self._month = None
 
-    async def _fill(self) -> None:
+    async def _run_fill_command(self) -> None:
         command = [
             sys.executable,
             "-P",

@@ -169,11 +169,11 @@ async def _reload_nothing(actor: Actor) -> Reloaded:
     raise Refusal(503, "not_running", "no server runs here; the configuration is read when it starts")
 
 
-def _no_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
+def _refuse_seal(draft: ChannelDraft, secret: str | None, before: KeptChannel | None) -> str:
     raise Refusal(503, "no_channels", "channels cannot be created here")
 
 
-async def _no_test(kind: str, url: str, secret: str) -> tuple[str, str | None]:
+async def _refuse_test(kind: str, url: str, secret: str) -> tuple[str, str | None]:
     raise Refusal(503, "not_running", "no server runs here; `tollhouse check` tests the configuration")
 
 
@@ -228,9 +228,9 @@ class InstallationServices(WithRegistry):
     privacy: Callable[[], PrivacySettings] = PrivacySettings
     branches: Callable[[], str] = lambda: KEEP
     channels: Callable[[], Awaitable[Sequence[ChannelState]]] = _no_channels
-    seal_channel: Seal = _no_seal
+    seal_channel: Seal = _refuse_seal
     name_channels: Callable[[Registry], None] = lambda _: None
-    try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _no_test
+    try_receiver: Callable[[str, str, str], Awaitable[tuple[str, str | None]]] = _refuse_test
     demo: Once[DemoMonth[Any]] | None = None
     planted: Sequence[str] | None = None
     questions: Questions = field(init=False, repr=False)
@@ -272,11 +272,11 @@ class RepairLake(Protocol):
         ...
 
 
-async def _no_lake(destination: str, *, dry_run: bool) -> LakeRepairs:
+async def _refuse_repair(destination: str, *, dry_run: bool) -> LakeRepairs:
     raise NotThere(f"no data lake destination is named {destination!r}")
 
 
-async def _no_recount(destination: str, topic: str, after: int) -> LakeRecount:
+async def _refuse_recount(destination: str, topic: str, after: int) -> LakeRecount:
     raise NotThere(f"no data lake destination is named {destination!r}")
 
 
@@ -317,8 +317,8 @@ class SpoolServices:
     sender_fields: KeptSenderFields | None = None
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes
     past: Callable[[], PastRecords | None] = lambda: None
-    repair_lake: RepairLake = _no_lake
-    recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _no_recount
+    repair_lake: RepairLake = _refuse_repair
+    recount_lake: Callable[[str, str, int], Awaitable[LakeRecount]] = _refuse_recount
     own_records: OwnRecords = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -462,7 +462,7 @@ class MoneyServices(WithRegistry):
 
     def __post_init__(self) -> None:
         self.published = Published(self.ledger)
-        self.publishing = self._publishing()
+        self.publishing = self._make_publishing()
 
     def require_adviser(self) -> Adviser:
         """Return the service that finds savings. Raises Refusal 503 while the registry is damaged."""
@@ -494,7 +494,7 @@ class MoneyServices(WithRegistry):
             self._known_at = now
         return self._known
 
-    def sums_changed(self) -> None:
+    def wake_dependents(self) -> None:
         """Make dependent services read the ledger again, after a recount or a recalculation."""
         if self.budgets is not None and self.budgets.made is not None:
             self.budgets.made.wake()
@@ -515,7 +515,7 @@ class MoneyServices(WithRegistry):
             raise Refusal(503, "no_allocation", "allocation definitions are not published here")
         return self.publishing
 
-    def _publishing(self) -> Publishing | None:
+    def _make_publishing(self) -> Publishing | None:
         if self.registry is None:
             return None
         return Publishing(
@@ -525,7 +525,7 @@ class MoneyServices(WithRegistry):
             limits=self.allocation_limits,
             max_versions=lambda: self.allocation().max_versions,
             max_jobs=lambda: self.allocation().max_jobs,
-            changed=self.sums_changed,
+            changed=self.wake_dependents,
         )
 
     def allocation_limits(self) -> Limits:

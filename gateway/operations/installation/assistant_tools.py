@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gateway.configuration.assistants import TOOL_NAMES
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, FileKind
-from gateway.operations.files.text import near
+from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid
 from spool.registry.assistant_tools import TOOL_KIND
@@ -41,7 +41,7 @@ class AssistantToolKind(FileKind):
 
     async def create(self, asking: Asking, given: DecidedTool, secret: str | None) -> str:
         if given.name not in TOOL_NAMES:
-            raise Invalid(f"name: there is no such tool{near(given.name, TOOL_NAMES)}")
+            raise Invalid(f"name: there is no such tool{suggestion(given.name, TOOL_NAMES)}")
         await asking.registry.assistant_tools.set_enabled(
             given.name, enabled=given.enabled, actor=asking.actor
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from urllib.parse import urlsplit
 
-from gateway.core.schemas import TEXT, TEXT_OR_NULL, closed
+from gateway.core.schemas import TEXT, TEXT_OR_NULL, closed_object
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import InstallationServices
@@ -27,7 +27,7 @@ class ForwardingTest(RequestBody):
     "/forwarding-tests",
     INSTALLATION_ADMINISTRATION,
     "Test an address and a key for forwarding",
-    gives={JSON: closed({"forwarding_test": closed({"status": TEXT, "words": TEXT_OR_NULL})})},
+    gives={JSON: closed_object({"forwarding_test": closed_object({"status": TEXT, "words": TEXT_OR_NULL})})},
 )
 async def test_forwarding(request: OperatorRequest[InstallationServices, ForwardingTest]) -> Result:
     """

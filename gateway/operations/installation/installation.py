@@ -128,7 +128,7 @@ class DemoLoad(RequestBody):
 
 @call("GET", "/demo", VIEW_OPERATION, "Read whether a demo month is loaded")
 async def read_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return _described(request.shared)
+    return _describe_installation(request.shared)
 
 
 @call(
@@ -151,7 +151,7 @@ async def load_demo(request: OperatorRequest[SpoolServices, DemoLoad]) -> Result
         raise Refusal(409, "has_records", _HAS_RECORDS)
     async with request.audited("demo.load", "demo", {}):
         await demo().load()
-    return _described(request.shared)
+    return _describe_installation(request.shared)
 
 
 @call("DELETE", "/demo", INSTALLATION_ADMINISTRATION, "Remove the demo month")
@@ -161,8 +161,8 @@ async def remove_demo(request: OperatorRequest[SpoolServices, None]) -> Result:
         raise Refusal(503, "no_demo", _NO_PLACE)
     async with request.audited("demo.remove", "demo", {}):
         await demo().remove()
-    return _described(request.shared)
+    return _describe_installation(request.shared)
 
 
-def _described(installation: InstallationServices) -> dict[str, object]:
+def _describe_installation(installation: InstallationServices) -> dict[str, object]:
     return {"demo": {"state": installation.demo_state}}

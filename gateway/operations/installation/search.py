@@ -16,7 +16,7 @@ from gateway.operations.requests.address import ALL_ROWS, NOTHING, SIGNED_IN, Op
 from gateway.operations.requests.admission import is_open
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
-from spool.ledger.periods import span
+from spool.ledger.periods import named_span
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import TREES
 
@@ -92,17 +92,19 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     }
     found: dict[str, list[Named]] = {}
     if _OF_CALLS in rows:
-        found |= await _dimensions(request, text) | await _units(request, text)
+        found |= await _values_containing(request, text) | await _find_units(request, text)
     for kind, listed in LISTS.items():
         if listed.path not in rows:
             continue
         try:
-            found[kind] = await _in_list(request, rows[listed.path], listed)
+            found[kind] = await _names_in_list(request, rows[listed.path], listed)
         except Refusal as refusal:
             if refusal.status != 503:  # the objects of this kind are not managed here
                 raise
     best = [
-        (rank, kind, named) for kind, candidates in found.items() for rank, named in _best(text, candidates)
+        (rank, kind, named)
+        for kind, candidates in found.items()
+        for rank, named in _best_matches(text, candidates)
     ]
     best.sort(key=itemgetter(0))
     return {
@@ -111,16 +113,18 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
     }
 
 
-async def _dimensions(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
+async def _values_containing(
+    request: OperatorRequest[OperatorServices, None], text: str
+) -> dict[str, list[Named]]:
     values = await request.ledger.values_containing(await request.reads.dimensions(), text.casefold())
     return {name: [Named(value, value, (value,)) for value in known] for name, known in values.items()}
 
 
-async def _units(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
+async def _find_units(request: OperatorRequest[OperatorServices, None], text: str) -> dict[str, list[Named]]:
     digests = request.whole_ledger.digests
     names = await request.whole_ledger.unit_names(text, MOST_UNITS)
     asked = {**{unit: [digests.queried_digest(unit, text)] for unit in TREES}, **names}
-    since, until = span(_RANGE, request.now())
+    since, until = named_span(_RANGE, request.now())
     plain = CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",))
     queries = [
         replace(plain, group_by=(unit,), include={unit: tuple(known)})
@@ -132,18 +136,19 @@ async def _units(request: OperatorRequest[OperatorServices, None], text: str) ->
         [unit] = query.group_by
         also = text if unit in TREES else ""  # a session or a run is found by its id, and shown as its digest
         found[unit] = [
-            Named(name, name, _parts(name, also)) for name in filter(None, (row.group[0] for row in rows))
+            Named(name, name, _searchable_parts(name, also))
+            for name in filter(None, (row.group[0] for row in rows))
         ]
     return found
 
 
-def _parts(name: str, also: str) -> Sequence[str]:
+def _searchable_parts(name: str, also: str) -> Sequence[str]:
     """Return a name and its last part, because people name the pull request shop#111 as #111 or 111."""
     number = name.rpartition("#")[2]
     return name, f"#{number}", number, also
 
 
-async def _in_list(
+async def _names_in_list(
     request: OperatorRequest[OperatorServices, None], row: OperatorAddress, listed: SearchedList
 ) -> list[Named]:
     services = request.services.of(named_holder(row.handler))
@@ -163,7 +168,7 @@ async def _in_list(
     return found
 
 
-def _best(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
+def _best_matches(text: str, candidates: Iterable[Named]) -> list[tuple[int, Named]]:
     low = text.casefold()
     ranked = []
     for named in candidates:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from gateway.core.errors import nothing_here
-from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
 from gateway.http import answers
-from gateway.http.address import Address, rows_of
+from gateway.http.address import Address, addresses_of_handler
 from gateway.http.answers import JSON
 from gateway.monitoring.metrics import CONTENT_TYPE
 from gateway.operations.holders.receivers import StatusServices
@@ -21,7 +21,7 @@ from gateway.operations.requests.key_requests import KeyRequest
 DOCUMENT: web.AppKey[Callable[[], bytes]] = web.AppKey("DOCUMENT")
 
 
-_ROUTE = closed(
+_ROUTE = closed_object(
     {
         "route": TEXT,
         "state": TEXT,
@@ -34,22 +34,24 @@ _ROUTE = closed(
         "ambiguous": COUNT,
     }
 )
-_READY = closed(
+_READY = closed_object(
     {
         "ready": BOOLEAN,
-        "reasons": array(TEXT),
-        "routes": array(_ROUTE),
+        "reasons": array_of(TEXT),
+        "routes": array_of(_ROUTE),
         "keys": OBJECT,
         "clock": OBJECT,
         "space": {"type": ["object", "null"]},
         "storage": {"type": ["object", "null"]},
-        "nodes": array(OBJECT),
+        "nodes": array_of(OBJECT),
         "ledger": {"type": ["object", "null"]},
     }
 )
 
 
-def _row(path: str, summary: str, *statuses: int, media: str = JSON, body: Schema = OBJECT) -> Address:
+def _status_address(
+    path: str, summary: str, *statuses: int, media: str = JSON, body: Schema = OBJECT
+) -> Address:
     return Address(
         methods=("GET",),
         path=path,
@@ -59,30 +61,34 @@ def _row(path: str, summary: str, *statuses: int, media: str = JSON, body: Schem
     )
 
 
-@_row("/livez", "Check whether Tollhouse is alive", 200, 503, body=closed({"live": BOOLEAN}))
+@_status_address(
+    "/livez", "Check whether Tollhouse is alive", 200, 503, body=closed_object({"live": BOOLEAN})
+)
 async def livez(request: KeyRequest[StatusServices, None]) -> web.Response:
     live = await request.services.health.live()
-    return _verdict(live, {"live": live} if DOCUMENT in request.http.app else None)
+    return _status_response(live, {"live": live} if DOCUMENT in request.http.app else None)
 
 
-@_row("/readyz", "Check whether Tollhouse accepts records", 200, 503, body=_READY)
+@_status_address("/readyz", "Check whether Tollhouse accepts records", 200, 503, body=_READY)
 async def readyz(request: KeyRequest[StatusServices, None]) -> web.Response:
     health = request.services.health
     if DOCUMENT not in request.http.app:
-        return _verdict(await health.ready(), None)
+        return _status_response(await health.ready(), None)
     report = await health.report()
-    return _verdict(report["ready"], report)
+    return _status_response(report["ready"], report)
 
 
-@_row("/metrics", "Metrics in Prometheus text format", 200, media="text/plain", body=TEXT)
+@_status_address("/metrics", "Metrics in Prometheus text format", 200, media="text/plain", body=TEXT)
 async def metrics(request: KeyRequest[StatusServices, None]) -> web.Response:
-    return answers.respond(await request.services.exposition.text(), content_type=CONTENT_TYPE)
+    return answers.bytes_response(await request.services.exposition.text(), content_type=CONTENT_TYPE)
 
 
-@_row("/openapi.json", "This document", 200)
+@_status_address("/openapi.json", "This document", 200)
 async def openapi(request: KeyRequest[StatusServices, None]) -> web.Response:
     """Return the OpenAPI document. It needs no key, because it contains no stored data."""
-    return answers.respond(await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED)
+    return answers.bytes_response(
+        await asyncio.to_thread(request.http.app[DOCUMENT]), headers=answers.UNCACHED
+    )
 
 
 @Address(
@@ -100,12 +106,12 @@ async def nowhere(_: KeyRequest[StatusServices, None]) -> web.Response:
     raise nothing_here()
 
 
-def _verdict(good: bool, body: object) -> web.Response:
+def _status_response(good: bool, body: object) -> web.Response:
     status = 200 if good else 503
     return web.Response(status=status) if body is None else answers.json_response(body, status=status)
 
 
-ON_EVERY_LISTENER = (*rows_of(livez), *rows_of(readyz))
-FOR_METRICS = rows_of(metrics)
-FOR_OPERATORS = (*FOR_METRICS, *rows_of(openapi))
-[NOWHERE] = rows_of(nowhere)
+ON_EVERY_LISTENER = (*addresses_of_handler(livez), *addresses_of_handler(readyz))
+FOR_METRICS = addresses_of_handler(metrics)
+FOR_OPERATORS = (*FOR_METRICS, *addresses_of_handler(openapi))
+[NOWHERE] = addresses_of_handler(nowhere)

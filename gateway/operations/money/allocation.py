@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
-from gateway.money.allocation.difference import Difference, ElementSpend, difference, sources_of
-from gateway.money.allocation.language import joined, parse
-from gateway.money.allocation.published import border, describe
+from gateway.money.allocation.difference import Difference, ElementSpend, compare_definitions, sources_read_by
+from gateway.money.allocation.language import join_definitions, parse
+from gateway.money.allocation.published import describe_border, find_border
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.published_allocation import (
     ALL_VERSIONS,
@@ -19,18 +19,18 @@ from gateway.operations.money.published_allocation import (
     add_state,
     describe_job,
     describe_version,
+    describe_with_text,
     find_version,
     job_rows,
     version_rows,
     what_it_would_be,
-    with_text,
 )
 from gateway.operations.people.managed import managed_by_people
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour, running_limit
+from spool.ledger.queries import TOTAL, CostQuery, next_full_hour, running_limit
 from spool.record import moment
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
 
@@ -63,13 +63,13 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     draft = request.body
     ledger = services.ledger
     limits = services.allocation_limits()
-    since, until = _month(draft.month, request.now())
+    since, until = _parse_month(draft.month, request.now())
     drafted = parse(draft.definition.encode(), ledger.own_dimensions(), limits)
     in_force = services.published.definition
-    other_namespaces = in_force.of_other_namespaces(draft.namespace)
-    joined({**other_namespaces, draft.namespace: drafted}, limits)
-    before = in_force.of_namespace(draft.namespace)
-    sources = sources_of(before, drafted)
+    other_namespaces = in_force.parts_in_other_namespaces(draft.namespace)
+    join_definitions({**other_namespaces, draft.namespace: drafted}, limits)
+    before = in_force.part_in_namespace(draft.namespace)
+    sources = sources_read_by(before, drafted)
     await ledger.catch_up(services.log)
     query = CostQuery(
         since=since,
@@ -91,7 +91,7 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
     element_limit = max(LEAST_ELEMENTS, section.max_rows // max(1, len(drafted.dimensions)))
     limit = running_limit()
     result = await asyncio.to_thread(
-        difference,
+        compare_definitions,
         before,
         drafted,
         sources,
@@ -108,17 +108,17 @@ async def diff_definition(request: OperatorRequest[MoneyServices, DefinitionDraf
             "namespace": draft.namespace,
             "version": services.published.version or None,
             "whole_since": moment(whole) if since.timestamp() < whole else None,
-            "border": describe(await border(ledger, sources_of(drafted))),
+            "border": describe_border(await find_border(ledger, sources_read_by(drafted))),
             "truncated": any(
                 dimension.element_count > len(dimension.elements) for dimension in result.dimensions
             ),
         },
-        "dimensions": _dimensions(result),
-        "total": _spend(result.total),
+        "dimensions": _describe_dimensions(result),
+        "total": _describe_spend(result.total),
     }
 
 
-def _dimensions(result: Difference) -> list[Mapping[str, object]]:
+def _describe_dimensions(result: Difference) -> list[Mapping[str, object]]:
     return [
         {
             "id": dimension.dimension.id,
@@ -128,8 +128,8 @@ def _dimensions(result: Difference) -> list[Mapping[str, object]]:
             "elements": [
                 {
                     "element": element.element or None,
-                    "before": element.before and _spend(element.before),
-                    "after": element.after and _spend(element.after),
+                    "before": element.before and _describe_spend(element.before),
+                    "after": element.after and _describe_spend(element.after),
                 }
                 for element in dimension.elements
             ],
@@ -138,11 +138,11 @@ def _dimensions(result: Difference) -> list[Mapping[str, object]]:
     ]
 
 
-def _spend(spend: ElementSpend) -> Mapping[str, object]:
+def _describe_spend(spend: ElementSpend) -> Mapping[str, object]:
     return {"cost": money.text(spend.cost), "calls": spend.calls}
 
 
-def _month(text: str, now: float) -> tuple[datetime, datetime]:
+def _parse_month(text: str, now: float) -> tuple[datetime, datetime]:
     running = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     try:
         since = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC) if text else running
@@ -153,7 +153,7 @@ def _month(text: str, now: float) -> tuple[datetime, datetime]:
     if since > running:
         raise Invalid(f"month is in the future; the running month is {running:%Y-%m}")
     end = (since + timedelta(days=32)).replace(day=1)
-    return since, min(end, end_of_hour(now))
+    return since, min(end, next_full_hour(now))
 
 
 class DraftToValidate(RequestBody):
@@ -210,7 +210,7 @@ async def show_version(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     namespace = request.http.query.get("namespace", DEFAULT)
     version = find_version(request.services, namespace, request.word("version"))
-    return {"version": await with_text(request.services, version)}
+    return {"version": await describe_with_text(request.services, version)}
 
 
 ROWS = tuple(managed_by_people(NAMESPACE))

@@ -10,7 +10,14 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
+from gateway.core.fields import (
+    KEPT,
+    build_answer,
+    change_struct,
+    given_fields,
+    item_struct,
+    single_item_struct,
+)
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort
 from gateway.operations.files.declared import NotInFiles
@@ -18,7 +25,7 @@ from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
@@ -69,10 +76,10 @@ class Annotation(NewAnnotation, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
 
-AnnotationItem = item_of(
+AnnotationItem = item_struct(
     NewAnnotation,
     "An annotation in a response. Times are RFC 3339.",
     answered={
@@ -119,9 +126,9 @@ class AnnotationTable(ManagedTable[Annotation]):
 Row = tuple[Annotation, str | None]  # an annotation, and the name of its view
 
 
-def _describe(row: Row) -> Answer:
+def _describe_annotation(row: Row) -> Answer:
     annotation, view = row
-    return answer(
+    return build_answer(
         AnnotationItem,
         annotation,
         view_name=view,
@@ -135,12 +142,12 @@ class AnnotationResource(ManagedResource[Annotation]):
     files = NotInFiles("people note what happened; it is not a setting")
     table = AnnotationTable
     new = NewAnnotation
-    changes = changes_of(NewAnnotation)
+    changes = change_struct(NewAnnotation)
     item = AnnotationItem
-    one = one_of(NewAnnotation, AnnotationItem)
+    one = single_item_struct(NewAnnotation, AnnotationItem)
     lists: List[Row] = List(
         root="annotations",
-        show=_describe,
+        show=_describe_annotation,
         identity=Sort(value=lambda row: row[0].id),
         sorts={
             "day": Sort(value=lambda row: row[0].day),
@@ -171,7 +178,7 @@ class AnnotationResource(ManagedResource[Annotation]):
         """
         Return the given fields. Raises Refusal 403 for an annotation about calls that the person may not see.
         """
-        stated_fields = stated(given)
+        stated_fields = given_fields(given)
         word = stated_fields.pop("view", UNSET)
         if word is UNSET:
             return stated_fields
@@ -179,7 +186,7 @@ class AnnotationResource(ManagedResource[Annotation]):
             raise Refusal(
                 403, "limited_data", "you may see only some calls, so choose a view that contains only these"
             )
-        return {**stated_fields, "view": (await asking.view_named(word)).id if word else ""}
+        return {**stated_fields, "view": (await asking.find_view(word)).id if word else ""}
 
 
 ANNOTATION = AnnotationResource()

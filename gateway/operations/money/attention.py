@@ -13,7 +13,7 @@ from typing import Any
 from gateway.configuration.certificates import certificate_troubles
 from gateway.core.errors import Refusal
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.devices.fleet.severity import severity_of
+from gateway.devices.fleet.severity import fleet_severity
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AGENT_STOPPED
 from gateway.http.requests import Result
@@ -21,16 +21,16 @@ from gateway.money.budgets.declared import BudgetTable
 from gateway.money.budgets.judging import count_unheard
 from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
-from gateway.monitoring.channel_trouble import trouble_of_channel
-from gateway.monitoring.route_trouble import by_cause, listed, trouble_of
+from gateway.monitoring.channel_trouble import channel_trouble
+from gateway.monitoring.route_trouble import group_by_cause, group_trouble, join_as_sentence
 from gateway.operations.money.notifications import shown_error
-from gateway.operations.money.published_insights import OPENED, state_of, urgency
+from gateway.operations.money.published_insights import OPENED, insight_state, urgency_sort_key
 from gateway.operations.money.reports.declared import (
     NO_CHANNEL,
     ScheduledReport,
     ScheduledReportTable,
-    living,
-    state_of_report,
+    existing_channels,
+    report_state,
 )
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
@@ -96,13 +96,13 @@ async def show_attention(request: OperatorRequest[OperatorServices, None]) -> Re
     problems that `tollhouse demo` planted, in words. It is null for real data.
     """
     sees_operation = not request.is_limited and VIEW_OPERATION in request.rights.permission_sets
-    problems = await _problems(request) if sees_operation else []
+    problems = await _find_problems(request) if sees_operation else []
     try:
         insights = await seen_insights(request, (*OPEN, *_PUT_OFF), categories=_CATEGORIES)
     except Refusal as error:
         insights = []
         problems.insert(0, Cause(kind="registry", title="Insights are unknown", text=error.message))
-    causes = merged(problems, insights)
+    causes = merge_causes(problems, insights)
     return {
         "attention": {
             "count": sum(cause.severity == CRITICAL for cause in causes),
@@ -145,13 +145,13 @@ async def seen_insights(
     return [insight for insight in insights if insight.finding and visible.insight(insight)]
 
 
-def merged(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[Cause]:
+def merge_causes(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[Cause]:
     """Return one entry per cause: the problems that nobody put off, then the other open critical insights."""
     put_off = {insight.finding for insight in insights if insight.status in _PUT_OFF}
     critical = [
         insight
-        for insight in sorted(insights, key=lambda each: (urgency(each), each.id), reverse=True)
-        if state_of(insight) == OPENED and insight_severity(insight) == CRITICAL
+        for insight in sorted(insights, key=lambda each: (urgency_sort_key(each), each.id), reverse=True)
+        if insight_state(insight) == OPENED and insight_severity(insight) == CRITICAL
     ]
     ids = {insight.finding: insight.id for insight in critical if insight.finding}
     causes = [
@@ -169,7 +169,7 @@ def merged(problems: Sequence[Cause], insights: Sequence[Insight]) -> Sequence[C
     ]
 
 
-async def _problems(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
+async def _find_problems(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
     services = request.services
     stats = await services.spool.log.stats()
     problems = []
@@ -181,21 +181,21 @@ async def _problems(request: OperatorRequest[OperatorServices, None]) -> list[Ca
         problems.append(Cause(kind="space", title=title))
     ledger = await services.money.ledger.state(counts_rows=False)
     if uncounted := ledger.missed + ledger.damaged + ledger.absurd:
-        title = f"Tollhouse could not count {_some(uncounted, 'record')}"
+        title = f"Tollhouse could not count {_count_phrase(uncounted, 'record')}"
         problems.append(Cause(kind="ledger", title=title, finding=finding_key("missed_records", ())))
-    problems += await _of_routes(services)
-    problems += await _of_keys(services)
-    problems += await _of_certificates(services)
+    problems += await _route_causes(services)
+    problems += await _key_causes(services)
+    problems += await _certificate_causes(services)
     if services.senders.fleet:
-        problems += _of_laptops(await services.senders.fleet.rows_in_use())
-    return [*problems, *await _of_channels(request)]
+        problems += _laptop_causes(await services.senders.fleet.rows_in_use())
+    return [*problems, *await _channel_causes(request)]
 
 
-async def _of_routes(services: OperatorServices) -> list[Cause]:
+async def _route_causes(services: OperatorServices) -> list[Cause]:
     problems = []
     routes = await services.spool.deliveries.routes()
-    for alike in by_cause([*routes, *services.spool.syncs()]):
-        if trouble := trouble_of(alike):
+    for alike in group_by_cause([*routes, *services.spool.syncs()]):
+        if trouble := group_trouble(alike):
             title, text = trouble
             # the detector of stuck routes, which does not see syncs, names the first route of a cause
             name = next((each.name for each in alike if each in routes), alike[0].name)
@@ -203,17 +203,17 @@ async def _of_routes(services: OperatorServices) -> list[Cause]:
             problems.append(Cause(kind="route", title=title, text=text, subject=name, finding=key))
     for route in sorted(routes, key=lambda route: route.name):
         if route.dead:
-            title = f"{_some(route.dead, 'rejected record')} of {route.name}"
+            title = f"{_count_phrase(route.dead, 'rejected record')} of {route.name}"
             key = finding_key("dead_letters", (route.name,))
             problems.append(Cause(kind="dead", title=title, subject=route.name, finding=key))
         if route.unknown:
-            title = f"{_some(route.unknown, 'record')} sent to {route.name} without an answer"
+            title = f"{_count_phrase(route.unknown, 'record')} sent to {route.name} without an answer"
             key = finding_key("unknown_arrival", (route.name,))
             problems.append(Cause(kind="unknown", title=title, subject=route.name, finding=key))
     return problems
 
 
-async def _of_keys(services: OperatorServices) -> list[Cause]:
+async def _key_causes(services: OperatorServices) -> list[Cause]:
     access = services.senders.access
     troubles = key_troubles(access.keys(), await access.expired_tries(), now=services.senders.clock.now())
     return [
@@ -230,7 +230,7 @@ async def _of_keys(services: OperatorServices) -> list[Cause]:
     ]
 
 
-async def _of_certificates(services: OperatorServices) -> list[Cause]:
+async def _certificate_causes(services: OperatorServices) -> list[Cause]:
     ends = await services.installation.certificates()
     return [
         Cause(
@@ -245,7 +245,7 @@ async def _of_certificates(services: OperatorServices) -> list[Cause]:
     ]
 
 
-async def _of_channels(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
+async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> list[Cause]:
     """
     Return the channels that cannot send, and the scheduled reports that reach nobody or not everybody. If there is no
     channel, return one warning with the number of budgets and reports that wait for it.
@@ -260,28 +260,28 @@ async def _of_channels(request: OperatorRequest[OperatorServices, None]) -> list
         views = {view.id: view for view in services.registry.views.all()}
         budgets = count_unheard(services.registry.table(BudgetTable).all(), views, channels)
         waiting = [
-            _some(number, one)
+            _count_phrase(number, one)
             for number, one in ((budgets, "budget"), (len(reports), "scheduled report"))
             if number
         ]
         verb = "reaches" if budgets + len(reports) == 1 else "reach"
-        text = f"{title}. {listed(waiting)} {verb} nobody." if waiting else ""
+        text = f"{title}. {join_as_sentence(waiting)} {verb} nobody." if waiting else ""
         return [Cause(kind="no_channel", title=title, text=text, severity=WARNING)]
     shown = [replace(channel, reason=shown_error(request, channel.reason)) for channel in channels]
-    return [*_of_down_channels(shown, request.now()), *_of_reports(reports, channels)]
+    return [*_down_channel_causes(shown, request.now()), *_report_causes(reports, channels)]
 
 
-def _of_down_channels(channels: Iterable[ChannelState], now: float) -> Iterator[Cause]:
+def _down_channel_causes(channels: Iterable[ChannelState], now: float) -> Iterator[Cause]:
     for channel in channels:
-        if trouble := trouble_of_channel(channel, now):
+        if trouble := channel_trouble(channel, now):
             title, text = trouble
             key = finding_key("channel_down", (channel.name,))
             yield Cause(kind="channel", title=title, text=text, subject=channel.name, finding=key)
 
 
-def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]) -> Iterator[Cause]:
+def _report_causes(reports: Iterable[ScheduledReport], channels: Sequence[ChannelState]) -> Iterator[Cause]:
     for report in sorted(reports, key=lambda report: report.name):
-        if state_of_report(report, channels) == NO_CHANNEL and not living(report, channels):
+        if report_state(report, channels) == NO_CHANNEL and not existing_channels(report, channels):
             title = f"The scheduled report {report.name} reaches nobody"
             text = f"{title}: its channels no longer exist"
             yield Cause(kind="report", title=title, text=text, subject=report.name)
@@ -291,20 +291,22 @@ def _of_reports(reports: Iterable[ScheduledReport], channels: Sequence[ChannelSt
             yield Cause(kind="report", title=title, text=text, subject=report.name, severity=WARNING)
 
 
-def _of_laptops(rows: Sequence[FleetRow]) -> Iterator[Cause]:
+def _laptop_causes(rows: Sequence[FleetRow]) -> Iterator[Cause]:
     for word, what in ((LOSING, "lost calls on {}"), (AGENT_STOPPED, "the agent stopped on {}")):
         alike = [row for row in rows if row.state == word]
         if alike:
             ids = sorted(row.id for row in alike)
-            title = what.format(_some(len(ids), "laptop")).capitalize()
-            text = f"{title}: {_names(ids)}"
-            severity = max(WARNING, severity_of(alike, rows), key=SEVERITIES.index)
+            title = what.format(_count_phrase(len(ids), "laptop")).capitalize()
+            text = f"{title}: {_join_names(ids)}"
+            severity = max(WARNING, fleet_severity(alike, rows), key=SEVERITIES.index)
             yield Cause(kind="devices", title=title, text=text, subject=word, severity=severity)
 
 
-def _names(names: Sequence[str]) -> str:
-    return listed([*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if names[MAX_NAMES:] else [])])
+def _join_names(names: Sequence[str]) -> str:
+    return join_as_sentence(
+        [*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if names[MAX_NAMES:] else [])]
+    )
 
 
-def _some(number: int, one: str) -> str:
+def _count_phrase(number: int, one: str) -> str:
     return f"1 {one}" if number == 1 else f"{number:,} {one}s"

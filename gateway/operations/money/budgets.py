@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import answer, stated
-from gateway.core.schemas import TEXT, closed
+from gateway.core.fields import build_answer, given_fields
+from gateway.core.schemas import TEXT, closed_object
 from gateway.core.visible import SLICED
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
@@ -44,12 +44,12 @@ from gateway.money.budgets.declared import (
     SpendBudget,
 )
 from gateway.money.budgets.evaluator import BudgetEvaluator, BudgetRun
-from gateway.money.budgets.expansion import expanded, forecast_text, percent_of
-from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, problem_of
+from gateway.money.budgets.expansion import expand_budget, forecast_text, percent_of_limit
+from gateway.money.budgets.figures import BudgetFigures, BudgetLedger, Spent, evaluation_problem
 from gateway.money.budgets.forecast import Forecast, TooEarly
-from gateway.money.budgets.judging import limit_of, rules_digest
-from gateway.money.budgets.states import highest, state_of_budget
-from gateway.money.costs.times import seconds
+from gateway.money.budgets.judging import planned_limit, rules_digest
+from gateway.money.budgets.states import highest_owner_spend, state_of_budget
+from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
@@ -101,7 +101,7 @@ class OwnerRow:
 
     @property
     def percent(self) -> int | None:
-        return percent_of(self.spent.actual, self.limit)
+        return percent_of_limit(self.spent.actual, self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +113,11 @@ class AlertRow:
 
 def describe_budget(row: ShownBudget) -> dict[str, object]:
     budget = row.budget
-    return answer(
+    return build_answer(
         BudgetItem,
         budget,
-        created=seconds(budget.created),
-        last_updated=seconds(budget.last_updated),
+        created=format_seconds(budget.created),
+        last_updated=format_seconds(budget.last_updated),
         default_amount=budget.default_amount or None,
         per=budget.per or None,
         per_label=row.per_label or None,
@@ -136,7 +136,7 @@ def _shown_silence(budget: SpendBudget) -> dict[str, object] | None:
 
 
 def describe_owner(row: OwnerRow) -> dict[str, object]:
-    return answer(
+    return build_answer(
         OwnerItem,
         row,
         owner=row.owner or None,
@@ -151,15 +151,15 @@ def describe_owner(row: OwnerRow) -> dict[str, object]:
 
 def describe_alert(row: AlertRow) -> dict[str, object]:
     alert = row.alert
-    return answer(
+    return build_answer(
         AlertItem,
         alert,
         period=row.first_day,
         owner=row.owner or None,
-        since=seconds(alert.since),
-        fired_at=None if alert.fired_at is None else seconds(alert.fired_at),
+        since=format_seconds(alert.since),
+        fired_at=None if alert.fired_at is None else format_seconds(alert.fired_at),
         planned=alert.limit,
-        corrected_at=None if alert.corrected_at is None else seconds(alert.corrected_at),
+        corrected_at=None if alert.corrected_at is None else format_seconds(alert.corrected_at),
     )
 
 
@@ -198,7 +198,7 @@ OWNERS: List[OwnerRow] = List(
         "owner": Filter(values=lambda row: (row.owner,), names_people=True),
         "is_past": yes_no(lambda row: row.fired),
     },
-    beside={"budget": closed({"id": TEXT})},
+    beside={"budget": closed_object({"id": TEXT})},
 )
 
 ALERTS: List[AlertRow] = List(
@@ -218,13 +218,13 @@ ALERTS: List[AlertRow] = List(
         "period": Filter(values=lambda row: (row.first_day,)),
         "owner": Filter(values=lambda row: (row.owner,), names_people=True),
     },
-    beside={"budget": closed({"id": TEXT})},
+    beside={"budget": closed_object({"id": TEXT})},
 )
 
 
 def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     view = money.require_registry().views.find(budget.view_id)
-    problem = problem_of(budget, view, money.ledger, money.clock.now())
+    problem = evaluation_problem(budget, view, money.ledger, money.clock.now())
     current = money.require_budgets().figures.get(budget.id)
     if current is not None and rules_digest(current.budget, current.view) != rules_digest(budget, view):
         current = None  # the stored figures were evaluated with other rules
@@ -234,7 +234,7 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
         budget=budget,
         problem=problem,
         state=state_of_budget(problem, current),
-        percent=_furthest(current),
+        percent=_highest_percent(current),
         billed_through=None if current is None else current.billed_through,
         per_label=money.ledger.label(budget.per),
     )
@@ -245,13 +245,13 @@ async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
     Return the owners in the running period. While the budget has a problem, there are none. Raises NotThere
     for an unknown id.
     """
-    figures = await fresh(money, evaluator(money).books(), id)
+    figures = await compute_figures(money, require_evaluator(money).books(), id)
     if not figures.periods:
         return MemoryRows([])
     budget = figures.budget
     running = figures.periods[0]
     fired: dict[str, list[int]] = {}
-    for period in await alerts_of_now(money, budget):
+    for period in await current_alerts(money, budget):
         if period.first_day == running.period.first_day:
             for owner, alerts in period.owners.items():
                 fired_alerts = [alert for alert in alerts if alert.kind == ACTUAL and alert.state == FIRED]
@@ -262,7 +262,7 @@ async def owner_rows(money: MoneyServices, id: str) -> MemoryRows[OwnerRow]:
                 budget=budget,
                 owner=owner,
                 spent=spent,
-                limit=limit_of(budget, running),
+                limit=planned_limit(budget, running),
                 forecast=running.forecasts.get(owner),
                 fired=fired.get(owner, []),
             )
@@ -282,7 +282,7 @@ def alert_rows(budget_alerts: Sequence[PeriodAlerts]) -> MemoryRows[AlertRow]:
     )
 
 
-async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
+async def current_alerts(money: MoneyServices, budget: SpendBudget) -> Sequence[PeriodAlerts]:
     """
     Return the alerts that were judged by the current rules and view. Older alerts are about other calls.
     """
@@ -291,23 +291,23 @@ async def alerts_of_now(money: MoneyServices, budget: SpendBudget) -> Sequence[P
     return [period for period in await registry.table(BudgetTable).alerts(budget.id) if period.rules == rules]
 
 
-async def fresh(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
+async def compute_figures(money: MoneyServices, books: BudgetLedger, id: str) -> BudgetFigures:
     """Compute the figures of a budget now. Raises NotThere for an unknown id."""
     registry = money.require_registry()
     budget = registry.table(BudgetTable).get(id)
     return await books.figures(budget, registry.views.find(budget.view_id))
 
 
-def evaluator(money: MoneyServices) -> BudgetEvaluator:
+def require_evaluator(money: MoneyServices) -> BudgetEvaluator:
     return money.require_budgets()
 
 
-def _furthest(figures: BudgetFigures | None) -> int | None:
+def _highest_percent(figures: BudgetFigures | None) -> int | None:
     if figures is None or not figures.periods:
         return None
     running = figures.periods[0]
-    limit = limit_of(figures.budget, running)
-    return percent_of(highest(figures), limit)
+    limit = planned_limit(figures.budget, running)
+    return percent_of_limit(highest_owner_spend(figures), limit)
 
 
 class BudgetResource(ManagedResource[SpendBudget]):
@@ -355,7 +355,7 @@ class BudgetResource(ManagedResource[SpendBudget]):
         if given.view is not UNSET:
             await _check_view(asking, given.view.id)
         await _check_money(asking, given.cost_type)
-        values = _stated(given)
+        values = _given_fields(given)
         asking.registry.notices.check_channels("channels", values.get("channels", ()))
         return values
 
@@ -367,15 +367,15 @@ class BudgetResource(ManagedResource[SpendBudget]):
         shown = describe_budget(add_state(asking.services, budget))
         if expansions:
             books = asking.services.require_budgets().books()
-            shown = {**shown, **await _expanded(asking.services, books, budget.id, expansions)}
+            shown = {**shown, **await _expand_budget(asking.services, books, budget.id, expansions)}
         return {"budget": shown}
 
     async def made(self, asking: Asker[Any], row: SpendBudget) -> Answer:
         """Evaluate the budget at once, so that the response lists the thresholds that are already crossed."""
         money = asking.services
         crossed_percents: list[int] | None = None
-        if await _evaluate(money, money.require_budgets().evaluate_one(row)):
-            periods = await alerts_of_now(money, row)
+        if await _try_evaluation(money, money.require_budgets().evaluate_one(row)):
+            periods = await current_alerts(money, row)
             alerts = [alert for period in periods for owner in period.owners.values() for alert in owner]
             crossed_percents = sorted(
                 {alert.percent for alert in alerts if alert.state == FIRED and not alert.told}
@@ -386,16 +386,16 @@ class BudgetResource(ManagedResource[SpendBudget]):
         budget = await self.find(asking, word)
         asking.check_confirmed(budget.name, "name of the budget")
         await asking.registry.table(BudgetTable).delete(budget.id, actor=asking.actor)
-        await _evaluate(asking.services, asking.services.require_budgets().evaluate_soon())
+        await _try_evaluation(asking.services, asking.services.require_budgets().evaluate_soon())
         return budget.id
 
-    async def filled(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
+    async def add_requested_data(self, asking: Asker[Any], page: Mapping[str, Any]) -> Answer:
         """Add the requested sections to each budget on the page."""
         expansions = frozenset(page["filtering"]["current"].get("expand", ()))
         if expansions:
             books = asking.services.require_budgets().books()
             for item in page["budgets"]:
-                item.update(await _expanded(asking.services, books, item["id"], expansions))
+                item.update(await _expand_budget(asking.services, books, item["id"], expansions))
         return page
 
 
@@ -458,13 +458,13 @@ async def read_budget_alerts(request: KeyRequest[MoneyServices, None]) -> Result
     return {"budget": {"id": id}, **page}
 
 
-async def _expanded(
+async def _expand_budget(
     money: MoneyServices, books: BudgetLedger, id: str, expansions: frozenset[str]
 ) -> dict[str, object]:
-    return await expanded(books, await fresh(money, books, id), expansions)
+    return await expand_budget(books, await compute_figures(money, books, id), expansions)
 
 
-async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
+async def _try_evaluation(money: MoneyServices, evaluation: Awaitable[bool | None]) -> bool:
     """
     Run an evaluation and return whether it succeeded.
 
@@ -481,8 +481,8 @@ async def _evaluate(money: MoneyServices, evaluation: Awaitable[bool | None]) ->
         return False
 
 
-def _stated(body: Any) -> dict[str, Any]:
-    values = stated(body)
+def _given_fields(body: Any) -> dict[str, Any]:
+    values = given_fields(body)
     if limits := values.get("planned_limits"):
         granularity = values.get("granularity") or next(iter(limits))
         if set(limits) != {granularity} or granularity not in GRANULARITIES:
@@ -529,7 +529,7 @@ async def evaluate(request: OperatorRequest[MoneyServices, BudgetEvaluation]) ->
     in_turn=True,
 )
 async def list_owners(request: OperatorRequest[MoneyServices, None]) -> Result:
-    id = (await _budget(request)).id
+    id = (await _visible_budget(request)).id
     return {"budget": {"id": id}, **await request.list(OWNERS, await owner_rows(request.services, id))}
 
 
@@ -549,15 +549,15 @@ async def list_alerts(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     People with limited data access see only the alerts of the budget's current rules and view.
     """
-    budget = await _budget(request)
+    budget = await _visible_budget(request)
     if request.is_limited:
-        budget_alerts = await alerts_of_now(request.services, budget)
+        budget_alerts = await current_alerts(request.services, budget)
     else:
         budget_alerts = await request.registry.table(BudgetTable).alerts(budget.id)
     return {"budget": {"id": budget.id}, **await request.list(ALERTS, alert_rows(budget_alerts))}
 
 
-async def _budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
+async def _visible_budget(request: OperatorRequest[MoneyServices, None]) -> SpendBudget:
     """
     Return the budget of the path. Raises NotThere if it does not exist or is not visible to this person.
     """

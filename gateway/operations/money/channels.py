@@ -144,7 +144,7 @@ async def list_channels(request: OperatorRequest[InstallationServices, None]) ->
 
 @call("POST", "/notification-channels", INSTALLATION_ADMINISTRATION, "Create a channel", status=201)
 async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]) -> Result:
-    stated_fields = _stated(request.body)
+    stated_fields = _given_fields(request.body)
     secret = stated_fields.pop("secret")
     table = request.registry.kept_channels
     limit = request.shared.most(table.limit)
@@ -157,18 +157,22 @@ async def add_channel(request: OperatorRequest[InstallationServices, NewChannel]
     "GET", "/notification-channels/{name}", VIEW_OPERATION, "Show a channel that was created in the console"
 )
 async def show_channel(request: OperatorRequest[InstallationServices, None]) -> Result:
-    return {"notification_channel": describe_kept_channel(request.registry.kept_channels.get(_name(request)))}
+    return {
+        "notification_channel": describe_kept_channel(
+            request.registry.kept_channels.get(_stored_channel_name(request))
+        )
+    }
 
 
 @call("PATCH", "/notification-channels/{name}", INSTALLATION_ADMINISTRATION, "Change a channel")
 async def edit_channel(request: OperatorRequest[InstallationServices, ChannelChanges]) -> Result:
-    stated_fields = _stated(request.body)
+    stated_fields = _given_fields(request.body)
     table = request.registry.kept_channels
     secret = stated_fields.pop("secret")
     version = stated_fields.pop("version")
     seal = request.services.seal_channel
     changed = await table.change(
-        _name(request), stated_fields, secret, seal, version=version, actor=request.actor
+        _stored_channel_name(request), stated_fields, secret, seal, version=version, actor=request.actor
     )
     return {"notification_channel": describe_kept_channel(changed)}
 
@@ -179,7 +183,7 @@ async def remove_channel(request: OperatorRequest[InstallationServices, None]) -
     Delete a channel. Its waiting notices stay until they are discarded, or until a channel of the same
     name is created.
     """
-    name = _name(request)
+    name = _stored_channel_name(request)
     await request.registry.kept_channels.delete(name, actor=request.actor)
     return {"deleted": name}
 
@@ -230,7 +234,7 @@ async def test_channel(request: OperatorRequest[InstallationServices, ChannelTes
     }
 
 
-def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
+def _stored_channel_name(request: OperatorRequest[InstallationServices, Any]) -> str:
     """Return the channel name in the path. Raises NotAllowed for a configured channel."""
     name = request.word("name")
     registry = request.registry
@@ -239,7 +243,7 @@ def _name(request: OperatorRequest[InstallationServices, Any]) -> str:
     return name
 
 
-def _stated(body: msgspec.Struct) -> dict[str, Any]:
+def _given_fields(body: msgspec.Struct) -> dict[str, Any]:
     values = {name: getattr(body, name) for name in body.__struct_fields__}
     return {name: value for name, value in values.items() if value is not UNSET}
 
@@ -265,13 +269,13 @@ class ChannelKind(FileKind):
 
     async def create(self, asking: Asking, given: NewChannel, secret: str | None) -> str:
         table, shared = asking.registry.kept_channels, asking.shared
-        draft, most = ChannelDraft(**self._fields(given)), shared.most(table.limit)
+        draft, most = ChannelDraft(**self._channel_fields(given)), shared.most(table.limit)
         created = await table.create(draft, secret, shared.seal_channel, most=most, actor=asking.actor)
         shared.name_channels(asking.registry)
         return created.id
 
     async def change(self, asking: Asking, row: KeptChannel, given: NewChannel, secret: str | None) -> None:
-        fields = self._fields(given)
+        fields = self._channel_fields(given)
         seal = asking.shared.seal_channel
         await asking.registry.kept_channels.change(row.name, fields, secret, seal, actor=asking.actor)
         asking.shared.name_channels(asking.registry)
@@ -286,7 +290,7 @@ class ChannelKind(FileKind):
     def needs_secret(self, row: KeptChannel) -> bool:
         return bool(row.sealed)
 
-    def _fields(self, given: NewChannel) -> dict[str, Any]:
+    def _channel_fields(self, given: NewChannel) -> dict[str, Any]:
         return {name: getattr(given, name) for name in self.fields}
 
 

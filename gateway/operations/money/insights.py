@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gateway.bills.enforcers.auditing import all_faults
+from gateway.bills.enforcers.auditing import faults_with_enforcers
 from gateway.bills.enforcers.faults import EnforcerFault
-from gateway.bills.statements.arrivals import Arrival, arrivals
+from gateway.bills.statements.arrivals import Arrival, find_arrivals
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
@@ -21,7 +21,7 @@ from gateway.operations.money.published_insights import (
     INSIGHTS_OF_PEOPLE,
     comment_number,
     comment_rows,
-    counts,
+    count_insights,
     describe_comment,
     describe_for_people,
 )
@@ -48,7 +48,7 @@ class Inspection(RequestBody):
     """An empty JSON object."""
 
 
-def inspector(services: OperatorServices) -> Inspector:
+def make_inspector(services: OperatorServices) -> Inspector:
     """
     Create the inspector over all services. Raises Refusal 503 while the registry is damaged, because the
     registry stores the findings.
@@ -58,7 +58,7 @@ def inspector(services: OperatorServices) -> Inspector:
 
     async def arrived() -> Sequence[Arrival]:
         pulls = await services.money.statement_puller().states() if services.money.statement_puller else ()
-        return arrivals(
+        return find_arrivals(
             await registry.statements.statements(), pulls, settle_s=services.money.reconciliation().settle
         )
 
@@ -75,7 +75,7 @@ def inspector(services: OperatorServices) -> Inspector:
         auditor = services.money.enforcer_auditor
 
         async def faults() -> Sequence[EnforcerFault]:
-            return all_faults(await auditor().look())
+            return faults_with_enforcers(await auditor().look())
 
         optional["enforcer_faults"] = faults
     memory = services.spool.memory
@@ -92,7 +92,9 @@ def inspector(services: OperatorServices) -> Inspector:
         views=registry.views.all,
         shares=services.senders.shares,
         silent_clusters=services.senders.clusters.silent if services.senders.clusters else tuple,
-        unapplied_configs=services.senders.clusters.unapplied if services.senders.clusters else tuple,
+        unapplied_configs=services.senders.clusters.clusters_not_applied
+        if services.senders.clusters
+        else tuple,
         is_unmapped=services.spool.is_unmapped,
         read_otherwise=lambda: memory.made.different if memory and memory.made else (),
         late_reports=services.spool.late_reports,
@@ -116,7 +118,7 @@ async def list_insights(request: OperatorRequest[InstallationServices, None]) ->
     """
     insights = await seen_insights(request)
     page = await request.list(INSIGHTS_OF_PEOPLE, MemoryRows(insights))
-    return {**page, "counts": counts(insights)}
+    return {**page, "counts": count_insights(insights)}
 
 
 @call("POST", "/insights/run", WORK_ON_INSIGHTS, "Run all detectors now")
@@ -127,7 +129,7 @@ async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Res
     """
     try:
         async with request.audited("insights.run", "insights", {}):
-            done = await inspector(request.services).inspect()
+            done = await make_inspector(request.services).inspect()
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
     return {"inspection": {**asdict(done.merged), "failed": list(done.failed)}}
@@ -135,7 +137,7 @@ async def inspect(request: OperatorRequest[OperatorServices, Inspection]) -> Res
 
 @call("GET", "/insights/{id}", VIEW_COSTS, "Show an insight and its comments", shows=SLICED)
 async def show_insight(request: OperatorRequest[InstallationServices, None]) -> Result:
-    insight = await _insight(request)
+    insight = await _visible_insight(request)
     comments = await request.registry.insights.comments(insight.id)
     return {
         "insight": describe_for_people(insight),
@@ -150,7 +152,7 @@ async def set_insight(request: OperatorRequest[InstallationServices, InsightStat
     if body.status is not None:
         check_status(body.status)
     changes: dict[str, Any] = {} if body.effort is None else {"effort": check_effort(body.effort)}
-    id, table = (await _insight(request)).id, request.registry.insights
+    id, table = (await _visible_insight(request)).id, request.registry.insights
     insight = await table.change(id, status=body.status, fields=changes, actor=request.actor)
     return {"insight": describe_for_people(insight)}
 
@@ -164,14 +166,14 @@ async def set_insight(request: OperatorRequest[InstallationServices, InsightStat
     shows=SLICED,
 )
 async def list_comments(request: OperatorRequest[InstallationServices, None]) -> Result:
-    id = (await _insight(request)).id
+    id = (await _visible_insight(request)).id
     page = await request.list(COMMENTS, await comment_rows(request.registry, id))
     return {"insight": {"id": id}, **page}
 
 
 @call("POST", "/insights/{id}/comments", WORK_ON_INSIGHTS, "Comment on an insight", shows=SLICED)
 async def comment_insight(request: OperatorRequest[InstallationServices, InsightComment]) -> Result:
-    insight, table = await _insight(request), request.registry.insights
+    insight, table = await _visible_insight(request), request.registry.insights
     comment = await table.add_comment(insight.id, request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
@@ -185,12 +187,12 @@ async def comment_insight(request: OperatorRequest[InstallationServices, Insight
 )
 async def delete_insight_comment(request: OperatorRequest[InstallationServices, None]) -> Result:
     number = comment_number(request.word("comment"))
-    insight = await _insight(request)
+    insight = await _visible_insight(request)
     await request.registry.insights.delete_comment(insight.id, number, actor=request.actor)
     return {"deleted": str(number)}
 
 
-async def _insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
+async def _visible_insight(request: OperatorRequest[InstallationServices, Any]) -> Insight:
     """
     Return the insight of the path. Raises NotThere if it does not exist or is not visible to this person.
     """

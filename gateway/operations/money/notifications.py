@@ -8,7 +8,7 @@ from typing import Any
 
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
-from gateway.monitoring.channel_trouble import without_answer
+from gateway.monitoring.channel_trouble import strip_response_text
 from gateway.operations.holders.operators import InstallationServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -79,7 +79,7 @@ NOTIFICATIONS: List[Notification] = List(
 
 @call("GET", "/notifications", VIEW_OPERATION, "List notifications", lists=NOTIFICATIONS)
 async def list_notifications(request: OperatorRequest[InstallationServices, None]) -> Result:
-    rows = [replace(row, error=shown_error(request, row.error)) for row in await _all(request)]
+    rows = [replace(row, error=shown_error(request, row.error)) for row in await _all_notifications(request)]
     return await request.list(NOTIFICATIONS, MemoryRows(rows))
 
 
@@ -103,7 +103,7 @@ async def retry_notifications(request: OperatorRequest[InstallationServices, Cho
     Send failed or discarded notifications again. Waiting notifications that are selected by id are also
     sent at once.
     """
-    ids = await _chosen(request, of_states=(FAILED,))
+    ids = await _chosen_ids(request, of_states=(FAILED,))
     return {"retried": await request.registry.notices.retry(ids, actor=request.actor)}
 
 
@@ -111,7 +111,7 @@ async def retry_notifications(request: OperatorRequest[InstallationServices, Cho
 async def discard_notifications(
     request: OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Result:
-    ids = await _chosen(request, of_states=(WAITING, FAILED))
+    ids = await _chosen_ids(request, of_states=(WAITING, FAILED))
     return {"discarded": await request.registry.notices.discard(ids, actor=request.actor)}
 
 
@@ -121,10 +121,10 @@ def shown_error(request: OperatorRequest[Any, None], error: str) -> str:
     the receiver's response.
     """
     may_change = INSTALLATION_ADMINISTRATION in request.rights.permission_sets
-    return error if may_change else without_answer(error)
+    return error if may_change else strip_response_text(error)
 
 
-async def _all(
+async def _all_notifications(
     request: OperatorRequest[InstallationServices, None]
     | OperatorRequest[InstallationServices, ChosenNotifications],
 ) -> Sequence[Notification]:
@@ -132,7 +132,7 @@ async def _all(
     return [*await table.waiting_notifications(), *await table.finished_notifications()]
 
 
-async def _chosen(
+async def _chosen_ids(
     request: OperatorRequest[InstallationServices, ChosenNotifications], *, of_states: Collection[str]
 ) -> list[str]:
     body = request.body
@@ -142,6 +142,6 @@ async def _chosen(
         return body.ids
     return [
         row.id
-        for row in await _all(request)
+        for row in await _all_notifications(request)
         if row.state in of_states and body.channel in (None, row.channel)
     ]

@@ -10,20 +10,20 @@ from gateway.core.errors import Refusal
 from gateway.http.lists import MemoryRows, PageQuery
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY
-from gateway.money.budgets.expansion import rounded
-from gateway.money.budgets.forecast import TooEarly, outlook
-from gateway.money.comparison.comparing import compare, not_compared
+from gateway.money.budgets.expansion import round_down
+from gateway.money.budgets.forecast import TooEarly, forecast_running_period
+from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
 from gateway.money.comparison.old_prices import list_prices
-from gateway.money.comparison.sentence import sentence
-from gateway.money.costs.answer import has_paid_costs, ledger_for
-from gateway.money.costs.measures import per
-from gateway.money.costs.past import Past, past_of
+from gateway.money.comparison.sentence import comparison_sentence
+from gateway.money.costs.answer import has_paid_costs, ledger_for_question
+from gateway.money.costs.measures import cost_per_count
+from gateway.money.costs.past import Past, find_past
 from gateway.money.costs.question import CostQuestion, check_span
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.attention import OPEN, seen_insights
-from gateway.operations.money.costs.colours import colours_of
-from gateway.operations.money.costs.marks import marks_of
-from gateway.operations.money.costs.questions import times
+from gateway.operations.money.costs.colours import colours_for_rows
+from gateway.operations.money.costs.marks import chart_marks
+from gateway.operations.money.costs.questions import read_time_range
 from gateway.operations.money.published_insights import INSIGHTS_OF_PEOPLE, describe_for_people
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
@@ -32,7 +32,7 @@ from spool.ledger import money
 from spool.ledger.billed import USAGE
 from spool.ledger.cost_kinds import KINDS
 from spool.ledger.costs import combine_rows
-from spool.ledger.periods import preceding
+from spool.ledger.periods import preceding_query
 from spool.ledger.queries import (
     CHARGE,
     MODEL_FAMILY,
@@ -42,7 +42,7 @@ from spool.ledger.queries import (
     TOTAL,
     CostQuery,
     CostRow,
-    end_of_hour,
+    next_full_hour,
 )
 from spool.record import AI_TELEMETRY, moment
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
@@ -64,10 +64,10 @@ async def state(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     People with limited data access do not see the numbers of records.
     """
-    return await described(request, counts_rows=True)
+    return await describe_ledger(request, counts_rows=True)
 
 
-async def described(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
+async def describe_ledger(request: OperatorRequest[MoneyServices, None], *, counts_rows: bool) -> Result:
     """Return the same as `state`. If `counts_rows` is False, `rows` is null."""
     services = request.services
     state = asdict(await services.ledger.state(counts_rows=counts_rows))
@@ -110,22 +110,24 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
     now = datetime.fromtimestamp(request.now(), UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     first = midnight.replace(day=1)
-    base = CostQuery(since=first, until=end_of_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH)
+    base = CostQuery(
+        since=first, until=next_full_hour(now.timestamp()), granularity=TOTAL, measures=_OF_MONTH
+    )
     if "view" in request.http.query:
         view = await request.reads.view(request.http.query["view"])
         base = replace(base, include=view.include, exclude=view.exclude)
     today = replace(base, since=midnight, measures=_OF_DAY)
-    largest = _of_asked_days(request, replace(base, measures=("cost",), top=LISTED))
+    largest = _limit_to_requested_days(request, replace(base, measures=("cost",), top=LISTED))
     since = largest.since
     daily = replace(largest, granularity="daily", group_by=(MODEL_FAMILY,), measures=("cost", "reported"))
     lists = [replace(largest, group_by=(name,)) for name in LISTS]
-    past_queries = [preceding(base), preceding(today, "today")]
-    pasts = [await past_of(query, request.reads.whole, request.now()) for query in past_queries]
+    past_queries = [preceding_query(base), preceding_query(today, "today")]
+    pasts = [await find_past(query, request.reads.whole, request.now()) for query in past_queries]
     row_sets = await request.ledger.costs_of([base, past_queries[0], today, past_queries[1], daily, *lists])
     month, month_before, day, day_before, by_day, *by_list = row_sets
     shown_days = combine_rows(by_day, start=since, group=())
     whole = await request.ledger.whole_since()
-    predicted = (await outlook(request.ledger, base, MONTHLY, request.now())).forecast
+    predicted = (await forecast_running_period(request.ledger, base, MONTHLY, request.now())).forecast
     return {
         "overview": {
             "now": moment(now.timestamp()),
@@ -133,46 +135,46 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
             "last": (largest.until - timedelta(microseconds=1)).date().isoformat(),
             "whole_since": moment(whole) if since.timestamp() < whole else None,
             "month": {
-                **_beside(first, month, month_before, _OF_MONTH, pasts[0]),
-                "sentence": await _reasons(request, base, past_queries[0], pasts[0]),
+                **_period_with_previous(first, month, month_before, _OF_MONTH, pasts[0]),
+                "sentence": await _month_sentence(request, base, past_queries[0], pasts[0]),
             },
             # the total and the bounds of `GET /forecast`, or null if there is too little history
             "forecast": None
             if isinstance(predicted, TooEarly)
-            else {name: rounded(COST, getattr(predicted, name)) for name in ("total", "low", "high")},
-            **await _paid(request, base),
-            "today": _beside(midnight, day, day_before, _OF_DAY, pasts[1]),
-            "days": _shown(daily, by_day),
+            else {name: round_down(COST, getattr(predicted, name)) for name in ("total", "low", "high")},
+            **await _paid_costs(request, base),
+            "today": _period_with_previous(midnight, day, day_before, _OF_DAY, pasts[1]),
+            "days": _cost_rows(daily, by_day),
             "reported": shown_days.reported,
             "kinds": {name: getattr(shown_days, name) for name in KINDS},
-            "colours": await colours_of(services.money.colours, MODEL_FAMILY, by_day),
-            **await marks_of(request, services.money, replace(largest, top=None).without_unit()),
+            "colours": await colours_for_rows(services.money.colours, MODEL_FAMILY, by_day),
+            **await chart_marks(request, services.money, replace(largest, top=None).drop_units()),
             "lists": {
-                list_query.group_by[0]: _shown(list_query, rows, "unpriced")
+                list_query.group_by[0]: _cost_rows(list_query, rows, "unpriced")
                 for list_query, rows in zip(lists, by_list, strict=True)
             },
-            "operation": await _operation(request),
-            "insights": await _insights(request),
+            "operation": await _operation_fields(request),
+            "insights": await _insight_fields(request),
         }
     }
 
 
-def _of_asked_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
+def _limit_to_requested_days(request: OperatorRequest[OperatorServices, None], query: CostQuery) -> CostQuery:
     """
     Return the query for the requested days. Raises Refusal 400 if they are too many or in the wrong order.
     """
-    since, until, _ = times(request.http.query, request.now(), default="last_30d")
+    since, until, _ = read_time_range(request.http.query, request.now(), default="last_30d")
     day_query = replace(query, since=since, until=until)
     check_span(replace(day_query, granularity="daily"), most=MOST_DAYS)
     return day_query
 
 
-def _beside(
+def _period_with_previous(
     start: datetime, now: Sequence[CostRow], before: Sequence[CostRow], names: Sequence[str], past: Past
 ) -> dict[str, object]:
     rows = [combine_rows(side, start=start, group=()) for side in (now, before)]
     shown, previous = ({name: getattr(row, name) for name in names} for row in rows)
-    averages = {"cost_per_call": per(rows[0].cost, rows[0].calls)}
+    averages = {"cost_per_call": cost_per_count(rows[0].cost, rows[0].calls)}
     return {
         "from": start.date().isoformat(),
         **shown,
@@ -182,20 +184,20 @@ def _beside(
     }
 
 
-async def _reasons(
+async def _month_sentence(
     request: OperatorRequest[OperatorServices, None], month: CostQuery, before: CostQuery, past: Past
 ) -> str:
     now, earlier = (replace(query, group_by=(MODEL_FAMILY,)) for query in (month, before))
     prices = await list_prices(request.services.money.prices)
     comparison = (
-        await compare(request.ledger, now, earlier, top=_REASONS, prices=prices)
+        await compare_costs(request.ledger, now, earlier, top=_REASONS, prices=prices)
         if past.is_whole
-        else await not_compared(request.ledger, now, top=_REASONS)
+        else await rank_without_comparison(request.ledger, now, top=_REASONS)
     )
-    return sentence(comparison, past)
+    return comparison_sentence(comparison, past)
 
 
-def _shown(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> list[dict[str, object]]:
+def _cost_rows(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> list[dict[str, object]]:
     [name] = query.group_by
     names = ("cost", *measures)
     return [
@@ -205,11 +207,15 @@ def _shown(query: CostQuery, rows: Sequence[CostRow], *measures: str) -> list[di
     ]
 
 
-async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQuery) -> Mapping[str, object]:
+async def _paid_costs(
+    request: OperatorRequest[OperatorServices, None], month: CostQuery
+) -> Mapping[str, object]:
     if not has_paid_costs(request.services.money.registry) or month.unit is not None:
         return {}
     question = CostQuestion(since=month.since, until=month.until, cost_type=PAID_COST)
-    ledger = await ledger_for(question, request.reads, request.now(), prices=request.services.money.prices)
+    ledger = await ledger_for_question(
+        question, request.reads, request.now(), prices=request.services.money.prices
+    )
     by_charge = {row.group[0]: row.cost for row in await ledger.costs(replace(month, group_by=(CHARGE,)))}
     units = {name: money.units(cost) for name, cost in by_charge.items()}
     seats = {name: by_charge.get(name, "0") for name in (SEAT_FEE, OVERAGE)}
@@ -217,7 +223,7 @@ async def _paid(request: OperatorRequest[OperatorServices, None], month: CostQue
     return {"paid": {"cost": money.text(sum(units.values())), **seats, "contracts": money.text(contracts)}}
 
 
-async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+async def _operation_fields(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
     if request.is_limited or VIEW_OPERATION not in request.rights.permission_sets:
         return None
     books = await request.services.spool.log.books()
@@ -225,7 +231,7 @@ async def _operation(request: OperatorRequest[OperatorServices, None]) -> Mappin
     return {"has_records": has_records, "demo": request.shared.demo_state}
 
 
-async def _insights(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
+async def _insight_fields(request: OperatorRequest[OperatorServices, None]) -> Mapping[str, object] | None:
     try:
         insights = await seen_insights(request, OPEN)
     except Refusal:

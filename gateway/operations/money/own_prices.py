@@ -13,7 +13,14 @@ from typing import Annotated, Any
 import msgspec
 
 from gateway.configuration.sections import PriceOverride
-from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
+from gateway.core.fields import (
+    KEPT,
+    build_answer,
+    change_struct,
+    given_fields,
+    item_struct,
+    single_item_struct,
+)
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.operations.files.declared import InFiles
@@ -22,7 +29,7 @@ from spool.errors import Invalid
 from spool.processing import PRICED_TIERS
 from spool.record import moment
 from spool.registry.document_table import ManagedTable
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_BILLING, VIEW_COSTS
@@ -94,17 +101,17 @@ class OwnPrice(NewPrice, frozen=True, kw_only=True, forbid_unknown_fields=False)
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
 
-def override_of(price: NewPrice) -> PriceOverride:
+def to_price_override(price: NewPrice) -> PriceOverride:
     amounts: dict[str, Any] = {name: Decimal(amount) for name in AMOUNTS if (amount := getattr(price, name))}
     return PriceOverride(
         model=price.model, provider=price.provider, tier=price.tier, since=price.since, **amounts
     )
 
 
-def checked(draft: NewPrice) -> NewPrice:
+def check_price(draft: NewPrice) -> NewPrice:
     """Return the stored form of a draft. Raises Invalid with the field and the rule."""
     amounts = {name: check_optional_unsigned(name, getattr(draft, name)) for name in AMOUNTS}
     if not (amounts["input"] or amounts["output"]):
@@ -123,7 +130,7 @@ def checked(draft: NewPrice) -> NewPrice:
     return replace_fields(draft, model=model, provider=provider, since=since, **amounts)
 
 
-PriceItem = item_of(
+PriceItem = item_struct(
     NewPrice,
     "A price that an operator has set. Times are RFC 3339.",
     answered={
@@ -142,35 +149,35 @@ class PriceTable(ManagedTable[OwnPrice]):
     action = "price"
 
     def check_draft(self, draft: NewPrice) -> NewPrice:
-        return checked(draft)
+        return check_price(draft)
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
 
 
-def overrides(registry: Registry | None) -> tuple[PriceOverride, ...]:
+def price_overrides(registry: Registry | None) -> tuple[PriceOverride, ...]:
     """Return the prices of a registry, the oldest first, so that the latest of equal entries applies."""
     if registry is None:
         return ()
     rows = sorted(registry.table(PriceTable).all(), key=lambda row: (row.created, row.id))
-    return tuple(map(override_of, rows))
+    return tuple(map(to_price_override, rows))
 
 
-def _describe(row: OwnPrice) -> Answer:
-    return answer(PriceItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+def _describe_price(row: OwnPrice) -> Answer:
+    return build_answer(PriceItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
 
 
 class PriceResource(ManagedResource[OwnPrice]):
     noun = "price"
     table = PriceTable
     new = NewPrice
-    changes = changes_of(NewPrice)
+    changes = change_struct(NewPrice)
     item = PriceItem
-    one = one_of(NewPrice, PriceItem)
+    one = single_item_struct(NewPrice, PriceItem)
     files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)
     lists: List[OwnPrice] = List(
         root="prices",
-        show=_describe,
+        show=_describe_price,
         identity=Sort(value=lambda row: row.id),
         sorts={
             "model": Sort(value=lambda row: row.model),
@@ -190,7 +197,7 @@ class PriceResource(ManagedResource[OwnPrice]):
         return row
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        return stated(given)
+        return given_fields(given)
 
 
 PRICE = PriceResource()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
-from gateway.core.schemas import COUNT, TEXT, closed
+from gateway.core.schemas import COUNT, TEXT, closed_object
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.intake.prices import PriceBook
@@ -20,7 +20,7 @@ from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.recommendations.facts import DAY_S, DAYS
 from gateway.money.recommendations.what_if import days_within
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.own_prices import NewPrice, checked, override_of
+from gateway.operations.money.own_prices import NewPrice, check_price, to_price_override
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
@@ -66,9 +66,9 @@ class _Effect:
     MODIFY_BILLING,
     "Preview a price",
     gives={
-        JSON: closed(
+        JSON: closed_object(
             {
-                "preview": closed(
+                "preview": closed_object(
                     {
                         "from": TEXT,
                         "to": TEXT,
@@ -90,7 +90,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     A cost that the source reports stays. `unpriced_calls` are the calls without a price after the change.
     """
     services = request.services
-    price = checked(request.body)
+    price = check_price(request.body)
     try:
         book = await asyncio.to_thread(services.prices)
     except CardUnreadable as error:
@@ -98,19 +98,19 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     await services.ledger.catch_up(services.log)
     now = request.now()
     days = days_within(now - (DAYS - 1) * DAY_S, now)
-    override = override_of(price)
+    override = to_price_override(price)
     only = PriceBook(book.card, (override,))
     effect = _Effect()
-    after = book.with_override(override)
+    after = book.add_override(override)
     for day in days:
         for one in await services.ledger.usage_of_day(day):
-            if one.dimensions.kind == "call" and _fits(override, only, one):
+            if one.dimensions.kind == "call" and _override_fits(override, only, one):
                 effect.add(one, after)
-    shown = {"from": moment(days[0]), "to": moment(now), **_described(effect)}
+    shown = {"from": moment(days[0]), "to": moment(now), **_describe_effect(effect)}
     return {"preview": shown}
 
 
-def _described(effect: _Effect) -> Mapping[str, object]:
+def _describe_effect(effect: _Effect) -> Mapping[str, object]:
     return {
         "calls": effect.calls,
         "reported_calls": effect.reported,
@@ -120,7 +120,7 @@ def _described(effect: _Effect) -> Mapping[str, object]:
     }
 
 
-def _fits(override: PriceOverride, only: PriceBook, one: UsageSum) -> bool:
+def _override_fits(override: PriceOverride, only: PriceBook, one: UsageSum) -> bool:
     tokens = one.tokens
     if override.tier not in ("", one.dimensions.mode or STANDARD_TIER):
         return False

@@ -21,10 +21,10 @@ from aiohttp import web
 
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition
-from gateway.core.fields import answer, stated
+from gateway.core.fields import build_answer, given_fields
 from gateway.core.schemas import TEXT
 from gateway.http.address import WRITE, Address, BodyLimit, Served, key_call
-from gateway.http.answers import JSON, json_response, respond
+from gateway.http.answers import JSON, bytes_response, json_response
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.money.allocation.declared import (
@@ -42,11 +42,11 @@ from gateway.money.allocation.declared import (
     OneNamespace,
     PublishJob,
 )
-from gateway.money.allocation.difference import sources_of
-from gateway.money.allocation.language import joined
-from gateway.money.allocation.published import border, describe
-from gateway.money.allocation.publishing import names_of
-from gateway.money.costs.times import seconds
+from gateway.money.allocation.difference import sources_read_by
+from gateway.money.allocation.language import join_definitions
+from gateway.money.allocation.published import describe_border, find_border
+from gateway.money.allocation.publishing import dimensions_without_rules
+from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, FileKind, ResourceKind
 from gateway.operations.holders.operators import MoneyServices
@@ -108,7 +108,7 @@ def describe_version(row: ShownVersion) -> dict[str, object]:
     return {
         "version": str(version.number),
         "namespace": version.namespace or None,
-        "last_updated": seconds(version.created),
+        "last_updated": format_seconds(version.created),
         "last_updated_by": version.created_by,
         "uri": row.uri,
         "dimensions": list(version.dimensions),
@@ -120,14 +120,14 @@ def describe_version(row: ShownVersion) -> dict[str, object]:
 def describe_namespace(row: ShownNamespace) -> dict[str, object]:
     namespace = row.namespace
     newest = row.newest
-    return answer(
+    return build_answer(
         NamespaceItem,
         namespace,
         version=None if newest is None else str(newest.number),
         dimensions=() if newest is None else newest.dimensions,
         broken=row.broken,
-        created=seconds(namespace.created),
-        last_updated=seconds(namespace.last_updated),
+        created=format_seconds(namespace.created),
+        last_updated=format_seconds(namespace.last_updated),
     )
 
 
@@ -143,9 +143,9 @@ def describe_job(job: PublishJob) -> dict[str, object]:
             {"error": fault.error, "value": fault.value, "path": list(fault.path)} for fault in job.faults
         ],
         "border": dict(job.border) or None,
-        "submitted": seconds(job.submitted),
+        "submitted": format_seconds(job.submitted),
         "submitted_by": job.submitted_by,
-        "last_updated": seconds(job.last_updated),
+        "last_updated": format_seconds(job.last_updated),
     }
 
 
@@ -340,7 +340,9 @@ def check_definition(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", f"Send the definition as {', '.join((*YAML, FORM))}.")
 
 
-def _publish(path: str, summary: str, status: int, gives: type, *optional: str) -> Callable[[Served], Served]:
+def _publish_call(
+    path: str, summary: str, status: int, gives: type, *optional: str
+) -> Callable[[Served], Served]:
     """Register a handler that publishes a definition. The scope is the handler's name."""
 
     def give(handler: Served) -> Served:
@@ -378,7 +380,7 @@ async def read_definition_versions(request: KeyRequest[MoneyServices, None]) -> 
     return await request.list(VERSIONS, version_rows(request.services, parent_path=request.http.path))
 
 
-@_publish(
+@_publish_call(
     _VERSIONS,
     "Publish the definition of the default namespace, or only validate it",
     200,
@@ -391,16 +393,16 @@ async def create_definition_version(request: KeyRequest[MoneyServices, bytes]) -
     money = request.services
     parameters = request.http.query
     is_dry, base, text = (
-        _flag(parameters.get("validate_only", "false")),
-        base_of(parameters.get("base_version")),
-        _text(request),
+        _parse_flag(parameters.get("validate_only", "false")),
+        parse_base_version(parameters.get("base_version")),
+        _definition_text(request),
     )
     if is_dry:
         return {"version": await what_it_would_be(money, text, DEFAULT, request.actor)}
     job, version = await money.require_publishing().publish(
         text, namespace=DEFAULT, base=base, actor=request.actor
     )
-    shown = describe_version(add_state(money, version, _uri(request.http.path, version)))
+    shown = describe_version(add_state(money, version, _definition_uri(request.http.path, version)))
     return {"version": {**shown, "border": dict(job.border)}}
 
 
@@ -415,7 +417,7 @@ async def read_definition_version(request: KeyRequest[MoneyServices, None]) -> R
     money = request.services
     version = find_version(money, DEFAULT, request.word("version"))
     parent_path = request.http.path.rpartition("/")[0]
-    return {"version": await with_text(money, version, uri=_uri(parent_path, version))}
+    return {"version": await describe_with_text(money, version, uri=_definition_uri(parent_path, version))}
 
 
 @_call(
@@ -429,15 +431,15 @@ async def read_definition_text(request: KeyRequest[MoneyServices, None]) -> Resu
     money = request.services
     version = find_version(money, DEFAULT, request.word("version"))
     text = await money.require_registry().table(AllocationTable).text(version)
-    return respond(text.encode(), content_type="text/plain; charset=utf-8")
+    return bytes_response(text.encode(), content_type="text/plain; charset=utf-8")
 
 
-@_publish(
+@_publish_call(
     _BASE + "/definitions", "Publish the definition of the default namespace with a job", 202, OnePublishJob
 )
 @_faults_as_422
 async def create_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
-    return await _submit(request, DEFAULT)
+    return await _submit_definition(request, DEFAULT)
 
 
 class NamespaceResource(ManagedResource[Namespace]):
@@ -477,7 +479,7 @@ class NamespaceResource(ManagedResource[Namespace]):
         return namespace_with_state(asking.services, row)
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        stated_fields = stated(given)
+        stated_fields = given_fields(given)
         id = stated_fields.pop("id", None)
         return {**stated_fields, "name": id} if stated_fields.get("name", "") is None else stated_fields
 
@@ -574,8 +576,8 @@ class DefinitionKind(FileKind):
 
     async def check_all(self, asking: Asking) -> None:
         versions = asking.registry.table(AllocationTable).in_force()
-        named = {namespace: names_of(version) for namespace, version in versions.items()}
-        joined(named, asking.services.allocation_limits())
+        named = {namespace: dimensions_without_rules(version) for namespace, version in versions.items()}
+        join_definitions(named, asking.services.allocation_limits())
 
 
 DEFINITION_KIND = DefinitionKind()
@@ -595,10 +597,12 @@ async def create_namespace(request: KeyRequest[MoneyServices, NewNamespace]) -> 
     return await NAMESPACE.create(asking_key(request), new_namespace)
 
 
-@_publish(_NAMESPACE + "/definitions", "Publish the definition of a namespace with a job", 202, OnePublishJob)
+@_publish_call(
+    _NAMESPACE + "/definitions", "Publish the definition of a namespace with a job", 202, OnePublishJob
+)
 @_faults_as_422
 async def create_namespaced_definition_async(request: KeyRequest[MoneyServices, bytes]) -> Result:
-    return await _submit(request, request.word("namespace"))
+    return await _submit_definition(request, request.word("namespace"))
 
 
 # -- publish jobs --------------------------------------------------------------------------------------------
@@ -647,7 +651,7 @@ def find_version(money: MoneyServices, namespace: str, word: str) -> DefinitionV
     return table.version(namespace, int(word) if is_number else 0)
 
 
-async def with_text(
+async def describe_with_text(
     money: MoneyServices, version: DefinitionVersion, uri: str | None = None
 ) -> dict[str, Any]:
     text = await money.require_registry().table(AllocationTable).text(version)
@@ -662,7 +666,7 @@ async def what_it_would_be(
     """
     table = money.require_registry().table(AllocationTable)
     table.check_namespace(namespace)
-    definition = await money.require_publishing().validated(text, namespace)
+    definition = await money.require_publishing().validate_text(text, namespace)
     would_be = DefinitionVersion(
         namespace=namespace,
         number=table.latest(namespace) + 1,
@@ -671,11 +675,11 @@ async def what_it_would_be(
         created=money.clock.now(),
         created_by=actor.name,
     )
-    source_border = describe(await border(money.ledger, sources_of(definition)))
+    source_border = describe_border(await find_border(money.ledger, sources_read_by(definition)))
     return {**describe_version(add_state(money, would_be)), "border": source_border}
 
 
-def base_of(text: str | None) -> int | None:
+def parse_base_version(text: str | None) -> int | None:
     """Parse the base version: None for the version in force, 0 if there was none. Raises Refusal 400."""
     if text is None:
         return None
@@ -684,9 +688,9 @@ def base_of(text: str | None) -> int | None:
     return int(text)
 
 
-async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:
-    base = base_of(request.http.query.get("base_version"))
-    text = _text(request)
+async def _submit_definition(request: KeyRequest[MoneyServices, bytes], namespace: str) -> Result:
+    base = parse_base_version(request.http.query.get("base_version"))
+    text = _definition_text(request)
     publishing = request.services.require_publishing()
     return {
         "publish_job": describe_job(
@@ -695,17 +699,17 @@ async def _submit(request: KeyRequest[MoneyServices, bytes], namespace: str) -> 
     }
 
 
-def _uri(parent_path: str, version: DefinitionVersion) -> str:
+def _definition_uri(parent_path: str, version: DefinitionVersion) -> str:
     return f"{parent_path}/{version.number}/definition"
 
 
-def _flag(text: str) -> bool:
+def _parse_flag(text: str) -> bool:
     if text not in ("true", "false"):
         raise Refusal(400, "invalid_parameter", "validate_only must be true or false")
     return text == "true"
 
 
-def _text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
+def _definition_text(request: KeyRequest[MoneyServices, bytes]) -> bytes:
     """
     Return the definition in the body. Raises Refusal 400 if a form does not hold exactly one definition.
     """

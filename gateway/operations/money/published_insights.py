@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from gateway.core.schemas import COUNT, TEXT, closed
+from gateway.core.schemas import COUNT, TEXT, closed_object
 from gateway.http.address import key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import Result
-from gateway.money.costs.times import seconds
+from gateway.money.costs.times import format_seconds
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.errors import NotThere, RegistryDamaged
@@ -46,7 +46,7 @@ STATES = OPENED, SNOOZED, DONE = "open", "snoozed", "done"
 _OF_OPERATION = ("coverage", "delivery", "keys", "reliability")
 
 
-def describe(insight: Insight) -> dict[str, object]:
+def describe_insight(insight: Insight) -> dict[str, object]:
     return {
         "id": insight.id,
         "title": insight.title,
@@ -56,8 +56,8 @@ def describe(insight: Insight) -> dict[str, object]:
         "status": insight.status,
         "effort": insight.effort,
         "cost_impact": insight.cost_impact,
-        "created": seconds(insight.created),
-        "last_updated": seconds(insight.last_updated),
+        "created": format_seconds(insight.created),
+        "last_updated": format_seconds(insight.last_updated),
     }
 
 
@@ -69,26 +69,26 @@ def describe_for_people(insight: Insight) -> dict[str, object]:
     unless a person has set another status. `about` states whether the insight is about money, or about the
     operation of Tollhouse and its senders.
     """
-    added = {"gone": insight.is_gone, ABOUT: about(insight), "severity": insight_severity(insight)}
-    return {**describe(insight), **added}
+    added = {"gone": insight.is_gone, ABOUT: insight_subject(insight), "severity": insight_severity(insight)}
+    return {**describe_insight(insight), **added}
 
 
-def about(insight: Insight) -> str:
+def insight_subject(insight: Insight) -> str:
     return OPERATION if insight.category in _OF_OPERATION else MONEY
 
 
-def state_of(insight: Insight) -> str:
+def insight_state(insight: Insight) -> str:
     if insight.status in RESOLVED:
         return DONE
     return SNOOZED if insight.status == ON_HOLD else OPENED
 
 
-def urgency(insight: Insight) -> str:
+def urgency_sort_key(insight: Insight) -> str:
     """
     Return a text by which insights are sorted in descending order: the open ones first, then the snoozed ones,
     each by severity and then by cost impact.
     """
-    state = STATES[::-1].index(state_of(insight))
+    state = STATES[::-1].index(insight_state(insight))
     severity = SEVERITIES.index(insight_severity(insight))
     cost = int((MAX_AMOUNT + Decimal(insight.cost_impact)) * 1_000_000)
     return f"{state}{severity}{cost:019}"
@@ -100,14 +100,14 @@ def describe_comment(comment: Comment) -> dict[str, object]:
         "insight": {"id": comment.insight},
         "message": comment.text,
         "author": comment.author,
-        "created": seconds(comment.created),
-        "last_updated": seconds(comment.last_updated),
+        "created": format_seconds(comment.created),
+        "last_updated": format_seconds(comment.last_updated),
     }
 
 
 INSIGHTS: List[Insight] = List(
     root="insights",
-    show=describe,
+    show=describe_insight,
     identity=Sort(field=SortField("id"), value=lambda insight: insight.id),
     sorts={
         "category": Sort(field=SortField("category", is_text=True), value=lambda insight: insight.category),
@@ -138,21 +138,21 @@ INSIGHTS: List[Insight] = List(
 INSIGHTS_OF_PEOPLE: List[Insight] = replace(
     INSIGHTS,
     show=describe_for_people,
-    sorts={**INSIGHTS.sorts, "severity": Sort(value=urgency)},
+    sorts={**INSIGHTS.sorts, "severity": Sort(value=urgency_sort_key)},
     default_sort=("severity", DESCENDING),
     filters={
         **INSIGHTS.filters,
-        ABOUT: Filter(values=lambda insight: (about(insight),), valid_values=(MONEY, OPERATION)),
+        ABOUT: Filter(values=lambda insight: (insight_subject(insight),), valid_values=(MONEY, OPERATION)),
         "severity": Filter(values=lambda insight: (insight_severity(insight),), valid_values=SEVERITIES),
     },
-    beside={"counts": closed(dict.fromkeys((*STATES, MONEY, OPERATION), COUNT))},
+    beside={"counts": closed_object(dict.fromkeys((*STATES, MONEY, OPERATION), COUNT))},
 )
 
 
-def counts(insights: Sequence[Insight]) -> dict[str, int]:
+def count_insights(insights: Sequence[Insight]) -> dict[str, int]:
     """Count insights by state, and the open ones also by subject."""
-    states = Counter(state_of(insight) for insight in insights)
-    subjects = Counter(about(insight) for insight in insights if state_of(insight) == OPENED)
+    states = Counter(insight_state(insight) for insight in insights)
+    subjects = Counter(insight_subject(insight) for insight in insights if insight_state(insight) == OPENED)
     return {
         **{state: states[state] for state in STATES},
         **{subject: subjects[subject] for subject in (MONEY, OPERATION)},
@@ -169,7 +169,7 @@ COMMENTS: List[Comment] = List(
         "author": Sort(value=lambda comment: comment.author),
     },
     default_sort=("created", "asc"),
-    beside={"insight": closed({"id": TEXT})},
+    beside={"insight": closed_object({"id": TEXT})},
 )
 
 
@@ -294,7 +294,7 @@ _call = partial(key_call, endpoint="insights")
     item=InsightItem,
 )
 async def read_insights(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(INSIGHTS, insight_rows(_registry(request)))
+    return await request.list(INSIGHTS, insight_rows(_require_registry(request)))
 
 
 @_call(
@@ -315,8 +315,8 @@ async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Resu
         effort=body.effort,
         cost_impact=str(body.cost_impact),
     )
-    insight = await _registry(request).insights.create(draft, status=body.status, actor=request.actor)
-    return {"insight": describe(insight)}
+    insight = await _require_registry(request).insights.create(draft, status=body.status, actor=request.actor)
+    return {"insight": describe_insight(insight)}
 
 
 @_call(
@@ -328,7 +328,7 @@ async def create_insight(request: KeyRequest[MoneyServices, NewInsight]) -> Resu
     gives={JSON: OneInsight},
 )
 async def read_insight(request: KeyRequest[MoneyServices, None]) -> Result:
-    return {"insight": describe(await _registry(request).insights.get(request.word("id")))}
+    return {"insight": describe_insight(await _require_registry(request).insights.get(request.word("id")))}
 
 
 @_call(
@@ -343,9 +343,9 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     stated_fields = msgspec.structs.asdict(request.body)
     changes = {name: str(value) for name, value in stated_fields.items() if value is not None}
     status = changes.pop("status", None)
-    table = _registry(request).insights
+    table = _require_registry(request).insights
     insight = await table.change(request.word("id"), status=status, fields=changes, actor=request.actor)
-    return {"insight": describe(insight)}
+    return {"insight": describe_insight(insight)}
 
 
 @_call(
@@ -357,7 +357,7 @@ async def update_insight(request: KeyRequest[MoneyServices, InsightChanges]) -> 
     gives={JSON: Deleted},
 )
 async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
-    id, comments = await _registry(request).insights.delete(request.word("id"), actor=request.actor)
+    id, comments = await _require_registry(request).insights.delete(request.word("id"), actor=request.actor)
     return {"insight": {"id": id}, "comments": [{"id": str(comment)} for comment in comments]}
 
 
@@ -372,7 +372,7 @@ async def delete_insight(request: KeyRequest[MoneyServices, None]) -> Result:
 )
 async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("id")
-    page = await request.list(COMMENTS, await comment_rows(_registry(request), id))
+    page = await request.list(COMMENTS, await comment_rows(_require_registry(request), id))
     return {"insight": {"id": id}, **page}
 
 
@@ -385,7 +385,7 @@ async def read_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     gives={JSON: OneComment},
 )
 async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
-    table = _registry(request).insights
+    table = _require_registry(request).insights
     comment = await table.add_comment(request.word("id"), request.body.message, actor=request.actor)
     return {"comment": describe_comment(comment)}
 
@@ -399,7 +399,7 @@ async def create_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     gives={JSON: OneComment},
 )
 async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Result:
-    table = _registry(request).insights
+    table = _require_registry(request).insights
     number = comment_number(request.word("comment"))
     insight = request.word("id")
     text = request.body.message
@@ -417,7 +417,7 @@ async def update_comment(request: KeyRequest[MoneyServices, NewComment]) -> Resu
     gives={JSON: DeletedComment},
 )
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
-    table = _registry(request).insights
+    table = _require_registry(request).insights
     number = comment_number(request.word("comment"))
     await table.delete_comment(request.word("id"), number, actor=request.actor)
     return {"comment": {"id": str(number)}}
@@ -429,7 +429,7 @@ def comment_number(text: str) -> int:
     return int(text)
 
 
-def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
+def _require_registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
     """Return the registry. Raises RegistryDamaged if its file is damaged."""
     registry = request.services.registry
     if registry is None:

@@ -17,13 +17,13 @@ from typing import Any, Literal
 import msgspec
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
 from gateway.http.address import Served, key_call
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.money.costs.times import seconds
+from gateway.money.costs.times import format_seconds
 from gateway.money.recommendations.facts import RecommendationType, recommendation_dimensions
 from gateway.money.recommendations.gathering import Chosen
 from gateway.money.recommendations.list import BY_NAME, TYPES
@@ -81,8 +81,8 @@ def describe_recommendation(recommendation: Recommendation) -> dict[str, object]
         "evidence": {"first_day": saving.first_day, "last_day": saving.last_day},
         "promised_savings": recommendation.promised,
         "realized_savings": None if recommendation.realized is None else asdict(recommendation.realized),
-        "created": seconds(recommendation.created),
-        "last_updated": seconds(recommendation.last_updated),
+        "created": format_seconds(recommendation.created),
+        "last_updated": format_seconds(recommendation.last_updated),
     }
 
 
@@ -91,8 +91,8 @@ def describe_recommendation_comment(comment: RecommendationComment) -> dict[str,
         "id": str(comment.id),
         "message": comment.text,
         "author": comment.author,
-        "created": seconds(comment.created),
-        "last_updated": seconds(comment.last_updated),
+        "created": format_seconds(comment.created),
+        "last_updated": format_seconds(comment.last_updated),
     }
 
 
@@ -107,7 +107,7 @@ def describe_type(row: ShownType) -> dict[str, object]:
         "effort": row.type.EFFORT,
         "enabled": settings.enabled,
         "thresholds": {"least_savings": settings.least_savings, "least_share": settings.least_share},
-        "last_updated": None if settings.last_updated is None else seconds(settings.last_updated),
+        "last_updated": None if settings.last_updated is None else format_seconds(settings.last_updated),
     }
 
 
@@ -126,7 +126,9 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
         "assignee": Filter(values=lambda row: (row.assignee,)),
     }
     of_dimensions = {
-        name: Filter(values=partial(_values_of, name), is_open=name in ("user", "device"), names_people=True)
+        name: Filter(
+            values=partial(_dimension_values, name), is_open=name in ("user", "device"), names_people=True
+        )
         for name in recommendation_dimensions(dimensions)
     }
     return List(
@@ -146,7 +148,7 @@ def recommendation_list(dimensions: Sequence[str]) -> List[Recommendation]:
     )
 
 
-def _values_of(dimension: str, row: Recommendation) -> Sequence[str]:
+def _dimension_values(dimension: str, row: Recommendation) -> Sequence[str]:
     return row.saving.dimensions.get(dimension, ())
 
 
@@ -160,7 +162,7 @@ RECOMMENDATION_COMMENTS: List[RecommendationComment] = List(
         "author": Sort(value=lambda comment: comment.author),
     },
     default_sort=("created", "asc"),
-    beside={"recommendation": closed({"id": TEXT})},
+    beside={"recommendation": closed_object({"id": TEXT})},
 )
 
 RECOMMENDATION_TYPES: List[ShownType] = List(
@@ -202,7 +204,7 @@ async def type_rows(registry: Registry) -> MemoryRows[ShownType]:
     settings = await registry.recommendations.changed_types()
     return MemoryRows(
         [
-            ShownType(type=recommendation_type, settings=_settings(settings, recommendation_type.NAME))
+            ShownType(type=recommendation_type, settings=_type_settings(settings, recommendation_type.NAME))
             for recommendation_type in TYPES
         ]
     )
@@ -223,7 +225,7 @@ def dimension_rows(
     )
 
 
-def _settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSettings:
+def _type_settings(settings: Mapping[str, TypeSettings], type: str) -> TypeSettings:
     return settings.get(type, TypeSettings())
 
 
@@ -272,18 +274,21 @@ class SavingsCheck(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     filter: dict[str, list[str | None]] = {}
 
 
-_PROCESSING = closed({"model": TEXT_OR_NULL, "provider": TEXT_OR_NULL, "mode": TEXT_OR_NULL})
-_VALUES: Schema = {**OBJECT, "additionalProperties": array(TEXT)}
-_REALIZED: Schema = {**closed({"amount": TEXT, "since": TEXT, "until": TEXT}), "type": ["object", "null"]}
+_PROCESSING = closed_object({"model": TEXT_OR_NULL, "provider": TEXT_OR_NULL, "mode": TEXT_OR_NULL})
+_VALUES: Schema = {**OBJECT, "additionalProperties": array_of(TEXT)}
+_REALIZED: Schema = {
+    **closed_object({"amount": TEXT, "since": TEXT, "until": TEXT}),
+    "type": ["object", "null"],
+}
 
-RECOMMENDATION = closed(
+RECOMMENDATION = closed_object(
     {
         "id": TEXT,
         "type": TEXT,
         "title": TEXT,
         "description": TEXT,
         "formula": TEXT,
-        "assumptions": array(TEXT),
+        "assumptions": array_of(TEXT),
         "status": TEXT,
         "open": BOOLEAN,
         "assignee": TEXT,
@@ -296,35 +301,35 @@ RECOMMENDATION = closed(
         "current": _PROCESSING,
         "recommended": _PROCESSING,
         "dimensions": _VALUES,
-        "evidence": closed({"first_day": TEXT, "last_day": TEXT}),
+        "evidence": closed_object({"first_day": TEXT, "last_day": TEXT}),
         "promised_savings": TEXT_OR_NULL,
         "realized_savings": _REALIZED,
         "created": TEXT,
         "last_updated": TEXT,
     }
 )
-_COMMENT = closed({"id": TEXT, "message": TEXT, "author": TEXT, "created": TEXT, "last_updated": TEXT})
-_TYPE = closed(
+_COMMENT = closed_object({"id": TEXT, "message": TEXT, "author": TEXT, "created": TEXT, "last_updated": TEXT})
+_TYPE = closed_object(
     {
         "type": TEXT,
         "title": TEXT,
         "formula": TEXT,
-        "assumptions": array(TEXT),
+        "assumptions": array_of(TEXT),
         "confidence": TEXT,
         "effort": TEXT,
         "enabled": BOOLEAN,
-        "thresholds": closed({"least_savings": TEXT, "least_share": TEXT}),
+        "thresholds": closed_object({"least_savings": TEXT, "least_share": TEXT}),
         "last_updated": TEXT_OR_NULL,
     }
 )
-_CHANGED = closed({"id": TEXT}, {"status": TEXT, "assignee": TEXT, "error": TEXT})
-_CHECK = closed(
+_CHANGED = closed_object({"id": TEXT}, {"status": TEXT, "assignee": TEXT, "error": TEXT})
+_CHECK = closed_object(
     {
         "count": COUNT,
         "monthly_savings": TEXT,
         "spent": TEXT,
-        "failed": array(TEXT),
-        "types": array(closed({"type": TEXT, "count": COUNT, "monthly_savings": TEXT})),
+        "failed": array_of(TEXT),
+        "types": array_of(closed_object({"type": TEXT, "count": COUNT, "monthly_savings": TEXT})),
     }
 )
 
@@ -335,7 +340,7 @@ _COMMENTS = _ONE + "/comments"
 _TYPES = "/recommendation_types"
 
 
-def _call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served], Served]:
+def _recommendation_call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served], Served]:
     """
     Register the handler under its path. The scope and the name of the call come from the handler's name.
     """
@@ -356,7 +361,7 @@ def _call(method: str, path: str, summary: str, **row: Any) -> Callable[[Served]
     return give
 
 
-@_call(
+@_recommendation_call(
     "GET",
     _ALL,
     "List recommendations",
@@ -369,51 +374,55 @@ async def list_recommendations(request: KeyRequest[MoneyServices, None]) -> Resu
     return await request.list(listed, await recommendation_rows(money.require_registry()))
 
 
-@_call(
+@_recommendation_call(
     "PATCH",
     _ALL,
     "Set the status or the assignee of several recommendations",
-    gives={JSON: closed({"recommendations": array(_CHANGED)})},
+    gives={JSON: closed_object({"recommendations": array_of(_CHANGED)})},
 )
 async def update_recommendations(request: KeyRequest[MoneyServices, RecommendationChanges]) -> Result:
-    return await change_recommendations(_registry(request), request.body, request.actor)
+    return await change_recommendations(_require_registry(request), request.body, request.actor)
 
 
-@_call("GET", _ONE, "Show a recommendation", gives={JSON: closed({"recommendation": RECOMMENDATION})})
+@_recommendation_call(
+    "GET", _ONE, "Show a recommendation", gives={JSON: closed_object({"recommendation": RECOMMENDATION})}
+)
 async def get_recommendation(request: KeyRequest[MoneyServices, None]) -> Result:
     return {
         "recommendation": describe_recommendation(
-            await _registry(request).recommendations.get(request.word("recommendation_id"))
+            await _require_registry(request).recommendations.get(request.word("recommendation_id"))
         )
     }
 
 
-@_call(
+@_recommendation_call(
     "GET", _COMMENTS, "List the comments on a recommendation", lists=RECOMMENDATION_COMMENTS, item=_COMMENT
 )
 async def list_comments(request: KeyRequest[MoneyServices, None]) -> Result:
     id = request.word("recommendation_id")
     page = await request.list(
-        RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_registry(request), id)
+        RECOMMENDATION_COMMENTS, await recommendation_comment_rows(_require_registry(request), id)
     )
     return {"recommendation": {"id": id}, **page}
 
 
-@_call(
+@_recommendation_call(
     "POST",
     _COMMENTS,
     "Add one or more comments to a recommendation",
-    gives={JSON: closed({"comments": array(_COMMENT)})},
+    gives={JSON: closed_object({"comments": array_of(_COMMENT)})},
 )
 async def create_comments(request: KeyRequest[MoneyServices, NewComments]) -> Result:
     return await add_comments(
-        _registry(request), request.word("recommendation_id"), request.body, request.actor
+        _require_registry(request), request.word("recommendation_id"), request.body, request.actor
     )
 
 
-@_call("PATCH", _COMMENTS + "/{comment}", "Change a comment", gives={JSON: closed({"comment": _COMMENT})})
+@_recommendation_call(
+    "PATCH", _COMMENTS + "/{comment}", "Change a comment", gives={JSON: closed_object({"comment": _COMMENT})}
+)
 async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Result:
-    table = _registry(request).recommendations
+    table = _require_registry(request).recommendations
     number = comment_number(request.word("comment"))
     changed = await table.change_comment(
         request.word("recommendation_id"), number, request.body.message, actor=request.actor
@@ -421,21 +430,21 @@ async def update_comment(request: KeyRequest[MoneyServices, OneMessage]) -> Resu
     return {"comment": describe_recommendation_comment(changed)}
 
 
-@_call(
+@_recommendation_call(
     "DELETE",
     _COMMENTS + "/{comment}",
     "Delete a comment",
-    gives={JSON: closed({"comment": closed({"id": TEXT})})},
+    gives={JSON: closed_object({"comment": closed_object({"id": TEXT})})},
 )
 async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     number = comment_number(request.word("comment"))
-    await _registry(request).recommendations.delete_comment(
+    await _require_registry(request).recommendations.delete_comment(
         request.word("recommendation_id"), number, actor=request.actor
     )
     return {"comment": {"id": str(number)}}
 
 
-@_call(
+@_recommendation_call(
     "GET",
     _TYPES,
     "List the types of recommendations and their formulas",
@@ -443,35 +452,35 @@ async def delete_comment(request: KeyRequest[MoneyServices, None]) -> Result:
     item=_TYPE,
 )
 async def list_recommendation_types(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await request.list(RECOMMENDATION_TYPES, await type_rows(_registry(request)))
+    return await request.list(RECOMMENDATION_TYPES, await type_rows(_require_registry(request)))
 
 
-@_call(
+@_recommendation_call(
     "GET",
     _TYPES + "/{type}",
     "Show a type of recommendations",
-    gives={JSON: closed({"recommendation_type": _TYPE})},
+    gives={JSON: closed_object({"recommendation_type": _TYPE})},
 )
 async def get_recommendation_type(request: KeyRequest[MoneyServices, None]) -> Result:
-    return await one_type(_registry(request), request.word("type"))
+    return await describe_one_type(_require_registry(request), request.word("type"))
 
 
-@_call(
+@_recommendation_call(
     "PATCH",
     _TYPES + "/{type}",
     "Switch a type on or off, or set its minimum savings",
-    gives={JSON: closed({"recommendation_type": _TYPE})},
+    gives={JSON: closed_object({"recommendation_type": _TYPE})},
 )
 async def update_recommendation_type(request: KeyRequest[MoneyServices, TypeChanges]) -> Result:
-    return await change_type(_registry(request), request.word("type"), request.body, request.actor)
+    return await change_type(_require_registry(request), request.word("type"), request.body, request.actor)
 
 
-@_call(
+@_recommendation_call(
     "GET",
     "/dimensions",
     "List the dimensions to filter recommendations by, with the values of open ones",
     lists=RECOMMENDATION_DIMENSIONS,
-    item=closed({"id": TEXT, "values": array(TEXT)}),
+    item=closed_object({"id": TEXT, "values": array_of(TEXT)}),
 )
 async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     money = request.services
@@ -480,11 +489,11 @@ async def get_available_dimensions(request: KeyRequest[MoneyServices, None]) -> 
     return await request.list(RECOMMENDATION_DIMENSIONS, rows)
 
 
-@_call(
+@_recommendation_call(
     "POST",
     "/check",
     "Look for savings now, without storing them",
-    gives={JSON: closed({"check": _CHECK})},
+    gives={JSON: closed_object({"check": _CHECK})},
     in_turn=True,
 )
 async def check(request: KeyRequest[MoneyServices, SavingsCheck]) -> Result:
@@ -521,7 +530,7 @@ async def change_recommendations(
     }
 
 
-async def one_type(registry: Registry, name: str) -> Result:
+async def describe_one_type(registry: Registry, name: str) -> Result:
     check_type(name)
     return _describe_type(name, (await registry.recommendations.changed_types()).get(name, TypeSettings()))
 
@@ -604,5 +613,5 @@ def _describe_type(name: str, settings: TypeSettings) -> Result:
     return {"recommendation_type": describe_type(ShownType(type=BY_NAME[name], settings=settings))}
 
 
-def _registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
+def _require_registry(request: KeyRequest[MoneyServices, Any]) -> Registry:
     return request.services.require_registry()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gateway.money.recommendations.list import BY_NAME
 from gateway.operations.files.declared import InFiles
 from gateway.operations.files.kinds import Asking, FileKind
-from gateway.operations.files.text import near
+from gateway.operations.files.text import suggestion
 from gateway.operations.requests.requests import RequestBody
 from spool.errors import Invalid, NotThere
 from spool.registry.file_owners import owner_id
@@ -63,7 +63,9 @@ class RecommendationTypeKind(FileKind):
 
     async def create(self, asking: Asking, given: TypeInFile, secret: str | None) -> str:
         if given.type not in BY_NAME:
-            raise Invalid(f"type: there is no such type of recommendations{near(given.type, [*BY_NAME])}")
+            raise Invalid(
+                f"type: there is no such type of recommendations{suggestion(given.type, [*BY_NAME])}"
+            )
         settings = {name: getattr(given, name) for name in self.defaults}
         await asking.registry.recommendations.change_type(given.type, settings, actor=asking.actor)
         return given.type

@@ -15,7 +15,7 @@ from gateway.core.visible import Visible
 from gateway.http.lists import MemoryRows
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.money.recommendations.facts import value_of
+from gateway.money.recommendations.facts import dimension_value
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money import published_recommendations as by_key
 from gateway.operations.money.published_recommendations import (
@@ -59,7 +59,7 @@ async def list_recommendations(request: OperatorRequest[MoneyServices, None]) ->
     listed = recommendation_list(request.services.ledger.own_dimensions())
     visible = await request.reads.visible()
     rows = [
-        _seen(recommendation, visible)
+        _hide_realized(recommendation, visible)
         for recommendation in await request.registry.recommendations.all()
         if visible.recommendation(recommendation)
     ]
@@ -106,8 +106,8 @@ async def look_for_savings(request: OperatorRequest[MoneyServices, SavingsLook])
 )
 async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> Result:
     visible = await request.reads.visible()
-    recommendation = await _found(request, visible)
-    shown = describe_recommendation(_seen(recommendation, visible))
+    recommendation = await _visible_recommendation(request, visible)
+    shown = describe_recommendation(_hide_realized(recommendation, visible))
     comments = await request.registry.recommendations.comments(recommendation.id)
     return {
         "recommendation": shown,
@@ -124,7 +124,7 @@ async def show_recommendation(request: OperatorRequest[MoneyServices, None]) -> 
     shows=SLICED,
 )
 async def list_recommendation_comments(request: OperatorRequest[MoneyServices, None]) -> Result:
-    id = await _id(request)
+    id = await _visible_id(request)
     page = await request.list(
         RECOMMENDATION_COMMENTS, await recommendation_comment_rows(request.registry, id)
     )
@@ -133,7 +133,7 @@ async def list_recommendation_comments(request: OperatorRequest[MoneyServices, N
 
 @call("POST", "/recommendations/{id}/comments", WORK_ON_INSIGHTS, "Comment on a recommendation", shows=SLICED)
 async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComments]) -> Result:
-    id = await _id(request)
+    id = await _visible_id(request)
     return await by_key.add_comments(request.registry, id, request.body, request.actor)
 
 
@@ -147,7 +147,7 @@ async def comment_recommendation(request: OperatorRequest[MoneyServices, NewComm
 async def change_recommendation_comment(request: OperatorRequest[MoneyServices, OneMessage]) -> Result:
     table = request.registry.recommendations
     number = by_key.comment_number(request.word("comment"))
-    id = await _id(request)
+    id = await _visible_id(request)
     changed = await table.change_comment(id, number, request.body.message, actor=request.actor)
     return {"comment": describe_recommendation_comment(changed)}
 
@@ -161,7 +161,7 @@ async def change_recommendation_comment(request: OperatorRequest[MoneyServices, 
 )
 async def delete_recommendation_comment(request: OperatorRequest[MoneyServices, None]) -> Result:
     number = by_key.comment_number(request.word("comment"))
-    id = await _id(request)
+    id = await _visible_id(request)
     await request.registry.recommendations.delete_comment(id, number, actor=request.actor)
     return {"deleted": str(number)}
 
@@ -186,7 +186,7 @@ async def list_recommendation_types(request: OperatorRequest[MoneyServices, None
     shows=NOTHING,
 )
 async def show_recommendation_type(request: OperatorRequest[MoneyServices, None]) -> Result:
-    return await by_key.one_type(request.registry, request.word("type"))
+    return await by_key.describe_one_type(request.registry, request.word("type"))
 
 
 @call(
@@ -238,20 +238,22 @@ async def check_savings(request: OperatorRequest[MoneyServices, None]) -> Result
     ledger = request.ledger
 
     def may_see(dimensions: Dimensions) -> bool:
-        return ledger.is_whole or ledger.has_call(partial(value_of, dimensions))
+        return ledger.is_whole or ledger.has_call(partial(dimension_value, dimensions))
 
     return await by_key.check_savings(request.services, request.shared.people, savings_check, may_see)
 
 
-def _seen(recommendation: Recommendation, visible: Visible) -> Recommendation:
+def _hide_realized(recommendation: Recommendation, visible: Visible) -> Recommendation:
     return recommendation if visible.realized(recommendation) else replace(recommendation, realized=None)
 
 
-async def _id(request: OperatorRequest[MoneyServices, Any]) -> str:
-    return (await _found(request, await request.reads.visible())).id
+async def _visible_id(request: OperatorRequest[MoneyServices, Any]) -> str:
+    return (await _visible_recommendation(request, await request.reads.visible())).id
 
 
-async def _found(request: OperatorRequest[MoneyServices, Any], visible: Visible) -> Recommendation:
+async def _visible_recommendation(
+    request: OperatorRequest[MoneyServices, Any], visible: Visible
+) -> Recommendation:
     """
     Return the recommendation of the path. Raises NotThere if it does not exist or is not visible to this person.
     """

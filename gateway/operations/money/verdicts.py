@@ -14,7 +14,7 @@ from gateway.core.errors import Refusal
 from gateway.core.schemas import BYTES
 from gateway.core.visible import NOTHING
 from gateway.http.address import READ, Address
-from gateway.http.answers import JSON, respond
+from gateway.http.answers import JSON, bytes_response
 from gateway.http.requests import Result
 from gateway.money.budgets.opa_bundle import MEDIA_TYPE
 from gateway.money.budgets.verdicts import ACTING, ALL, BudgetVerdicts, SignedTable, VerdictBoard
@@ -62,10 +62,10 @@ async def show_verdicts(request: KeyRequest[MoneyServices, None]) -> web.Respons
     `state=all` adds the rows `within`. With `Prefer: wait=N` and an ETag, the answer waits up to N seconds for another
     table, at most 60. A waiting reader holds no turn.
     """
-    _, signed, is_known = await _newer(request)
+    _, signed, is_known = await _wait_for_newer(request)
     signature = b64encode(signed.signature).decode()
-    headers = {**_headers(signed), SIGNATURE: f"ed25519={signature}"}
-    return _not_modified(headers) if is_known else respond(signed.body, headers=headers)
+    headers = {**_table_headers(signed), SIGNATURE: f"ed25519={signature}"}
+    return _not_modified_response(headers) if is_known else bytes_response(signed.body, headers=headers)
 
 
 @Address(
@@ -84,17 +84,17 @@ async def show_bundle(request: KeyRequest[MoneyServices, None]) -> web.Response:
 
     The parameter `state` and the headers are those of the table.
     """
-    board, signed, is_known = await _newer(request)
-    headers = {**_headers(signed), "Content-Type": MEDIA_TYPE}
+    board, signed, is_known = await _wait_for_newer(request)
+    headers = {**_table_headers(signed), "Content-Type": MEDIA_TYPE}
     if is_known:
-        return _not_modified(headers)
-    bundle = await board.bundle(_table(request.http), signed)
-    return respond(bundle, content_type=MEDIA_TYPE, headers=headers)
+        return _not_modified_response(headers)
+    bundle = await board.bundle(_table_name(request.http), signed)
+    return bytes_response(bundle, content_type=MEDIA_TYPE, headers=headers)
 
 
-async def _newer(request: KeyRequest[MoneyServices, None]) -> tuple[VerdictBoard, SignedTable, bool]:
+async def _wait_for_newer(request: KeyRequest[MoneyServices, None]) -> tuple[VerdictBoard, SignedTable, bool]:
     """Wait as the reader prefers. Return the board, its table, and whether the reader has this table."""
-    name = _table(request.http)
+    name = _table_name(request.http)
     board: VerdictBoard = request.services.require_budgets().verdicts
     known = request.http.headers.get("If-None-Match", "").strip().removeprefix("W/")
     wait_s = _wait_s(request.http) if known else 0
@@ -102,7 +102,7 @@ async def _newer(request: KeyRequest[MoneyServices, None]) -> tuple[VerdictBoard
     return board, signed, signed.tag == known
 
 
-def _table(http: web.Request) -> str:
+def _table_name(http: web.Request) -> str:
     state = http.query.get("state", "")
     if state not in _TABLES:
         raise Refusal(400, "invalid_parameter", "state must be all")
@@ -116,11 +116,11 @@ def _wait_s(http: web.Request) -> int:
     return min(waits[0], MAX_WAIT_S) if waits else 0
 
 
-def _headers(signed: SignedTable) -> dict[str, str]:
+def _table_headers(signed: SignedTable) -> dict[str, str]:
     return {"ETag": signed.tag, "Cache-Control": "private, no-cache"}
 
 
-def _not_modified(headers: Mapping[str, str]) -> web.Response:
+def _not_modified_response(headers: Mapping[str, str]) -> web.Response:
     return web.Response(status=304, headers=headers)
 
 

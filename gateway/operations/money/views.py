@@ -12,10 +12,10 @@ from typing import Any
 
 from msgspec import UNSET
 
-from gateway.core.fields import answer, stated
+from gateway.core.fields import build_answer, given_fields
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort, yes_no
-from gateway.money.costs.times import seconds
+from gateway.money.costs.times import format_seconds
 from gateway.money.views.declared import OneView, ViewChanges, ViewItem
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices
@@ -36,13 +36,13 @@ class ShownView:
 
 def describe_view(row: ShownView) -> Answer:
     view = row.view
-    return answer(
+    return build_answer(
         ViewItem,
         view,
         filter={name: [value or None for value in values] for name, values in view.filter.items()},
         broken=row.broken,
-        created=seconds(view.created),
-        last_updated=seconds(view.last_updated),
+        created=format_seconds(view.created),
+        last_updated=format_seconds(view.last_updated),
     )
 
 
@@ -103,7 +103,7 @@ class ViewResource(ManagedResource[View]):
             (await asking.sees()).check_filter(given.filter)
             for values in given.filter.values():
                 asking.shared.people.check(value or "" for value in values)
-        stated_fields = stated(given, filter=_stored_filter)
+        stated_fields = given_fields(given, filter=_stored_filter)
         if "connections" in stated_fields:
             asking.registry.notices.check_channels("connections.notify", stated_fields["connections"].notify)
         return stated_fields

@@ -11,13 +11,20 @@ from functools import partial
 from typing import Any
 
 from gateway.http.requests import Result
-from gateway.money.costs.continuing import continuing
-from gateway.money.costs.listing import of_one_listing
+from gateway.money.costs.continuing import units_with_calls_around
+from gateway.money.costs.listing import repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
-from gateway.money.costs.work_tree import EPOCH, RunNode, nearest_above, parents_of, runs_above, tree
+from gateway.money.costs.work_tree import (
+    EPOCH,
+    RunNode,
+    build_run_tree,
+    nearest_above,
+    parents_by_run,
+    runs_above,
+)
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.costs.questions import ONE_SPAN, times
-from gateway.operations.money.work_links.declared import WorkLinkTable, links_of
+from gateway.operations.money.costs.questions import ONE_SPAN, read_time_range
+from gateway.operations.money.work_links.declared import WorkLinkTable, all_links
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import NotThere
@@ -25,7 +32,7 @@ from spool.ledger.costs import combine_rows
 from spool.ledger.queries import TAG, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.ledger.sums import OTHER
-from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, digest_text, number_of
+from spool.ledger.work import RUN, SESSION, TREES, UNITS, Lineage, digest_text, unit_number
 from spool.ledger.work_links import UnitLinks
 from spool.record import moment
 from spool.registry.permission_sets import VIEW_COSTS
@@ -97,23 +104,23 @@ async def show_unit(request: OperatorRequest[MoneyServices, None]) -> Result:
         raise NotThere(f"{unit} is no unit of work; use one of {', '.join(UNITS)}")
     if unit in TREES:
         name = request.whole_ledger.digests.queried_digest(unit, name)
-    since, until, zone = times(request.http.query, request.now(), default="last_90d")
+    since, until, zone = read_time_range(request.http.query, request.now(), default="last_90d")
     question = CostQuestion(since=since, until=until, zone=zone, include={unit: (name,)}, measures=_MEASURES)
     question.check_span()
     reads = request.reads
     await reads.ledger.catch_up(request.services.log)
-    make = partial(_page, request, question.query, unit, name)
-    return await of_one_listing(reads.whole, question.query, make)
+    make = partial(_unit_page, request, question.query, unit, name)
+    return await repeat_while_listing_changes(reads.whole, question.query, make)
 
 
-async def _page(
+async def _unit_page(
     request: OperatorRequest[MoneyServices, None], query: CostQuery, unit: str, name: str
 ) -> Result:
-    reads, links = request.reads, links_of(request.shared.registry)
-    found = await _found(reads.ledger, links, query, unit, name)
-    around = await continuing(reads.ledger, query, unit, [name])
+    reads, links = request.reads, all_links(request.shared.registry)
+    found = await _find_unit(reads.ledger, links, query, unit, name)
+    around = await units_with_calls_around(reads.ledger, query, unit, [name])
     known = _AGENT in await reads.dimensions()
-    agents = await _agents(reads.ledger, query, found.runs) if known else {}
+    agents = await _agents_by_run(reads.ledger, query, found.runs) if known else {}
     return {
         "work": {
             "unit": unit,
@@ -122,16 +129,16 @@ async def _page(
             "to": query.until.isoformat(),
             "continues": name in around,
         },
-        "own": _shown(found.own),
-        "aggregated": found.aggregated and _shown(found.aggregated),
-        "without_run": _shown(found.without_run),
-        "other_runs": _shown(found.others),
+        "own": _describe_row(found.own),
+        "aggregated": found.aggregated and _describe_row(found.aggregated),
+        "without_run": _describe_row(found.without_run),
+        "other_runs": _describe_row(found.others),
         "started_by": [] if reads.is_limited else found.started_by,
         "started_sessions": [
-            {"session": row.group[0], "own": _shown(row), "aggregated": _shown(with_started)}
+            {"session": row.group[0], "own": _describe_row(row), "aggregated": _describe_row(with_started)}
             for row, with_started in found.started_sessions
         ],
-        "runs": await asyncio.to_thread(_described, found.runs, agents),
+        "runs": await asyncio.to_thread(_describe_runs, found.runs, agents),
     }
 
 
@@ -146,7 +153,7 @@ class _Unit:
     runs: Sequence[RunNode]
 
 
-async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit: str, name: str) -> _Unit:
+async def _find_unit(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit: str, name: str) -> _Unit:
     is_tree = unit in TREES
     by_run = replace(query, group_by=(RUN,), top=MOST_RUNS)
     with_started = [replace(query, aggregated=True)] if is_tree else []
@@ -154,8 +161,8 @@ async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit:
     own = {run: row for row in rows if (run := row.group[0]) is not None}
     others, own_runs = own.pop(OTHER, None), {*own, *((name,) if unit == RUN else ())}
     asked = (unit, [name]) if is_tree else (RUN, [*own])
-    lineage, linked = await _lineage(ledger, links, query, *asked, has_below=is_tree)
-    parents = await asyncio.to_thread(parents_of, [*lineage, *linked])
+    lineage, linked = await _read_lineage(ledger, links, query, *asked, has_below=is_tree)
+    parents = await asyncio.to_thread(parents_by_run, [*lineage, *linked])
     sessions = {each.run: each.session for each in lineage}
     has_above = await asyncio.to_thread(nearest_above, sessions, own_runs, parents)
     below = [run for run in sessions if run not in own and has_above[run] is not None]
@@ -171,20 +178,20 @@ async def _found(ledger: SlicedLedger, links: UnitLinks, query: CostQuery, unit:
         if unit == SESSION:
             others_above |= dict.fromkeys(_linked_above(links, name))
         started_by = [{"session": session} for session in others_above] if is_tree else []
-    whole = _sum(sums)
+    whole = _sum_rows(sums)
     may_have_started = unit == SESSION and (ledger.has_every_call or whole.calls > 0)
     return _Unit(
         own=whole,
-        aggregated=_sum(trees[0]) if trees else None,
-        without_run=_sum([row for row in rows if row.group == (None,)]),
-        others=_sum([others] if others else []),
+        aggregated=_sum_rows(trees[0]) if trees else None,
+        without_run=_sum_rows([row for row in rows if row.group == (None,)]),
+        others=_sum_rows([others] if others else []),
         started_by=started_by,
         started_sessions=await _started_sessions(ledger, links, query, name) if may_have_started else (),
-        runs=await asyncio.to_thread(tree, dict.fromkeys(of_tree), own, parents, sessions),
+        runs=await asyncio.to_thread(build_run_tree, dict.fromkeys(of_tree), own, parents, sessions),
     )
 
 
-async def _lineage(
+async def _read_lineage(
     ledger: SlicedLedger,
     links: UnitLinks,
     query: CostQuery,
@@ -205,7 +212,7 @@ async def _lineage(
     while new:
         near = set[str]()
         for run in new:
-            number, row = number_of(RUN, run), rows.get(run)
+            number, row = unit_number(RUN, run), rows.get(run)
             if row is None and not ledger.has_every_call:
                 continue  # a link of a hidden run would take a further query, so the time would reveal it
             parent = links.parent_of(RUN, number)
@@ -213,7 +220,7 @@ async def _lineage(
                 linked[run] = Lineage(run, digest_text(RUN, parent), None)
                 near.add(digest_text(RUN, parent))
             near |= (
-                {digest_text(RUN, each) for each in links.children_of(RUN, number)} if has_below else set()
+                {digest_text(RUN, each) for each in links.find_children(RUN, number)} if has_below else set()
             )
         new = [*(near - reached)] if len(rows) < most else []
         if new:
@@ -228,7 +235,7 @@ async def _lineage(
 
 
 def _linked_above(links: UnitLinks, session: str) -> Iterator[str]:
-    number = number_of(SESSION, session)
+    number = unit_number(SESSION, session)
     while (parent := links.parent_of(SESSION, number)) is not None:
         yield digest_text(SESSION, number := parent)
 
@@ -237,7 +244,7 @@ async def _started_sessions(
     ledger: SlicedLedger, links: UnitLinks, query: CostQuery, name: str
 ) -> Sequence[tuple[CostRow, CostRow]]:
     names = tuple(
-        [digest_text(SESSION, each) for each in links.children_of(SESSION, number_of(SESSION, name))]
+        [digest_text(SESSION, each) for each in links.find_children(SESSION, unit_number(SESSION, name))]
     )
     if not names:
         return ()
@@ -250,11 +257,11 @@ async def _started_sessions(
     ]
 
 
-def _sum(rows: Iterable[CostRow]) -> CostRow:
+def _sum_rows(rows: Iterable[CostRow]) -> CostRow:
     return combine_rows(rows, start=EPOCH, group=())
 
 
-async def _agents(
+async def _agents_by_run(
     ledger: SlicedLedger, query: CostQuery, runs: Sequence[RunNode]
 ) -> Mapping[str, Sequence[str]]:
     names = tuple(node.run for node in runs)
@@ -267,7 +274,9 @@ async def _agents(
     return agents
 
 
-def _described(runs: Sequence[RunNode], agents: Mapping[str, Sequence[str]]) -> Sequence[Mapping[str, Any]]:
+def _describe_runs(
+    runs: Sequence[RunNode], agents: Mapping[str, Sequence[str]]
+) -> Sequence[Mapping[str, Any]]:
     return [
         {
             "run": node.run,
@@ -276,12 +285,12 @@ def _described(runs: Sequence[RunNode], agents: Mapping[str, Sequence[str]]) -> 
             "level": node.level,
             "agents": agents.get(node.run, ()),
             "delegations": len(node.below),
-            "own": _shown(node.own),
-            "aggregated": _shown(node.aggregated),
+            "own": _describe_row(node.own),
+            "aggregated": _describe_row(node.aggregated),
         }
         for node in runs
     ]
 
 
-def _shown(row: CostRow) -> Mapping[str, Any]:
+def _describe_row(row: CostRow) -> Mapping[str, Any]:
     return {name: getattr(row, name) for name in _MEASURES}

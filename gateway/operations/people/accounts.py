@@ -34,7 +34,7 @@ class OperatorChanges(RequestBody):
     status: str | None = None
 
 
-def describe(operator: Operator) -> dict[str, object]:
+def describe_account(operator: Operator) -> dict[str, object]:
     return {
         "email": operator.email,
         "role": operator.role,
@@ -48,7 +48,7 @@ def describe(operator: Operator) -> dict[str, object]:
 
 OPERATORS: List[Operator] = List(
     root="operators",
-    show=describe,
+    show=describe_account,
     identity=Sort(value=lambda operator: operator.email),
     sorts={
         "email": Sort(value=lambda operator: operator.email),
@@ -80,7 +80,7 @@ async def add_operator(request: OperatorRequest[PeopleServices, NewOperator]) ->
     operator = await request.registry.operators.add(
         body.email, role=body.role or usual, password=body.password, actor=request.actor
     )
-    return {"operator": describe(operator)}
+    return {"operator": describe_account(operator)}
 
 
 @call("PATCH", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Change an operator's role or password")
@@ -97,7 +97,7 @@ async def edit_operator(request: OperatorRequest[PeopleServices, OperatorChanges
         disabled=None if body.status is None else body.status == DISABLED,
         actor=request.actor,
     )
-    return {"operator": describe(operator)}
+    return {"operator": describe_account(operator)}
 
 
 @call("DELETE", "/operators/{email}", ORGANIZATION_ADMINISTRATION, "Remove an operator")

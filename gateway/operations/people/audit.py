@@ -44,12 +44,14 @@ async def named_rows(registry: Registry, rows: Sequence[AuditRow]) -> list[Named
     """
     targets: dict[str, set[str]] = {}
     for row in rows:
-        targets.setdefault(_kind(row), set()).add(row.target)
-    known = {kind: await _names(registry, kind, ids) for kind, ids in targets.items()}
-    entries = [_named(row, known[_kind(row)].get(row.target)) for row in rows]
+        targets.setdefault(_action_kind(row), set()).add(row.target)
+    known = {kind: await _target_names(registry, kind, ids) for kind, ids in targets.items()}
+    entries = [_with_target_name(row, known[_action_kind(row)].get(row.target)) for row in rows]
     last = await _last_names(registry, [named_row.row for named_row in entries if named_row.name is None])
     return [
-        replace(named_row, name=named_row.name or last.get((_kind(named_row.row), named_row.row.target)))
+        replace(
+            named_row, name=named_row.name or last.get((_action_kind(named_row.row), named_row.row.target))
+        )
         for named_row in entries
     ]
 
@@ -58,7 +60,7 @@ async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[t
     if not rows:
         return {}
     targets = tuple({row.target for row in rows})
-    actions = tuple({f"{_kind(row)}.{verb}" for row in rows for verb in ("delete", "create")})
+    actions = tuple({f"{_action_kind(row)}.{verb}" for row in rows for verb in ("delete", "create")})
     query = ListQuery(
         sort=SortField("id"),
         order="desc",
@@ -68,27 +70,27 @@ async def _last_names(registry: Registry, rows: Sequence[AuditRow]) -> Mapping[t
     )
     last_names: dict[tuple[str, str], str] = {}
     for row in (await registry.audit_page(query)).rows:
-        name = _stated(row)
+        name = _stated_name(row)
         if name:
-            last_names.setdefault((_kind(row), row.target), name)
+            last_names.setdefault((_action_kind(row), row.target), name)
     return last_names
 
 
-def _kind(row: AuditRow) -> str:
+def _action_kind(row: AuditRow) -> str:
     return row.action.partition(".")[0]
 
 
-def _named(row: AuditRow, name: str | None) -> NamedRow:
-    return NamedRow(row, _stated(row) if name is None else name, name is not None)
+def _with_target_name(row: AuditRow, name: str | None) -> NamedRow:
+    return NamedRow(row, _stated_name(row) if name is None else name, name is not None)
 
 
-def _stated(row: AuditRow) -> str | None:
+def _stated_name(row: AuditRow) -> str | None:
     stated = {**(row.before or {}), **(row.after or {})}
     names = (stated.get(field) for field in _STATED)
     return next((name for name in names if isinstance(name, str) and name), None)
 
 
-async def _names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
+async def _target_names(registry: Registry, kind: str, ids: set[str]) -> Mapping[str, str]:
     if kind == INSIGHT:
         return await registry.insights.titles(ids)
     if kind == RECOMMENDATION:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.core.schemas import TEXT, array
-from gateway.http.lists import Filter, List, MemoryRows, Sort, silent_for
+from gateway.core.schemas import TEXT, array_of
+from gateway.http.lists import Filter, List, MemoryRows, Sort, age_filter
 from gateway.http.requests import Result
 from gateway.money.costs.times import parse_moment
 from gateway.operations.files.declared import InFiles
@@ -17,7 +17,7 @@ from gateway.operations.files.kinds import Asking, Fields, FileKind
 from gateway.operations.holders.operators import SenderServices
 from gateway.operations.people.scopes import empty_scopes
 from gateway.operations.requests.address import call
-from gateway.operations.requests.admission import lacks
+from gateway.operations.requests.admission import missing_right_refusal
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.people.authentication.access import NOT_OPEN, ListedKey
 from spool.errors import NotAllowed, NotThere
@@ -64,7 +64,7 @@ class Rotation(RequestBody):
     overlap_s: float = DEFAULT_OVERLAP_S
 
 
-def describe(key: Key, now: float) -> dict[str, object]:
+def describe_key(key: Key, now: float) -> dict[str, object]:
     """
     Describe a key for lists and responses. `state` is the status, or Expired. `expires_at` is present only if the key
     expires, and the facts of a listed key only if they apply.
@@ -96,7 +96,7 @@ def describe(key: Key, now: float) -> dict[str, object]:
 
 KEYS: List[ListedKey] = List(
     root="keys",
-    show=lambda key: describe(key, key.listed_at),
+    show=lambda key: describe_key(key, key.listed_at),
     identity=Sort(value=lambda key: key.id),
     sorts={
         "name": Sort(value=lambda key: key.name),
@@ -120,9 +120,9 @@ KEYS: List[ListedKey] = List(
         "created_by": Filter(values=lambda key: (key.created_by,)),
         "updated_by": Filter(values=lambda key: (key.updated_by,)),
         # a key that nobody has used yet counts from its last change
-        "unused_for": silent_for(lambda key: key.last_accessed or key.last_modified),
+        "unused_for": age_filter(lambda key: key.last_accessed or key.last_modified),
     },
-    at_times={"not_open": TEXT, "unknown_names": array(TEXT)},
+    at_times={"not_open": TEXT, "unknown_names": array_of(TEXT)},
 )
 
 
@@ -136,7 +136,7 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
     request.shared.require_registry()
     access = request.services.access
     answer = await request.list(KEYS, MemoryRows(await access.listed_keys()))
-    problems: dict[str, object] = {"not_open": access.not_open} if access.not_open else {}
+    problems: dict[str, object] = {"not_open": access.reason_not_open} if access.reason_not_open else {}
     if unknown := access.unknown_names():
         problems["unknown_names"] = unknown
     return {**answer, **problems}
@@ -146,16 +146,20 @@ async def list_keys(request: OperatorRequest[SenderServices, None]) -> Result:
 async def create_key(request: OperatorRequest[SenderServices, NewKey]) -> Result:
     body = request.body
     _check_reach(request, body.scopes)
-    key, secret = await _table(request).create(
+    key, secret = await _key_table(request).create(
         name=body.name,
         scopes=body.scopes,
         use_cases=body.use_cases,
         description=body.description,
         labels=body.labels,
-        expires_at=_expiry(body.expires_at),
+        expires_at=_parse_expiry(body.expires_at),
         actor=request.actor,
     )
-    return {"key": describe(key, request.now()), "secret": secret, **await _told_of_empty(request, key)}
+    return {
+        "key": describe_key(key, request.now()),
+        "secret": secret,
+        **await _empty_scope_fields(request, key),
+    }
 
 
 @call(
@@ -184,12 +188,12 @@ async def identify_key(request: OperatorRequest[SenderServices, KeySecret]) -> R
     if no key has the secret.
     """
     request.shared.require_registry()
-    found = request.services.access.identified(request.body.secret)
+    found = request.services.access.identify_key(request.body.secret)
     if found is None:
         raise NotThere("no API key has this secret")
     key, may_chain = found
     return {
-        "key": describe(key, request.now()),
+        "key": describe_key(key, request.now()),
         "granted": sorted(key.current_scopes),
         "may_chain": may_chain,
     }
@@ -202,7 +206,7 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
     overlap_ends_at = key.overlap_ends_at
     over = overlap_ends_at is not None and overlap_ends_at <= request.now()
     return {
-        "key": describe(key, request.now()),
+        "key": describe_key(key, request.now()),
         "previous_secret_until": None if over else moment(overlap_ends_at),
     }
 
@@ -211,31 +215,31 @@ async def show_key(request: OperatorRequest[SenderServices, None]) -> Result:
 async def edit_key(request: OperatorRequest[SenderServices, KeyChanges]) -> Result:
     body = request.body
     _check_reach(request, body.scopes or ())
-    key = await _table(request).edit(
-        _editable(request),
+    key = await _key_table(request).edit(
+        _editable_key_name(request),
         new_name=body.name,
         description=body.description,
         scopes=body.scopes,
         use_cases=body.use_cases,
         labels=body.labels,
-        expires_at=UNSET if body.expires_at is UNSET else _expiry(body.expires_at),
+        expires_at=UNSET if body.expires_at is UNSET else _parse_expiry(body.expires_at),
         version=body.version,
         actor=request.actor,
     )
-    return {**_now(request, key), **await _told_of_empty(request, key)}
+    return {**_key_answer(request, key), **await _empty_scope_fields(request, key)}
 
 
 @call("POST", "/keys/{name}/rotate", API_KEY_MANAGEMENT, "Give a key a new secret")
 async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Result:
     body = request.body
-    table = _table(request)
-    name = _editable(request)
+    table = _key_table(request)
+    name = _editable_key_name(request)
     access = request.services.access
     if access.has_legacy() and table.is_of_file(access.key(name)):
         raise NotAllowed(f"{name} comes from the deployment; change the file of server.api_key_file instead")
     key, secret = await table.rotate(name, overlap_s=body.overlap_s, actor=request.actor)
     return {
-        "key": describe(key, request.now()),
+        "key": describe_key(key, request.now()),
         "secret": secret,
         "previous_secret_until": moment(key.overlap_ends_at),
     }
@@ -243,19 +247,23 @@ async def rotate_key(request: OperatorRequest[SenderServices, Rotation]) -> Resu
 
 @call("POST", "/keys/{name}/enable", API_KEY_MANAGEMENT, "Enable an API key")
 async def enable_key(request: OperatorRequest[SenderServices, None]) -> Result:
-    return _now(request, await _table(request).enable(_editable(request), actor=request.actor))
+    return _key_answer(
+        request, await _key_table(request).enable(_editable_key_name(request), actor=request.actor)
+    )
 
 
 @call("POST", "/keys/{name}/disable", API_KEY_MANAGEMENT, "Disable an API key")
 async def disable_key(request: OperatorRequest[SenderServices, None]) -> Result:
-    return _now(request, await _table(request).disable(_editable(request), actor=request.actor))
+    return _key_answer(
+        request, await _key_table(request).disable(_editable_key_name(request), actor=request.actor)
+    )
 
 
 @call("DELETE", "/keys/{name}", API_KEY_MANAGEMENT, "Delete an API key", required=("confirm",))
 async def delete_key(request: OperatorRequest[SenderServices, None]) -> Result:
     confirm = request.http.query.get("confirm", "")
-    name = _editable(request)
-    await _table(request).delete(name, confirm=confirm, actor=request.actor)
+    name = _editable_key_name(request)
+    await _key_table(request).delete(name, confirm=confirm, actor=request.actor)
     return {"deleted": name}
 
 
@@ -287,12 +295,12 @@ class KeyKind(FileKind):
 
     async def create(self, asking: Asking, given: NewKey, secret: str | None) -> str:
         key, _ = await asking.registry.keys.create(
-            **_stated(given), labels=given.labels, secret=secret, actor=asking.actor
+            **_key_fields(given), labels=given.labels, secret=secret, actor=asking.actor
         )
         return str(key.id)
 
     async def change(self, asking: Asking, row: Key, given: NewKey, secret: str | None) -> None:
-        stated = _stated(given)
+        stated = _key_fields(given)
         table = asking.registry.keys
         name = stated.pop("name")
         await table.edit(row.name, new_name=name, **stated, labels=given.labels, actor=asking.actor)
@@ -309,25 +317,25 @@ class KeyKind(FileKind):
         return "disabled, and stays disabled" if row.status == DISABLED else ""
 
 
-def _stated(given: NewKey) -> dict[str, Any]:
+def _key_fields(given: NewKey) -> dict[str, Any]:
     return {
         "name": given.name,
         "scopes": given.scopes,
         "use_cases": given.use_cases,
         "description": given.description,
-        "expires_at": _expiry(given.expires_at),
+        "expires_at": _parse_expiry(given.expires_at),
     }
 
 
 KEY_KIND = KeyKind()
 
 
-def _expiry(text: str | None) -> float | None:
+def _parse_expiry(text: str | None) -> float | None:
     """Return the epoch seconds of a time, or of the end of a day. Refusal 400 for any other text."""
     return None if text is None else parse_moment("expires_at", text, end=True).timestamp()
 
 
-def _table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
+def _key_table(request: OperatorRequest[SenderServices, Any]) -> KeyTable:
     return request.registry.keys
 
 
@@ -335,20 +343,22 @@ def _check_reach(request: OperatorRequest[SenderServices, Any], scopes: Iterable
     if ORGANIZATION_ADMINISTRATION in request.rights.permission_sets:
         return
     if any(scope.startswith(_OF_ROLES) for scope in scopes):
-        raise lacks(ORGANIZATION_ADMINISTRATION, f"a key with a scope {_OF_ROLES}*, which can change roles,")
+        raise missing_right_refusal(
+            ORGANIZATION_ADMINISTRATION, f"a key with a scope {_OF_ROLES}*, which can change roles,"
+        )
 
 
-def _editable(request: OperatorRequest[SenderServices, Any]) -> str:
+def _editable_key_name(request: OperatorRequest[SenderServices, Any]) -> str:
     name = request.word("name")
     _check_reach(request, request.services.access.key(name).current_scopes)
     return name
 
 
-def _now(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
-    return {"key": describe(request.services.access.key(key.name), request.now())}
+def _key_answer(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
+    return {"key": describe_key(request.services.access.key(key.name), request.now())}
 
 
-async def _told_of_empty(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
+async def _empty_scope_fields(request: OperatorRequest[SenderServices, Any], key: Key) -> dict[str, object]:
     """Describe a key. If some of its scopes allow no operation, `opens_nothing` lists them."""
     empty = await empty_scopes(request, key.scopes)
     return {"opens_nothing": empty} if empty else {}

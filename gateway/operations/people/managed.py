@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.core.mounts import OPERATOR_API
-from gateway.core.schemas import TEXT, closed
+from gateway.core.schemas import TEXT, closed_object
 from gateway.core.visible import Visible
 from gateway.http.address import READ, WRITE, Address, Content
 from gateway.http.answers import JSON
@@ -27,15 +27,15 @@ from gateway.operations.managed import (
     Answer,
     Asker,
     ManagedResource,
+    call_summaries,
     with_article,
-    words_of,
 )
 from gateway.operations.requests.address import OperatorAddress
 from gateway.operations.requests.key_requests import KeyRequest
 from gateway.operations.requests.requests import OperatorRequest
 
 
-def reader_of_key(money: MoneyServices) -> CostReader:
+def cost_reader_for_key(money: MoneyServices) -> CostReader:
     return CostReader(whole=money.ledger, require_registry=money.require_registry)
 
 
@@ -46,7 +46,7 @@ def asking_key(request: KeyRequest[MoneyServices, Any]) -> Asker[MoneyServices]:
         shared=request.shared,
         actor=request.actor,
         query=request.http.query,
-        known=reader_of_key(request.services).dimensions,
+        known=cost_reader_for_key(request.services).dimensions,
     )
 
 
@@ -67,11 +67,13 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
         DELETE: f"delete_{noun}",
         **by.names,
     }
-    summaries = {**words_of(noun), SHOW: f"Show {with_article(noun)}", **by.words}
+    summaries = {**call_summaries(noun), SHOW: f"Show {with_article(noun)}", **by.words}
 
     async def listed(request: KeyRequest[MoneyServices, None]) -> Result:
         asking = asking_key(request)
-        return await resource.filled(asking, await request.list(resource.lists, await resource.rows(asking)))
+        return await resource.add_requested_data(
+            asking, await request.list(resource.lists, await resource.rows(asking))
+        )
 
     async def create(request: KeyRequest[MoneyServices, Any]) -> Any:
         return made(await resource.create(asking_key(request), request.body))
@@ -114,7 +116,7 @@ def managed_by_keys(resource: ManagedResource[Any]) -> Iterator[Address]:
         )
 
     shown = {JSON: resource.one}
-    gone = {JSON: closed({root: closed({"id": TEXT})})}
+    gone = {JSON: closed_object({root: closed_object({"id": TEXT})})}
     changed = {JSON: resource.item} if by.is_bare_when_made else shown
     rows = {
         LIST: row(LIST, "GET", listed, lists=resource.lists, item=resource.item, in_turn=by.in_turn),
@@ -167,11 +169,13 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
         DELETE: f"remove_{noun}",
         **by.names,
     }
-    summaries = {**words_of(noun), **by.words}
+    summaries = {**call_summaries(noun), **by.words}
 
     async def listed(request: OperatorRequest[MoneyServices, None]) -> Result:
         asking = asking_person(request)
-        return await resource.filled(asking, await request.list(resource.lists, await resource.rows(asking)))
+        return await resource.add_requested_data(
+            asking, await request.list(resource.lists, await resource.rows(asking))
+        )
 
     async def create(request: OperatorRequest[MoneyServices, Any]) -> Result:
         return await resource.create(asking_person(request), request.body)
@@ -203,7 +207,9 @@ def managed_by_people(resource: ManagedResource[Any]) -> Iterator[OperatorAddres
         )
 
     content: Content = {JSON: resource.one}
-    gone = closed({root: closed({"id": TEXT})} if by.is_shown_when_deleted else {"deleted": TEXT})
+    gone = closed_object(
+        {root: closed_object({"id": TEXT})} if by.is_shown_when_deleted else {"deleted": TEXT}
+    )
     required = ("confirm",) if by.is_confirmed else ()
     yield row(LIST, "GET", listed, by.reads, lists=resource.lists, item=resource.item, in_turn=by.in_turn)
     yield row(CREATE, "POST", create, by.changes, by.new or resource.new, gives={201: content})

@@ -80,7 +80,7 @@ async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
         for operator in await request.registry.operators.all()
         if is_hash(user := request.shared.people.hash_address(operator.email))
     }
-    known = [_listed(person, accounts) for person in await request.registry.persons.all()]
+    known = [_listed_person(person, accounts) for person in await request.registry.persons.all()]
     named = {name for row in known for name in row.names}
     known += [
         ListedPerson(user, (user,), email, ACCOUNT) for user, email in accounts.items() if user not in named
@@ -88,7 +88,7 @@ async def list_people(request: OperatorRequest[PeopleServices, None]) -> Result:
     return await request.list(PEOPLE, MemoryRows(known))
 
 
-def _listed(person: LinkedPerson, accounts: dict[str, str]) -> ListedPerson:
+def _listed_person(person: LinkedPerson, accounts: dict[str, str]) -> ListedPerson:
     label = person.label or next((accounts[name] for name in person.names if name in accounts), "")
     return ListedPerson(person.names[0], person.names, label, GIVEN)
 
@@ -101,13 +101,13 @@ async def link_people(request: OperatorRequest[PeopleServices, StatedPeople]) ->
     entries = request.body.people
     if not 1 <= len(entries) <= MAX_AT_ONCE:
         raise Invalid(f"people must have 1 to {MAX_AT_ONCE} entries")
-    people = [_stated(request, entry) for entry in entries]
+    people = [_read_person(request, entry) for entry in entries]
     max_names = request.shared.most(LIMIT)
     count = await request.registry.persons.link(people, most=max_names, actor=request.actor)
     return {"people": {"kept": len({person.names for person in people}), "names": count}}
 
 
-def _stated(request: OperatorRequest[PeopleServices, StatedPeople], entry: StatedPerson) -> LinkedPerson:
+def _read_person(request: OperatorRequest[PeopleServices, StatedPeople], entry: StatedPerson) -> LinkedPerson:
     stated = [user.strip() for user in entry.users]
     people = request.shared.people
     label = entry.name.strip()

@@ -33,10 +33,10 @@ from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from gateway.operations.services import OperatorServices
 from spool.disks import new_file
-from spool.erasing import AGAIN_AFTER_S, ErasureResult, erase
+from spool.erasing import AGAIN_AFTER_S, ErasureResult, erase_from_storage
 from spool.erasure import erasures_to_json, new_erasure
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotThere
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.listing import ListQuery, SortField
 from spool.people import SECOND_NAME, USER, is_address, values_for_filter
 from spool.record import AI_TELEMETRY, USAGE_EVENTS, Correction, Record, moment
@@ -109,22 +109,22 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
     call, account, device or link has the name.
     """
     body = request.body
-    storage = _storage(request)
+    storage = _require_storage(request)
     person = await known_person(request)
     expected = person.label or person.names[0]
     if not body.dry_run and body.confirm.strip() not in (expected, request.word("user").strip()):
         raise Invalid(f"confirm must repeat the name {expected}")
-    calls = await _months(request, person)
+    calls = await _months_with_calls(request, person)
     people, now = request.shared.people, request.now()
     digests = map(people.erasure_digest, person.forms)
     erasure = new_erasure(digests, now, texts=body.texts, devices=body.devices)
     others = await _other_names(request, person)
     waits = await _has_waiting(storage, person)
     work = partial(
-        erase,
+        erase_from_storage,
         storage,
         erasure,
-        revoked=states.revoked_by(""),
+        revoked=states.device_revoker(""),
         actor=request.actor,
         labels=[person.label] if person.label else [],
     )
@@ -133,7 +133,10 @@ async def erase_person(request: OperatorRequest[OperatorServices, ErasePerson]) 
         raise NotThere(_NOT_KNOWN)
     if not body.dry_run:
         erased = await work()
-    places = [*_receipt_places(erased, body, now, waits), *await _outside(request, person, calls, others)]
+    places = [
+        *_receipt_places(erased, body, now, waits),
+        *await _outside_places(request, person, calls, others),
+    ]
     receipt = {
         "id": None if body.dry_run else erasure.id,
         "at": moment(now),
@@ -167,13 +170,13 @@ async def export_person(request: OperatorRequest[OperatorServices, ExportPerson]
     elsewhere = "a person is exported on the server's machine: run tollhouse people export there"
     directory = local_path(request, "directory", request.body.directory, elsewhere=elsewhere)
     person = await known_person(request)
-    contents = await _contents(request, person)
-    await asyncio.to_thread(_make, directory)
+    contents = await _stored_contents(request, person)
+    await asyncio.to_thread(_make_directory, directory)
     after = {"names": len(person.names)}
     async with request.audited("person.export", str(directory), after):
         count = await _write_calls(request, person, directory / "calls.ndjson")
         text = json.dumps(contents, indent=2, ensure_ascii=False).encode()
-        await asyncio.to_thread(_write, directory / "person.json", [text])
+        await asyncio.to_thread(_write_file, directory / "person.json", [text])
     return {"export": {"directory": str(directory), "calls": count, "months": len(contents["months"])}}
 
 
@@ -190,7 +193,7 @@ async def download_person(request: OperatorRequest[OperatorServices, None]) -> w
     stored call or usage event.
     """
     person = await known_person(request)
-    contents = await _contents(request, person)
+    contents = await _stored_contents(request, person)
     await save_seen()
     response = web.StreamResponse(headers=_DOWNLOAD)
     async with request.audited("person.export", "download", {"names": len(person.names)}):
@@ -218,7 +221,7 @@ _NOT_KNOWN = (
 )
 
 
-def _storage(request: OperatorRequest[OperatorServices, Any]) -> Storage:
+def _require_storage(request: OperatorRequest[OperatorServices, Any]) -> Storage:
     if request.shared.storage is None:
         raise Refusal(503, "no_storage", "this server has no storage")
     return request.shared.storage
@@ -270,8 +273,8 @@ def _receipt_places(
         what="files that contain a name; replace it there, because the next apply stores it again",
         listed=rows.managed,
     )
-    yield _texts(erased, replaced=body.texts)
-    yield _devices(erased, erases=body.devices)
+    yield _texts_place(erased, replaced=body.texts)
+    yield _devices_place(erased, erases=body.devices)
     yield ReceiptPlace(
         place="records",
         state=PENDING if records.unreadable else DONE,
@@ -307,7 +310,7 @@ def _receipt_places(
     )
 
 
-def _texts(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
+def _texts_place(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
     places = [" ".join(place) for place in erased.rows.texts]
     count = len(places) + erased.rows.more_texts
     what = "free texts with a name" + ("" if replaced or not count else "; use --texts to replace them")
@@ -316,7 +319,7 @@ def _texts(erased: ErasureResult, *, replaced: bool) -> ReceiptPlace:
     )
 
 
-def _devices(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
+def _devices_place(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
     is_left = bool(erased.devices) and not erases
     what = "devices of the person" + ("; use --devices to revoke and erase them" if is_left else "")
     state = ASK if is_left else DONE
@@ -325,7 +328,7 @@ def _devices(erased: ErasureResult, *, erases: bool) -> ReceiptPlace:
     )
 
 
-async def _outside(
+async def _outside_places(
     request: OperatorRequest[OperatorServices, Any],
     person: KnownPerson,
     calls: Sequence[tuple[str, int, str]],
@@ -334,8 +337,8 @@ async def _outside(
     months = f" from {calls[0][0]} to {calls[-1][0]}" if calls else ""
     routes = [route.name for route in await request.services.spool.deliveries.routes()]
     sent = f"receivers may have calls{months} with the names in records; ask their owners to delete or rename them"
-    settings = list(_settings(request, person))
-    backups = await _backups(request)
+    settings = list(_settings_with_person(request, person))
+    backups = await _known_backups(request)
     directory = request.shared.config().data_dir
     damaged = await asyncio.to_thread(lambda: sorted(path.name for path in directory.glob("*.damaged-*")))
     others_below = "other senders store data of their own, such as log files; ask their owners"
@@ -384,26 +387,28 @@ async def _has_waiting(storage: Storage, person: KnownPerson) -> bool:
     return any(word in report.body for report in await storage.partial_reports.load() for word in words)
 
 
-def _settings(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Iterator[str]:
+def _settings_with_person(
+    request: OperatorRequest[OperatorServices, Any], person: KnownPerson
+) -> Iterator[str]:
     forms = frozenset(person.forms)
     for setting in request.shared.settings():
-        if not forms.isdisjoint(_texts_in(setting.value)):
+        if not forms.isdisjoint(_all_texts(setting.value)):
             yield setting.name
 
 
-def _texts_in(value: object) -> Iterator[str]:
+def _all_texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for name, each in value.items():
             yield str(name)
-            yield from _texts_in(each)
+            yield from _all_texts(each)
     elif isinstance(value, Collection) and not isinstance(value, bytes):
         for each in value:
-            yield from _texts_in(each)
+            yield from _all_texts(each)
 
 
-async def _backups(request: OperatorRequest[OperatorServices, Any]) -> Sequence[str]:
+async def _known_backups(request: OperatorRequest[OperatorServices, Any]) -> Sequence[str]:
     query = ListQuery(
         sort=SortField("id"), order="desc", identity="id", limit=MAX_LISTED, filters={"action": ("backup",)}
     )
@@ -414,24 +419,24 @@ async def _backups(request: OperatorRequest[OperatorServices, Any]) -> Sequence[
 # -- calls -----------------------------------------------------------------------------------------------------
 
 
-def _query(
+def _person_query(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson, granularity: str
 ) -> CostQuery:
-    until = end_of_hour(request.now())
+    until = next_full_hour(request.now())
     since = datetime(until.year - YEARS + 1, 1, 1, tzinfo=UTC)
     return CostQuery(since=since, until=until, granularity=granularity, include={USER: person.forms})
 
 
-async def _months(
+async def _months_with_calls(
     request: OperatorRequest[OperatorServices, Any], person: KnownPerson
 ) -> Sequence[tuple[str, int, str]]:
     await request.whole_ledger.catch_up(request.services.money.log)
-    rows = await request.whole_ledger.costs(_query(request, person, "monthly"))
+    rows = await request.whole_ledger.costs(_person_query(request, person, "monthly"))
     return [(f"{row.start:%Y-%m}", row.calls, row.cost) for row in rows if row.calls]
 
 
 async def _other_names(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> Sequence[str]:
-    query = _query(request, person, TOTAL)
+    query = _person_query(request, person, TOTAL)
     both = CostQuery(
         since=query.since,
         until=query.until,
@@ -446,14 +451,16 @@ async def _other_names(request: OperatorRequest[OperatorServices, Any], person: 
     return sorted(found - {*person.forms})[:MAX_LISTED]
 
 
-async def _contents(request: OperatorRequest[OperatorServices, Any], person: KnownPerson) -> dict[str, Any]:
+async def _stored_contents(
+    request: OperatorRequest[OperatorServices, Any], person: KnownPerson
+) -> dict[str, Any]:
     """Return what is stored about a person, except calls. Raises NotThere if nothing has a name of the person."""
     registry, people = request.registry, request.shared.people
-    months = await _months(request, person)
-    is_own = partial(_is_one_of, frozenset(person.forms))
+    months = await _months_with_calls(request, person)
+    is_own = partial(_shares_name, frozenset(person.forms))
     accounts = [each for each in await registry.operators.all() if is_own(people.recorded_forms(each.email))]
     emails = {account.email for account in accounts}
-    devices = _storage(request).devices.all()
+    devices = _require_storage(request).devices.all()
     viewings = await registry.viewings.viewings_naming([*person.forms, SEVERAL])
     contents = {
         "made_at": moment(request.now()),
@@ -492,7 +499,7 @@ async def _contents(request: OperatorRequest[OperatorServices, Any], person: Kno
     return contents
 
 
-def _is_one_of(forms: frozenset[str], names: Iterable[str]) -> bool:
+def _shares_name(forms: frozenset[str], names: Iterable[str]) -> bool:
     return not forms.isdisjoint(names)
 
 
@@ -516,15 +523,15 @@ async def _own_calls(
     for topic in (AI_TELEMETRY, USAGE_EVENTS):
         for first in range(1, log.next_number(topic), STEP):
             for entry in await log.read(topic, first, first + STEP - 1, with_open=True):
-                own = [each for each in entry.records if each is not None and _is_of(each, forms)]
+                own = [each for each in entry.records if each is not None and _is_about_person(each, forms)]
                 if own:
                     yield [json.dumps(describe_record(each), default=str).encode() + b"\n" for each in own]
                 await asyncio.sleep(0)
 
 
-def _is_of(record: Record, forms: frozenset[str]) -> bool:
+def _is_about_person(record: Record, forms: frozenset[str]) -> bool:
     if isinstance(record, Correction):
-        return _is_of(record.after, forms) or _is_of(record.before, forms)
+        return _is_about_person(record.after, forms) or _is_about_person(record.before, forms)
 
     def value(dimension: str) -> str:
         if dimension == SECOND_NAME:
@@ -534,7 +541,7 @@ def _is_of(record: Record, forms: frozenset[str]) -> bool:
     return not forms.isdisjoint(values_for_filter(USER, value))
 
 
-def _make(directory: Path) -> None:
+def _make_directory(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError as error:
@@ -543,6 +550,6 @@ def _make(directory: Path) -> None:
         raise NotAllowed(f"{directory} cannot be written: {error.strerror}") from error
 
 
-def _write(path: Path, pieces: Iterable[bytes]) -> None:
+def _write_file(path: Path, pieces: Iterable[bytes]) -> None:
     with new_file(path) as file:
         file.writelines(pieces)

@@ -6,13 +6,13 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
-from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
 from gateway.http.answers import uncached_json
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import NOTHING, call
-from gateway.operations.requests.admission import FOLDER, set_session_cookie, speaks_https, tries_from
+from gateway.operations.requests.admission import FOLDER, set_session_cookie, sign_in_tries, speaks_https
 from gateway.operations.requests.requests import OperatorRequest, read_bounded
 from gateway.people.authentication.oidc.problems import PROBLEMS, ProviderDown, SignInProblem, TokenRefused
 
@@ -40,7 +40,7 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
     Send the browser to the provider. The number of attempts per address is limited: a failed sign-in counts
     as one attempt, an unfinished one as a part of it, and a successful one not at all.
     """
-    services, (buckets, name) = request.services, _tries(request)
+    services, (buckets, name) = request.services, _sign_in_tries(request)
     try:
         if services.oidc is None:
             raise SignInProblem("off")
@@ -49,8 +49,8 @@ async def begin_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resul
         buckets.charge(name, BEGINNING)
         address, browser = await services.oidc.begin(place=name)
     except SignInProblem as problem:
-        return _redirect(_page_with(problem))
-    response = _redirect(address)
+        return _redirect_response(_problem_page(problem))
+    response = _redirect_response(address)
     # SameSite is Lax, because the browser returns from another site.
     response.set_cookie(
         COOKIE,
@@ -78,7 +78,7 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
     """Finish a sign-in with the parameters that the provider gave the browser."""
     services = request.services
     http = request.http
-    buckets, name = _tries(request)
+    buckets, name = _sign_in_tries(request)
     answer = {name: http.query[name] for name in ("state", "code", "iss") if name in http.query}
     try:
         if services.oidc is None:
@@ -89,10 +89,10 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
         # a sign-in with one of these problems did not start here, or has been charged already
         if problem.word not in ("state", "off"):
             buckets.charge(name, 1 - BEGINNING)
-        response = _redirect(_page_with(problem))
+        response = _redirect_response(_problem_page(problem))
     else:
         buckets.charge(name, -BEGINNING)
-        response = _redirect(_SIGN_IN_PAGE)
+        response = _redirect_response(_SIGN_IN_PAGE)
         set_session_cookie(request, response, secret, session.ends_at - session.created_at)
     response.del_cookie(COOKIE, path=FOLDER, secure=speaks_https(http, services))
     return response
@@ -111,14 +111,14 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
         raise Refusal(415, "unsupported_media_type", f"send the logout token as {_FORM}")
     body = await read_bounded(request.http)
     # Logouts have the larger limit for shared addresses, because a provider may end many sessions at once.
-    buckets, name = request.services.shared_sign_ins, f"logout {neighbourhood(request.actor.address)}"
+    buckets, name = request.services.shared_sign_ins, f"logout {address_network(request.actor.address)}"
     wait_s = buckets.wait_s(name)
     if wait_s:
         message = "too many refused logout tokens from this address; retry later"
         raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
     try:
         [token] = parse_qs(body.decode("ascii"), max_num_fields=20)["logout_token"]
-        with buckets.paid_by(name, TokenRefused):
+        with buckets.charge_on_failure(name, TokenRefused):
             return uncached_json({"ended": await provider.log_out(token)})
     except (KeyError, ValueError) as error:
         raise Refusal(400, "bad_payload", "send one logout_token") from error
@@ -128,11 +128,11 @@ async def end_provider_sessions(request: OperatorRequest[PeopleServices, None]) 
         raise Refusal(503, "provider_down", PROBLEMS["down"]) from error
 
 
-def _tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:
-    return tries_from(request, "provider")
+def _sign_in_tries(request: OperatorRequest[PeopleServices, None]) -> tuple[Buckets, str]:
+    return sign_in_tries(request, "provider")
 
 
-def _page_with(problem: SignInProblem) -> str:
+def _problem_page(problem: SignInProblem) -> str:
     """
     Return the address of the sign-in page, with the problem's code in the fragment. The page shows its own
     sentence for the code.
@@ -140,5 +140,5 @@ def _page_with(problem: SignInProblem) -> str:
     return f"{_SIGN_IN_PAGE}#problem={problem.word}"
 
 
-def _redirect(location: str) -> web.Response:
+def _redirect_response(location: str) -> web.Response:
     return web.Response(status=303, headers={"Location": location, "Cache-Control": "no-store"})

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.core.fields import answer, stated
+from gateway.core.fields import build_answer, given_fields
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.address import key_call
 from gateway.http.lists import Filter, List, MemoryRows, Sort, yes_no
 from gateway.http.requests import Result
 from gateway.money.costs.measures import CURRENCY_UNIT
-from gateway.money.costs.times import seconds
+from gateway.money.costs.times import format_seconds
 from gateway.operations.files.declared import InFiles
 from gateway.operations.holders.operators import MoneyServices, PeopleServices
 from gateway.operations.managed import DELETE, SHOW, Answer, Asker, ByKeys, ByPeople, ManagedResource
-from gateway.operations.money.reports.readers import groups_of
+from gateway.operations.money.reports.readers import newest_groups
 from gateway.operations.people.accounts import OPERATORS
 from gateway.operations.requests.address import ALL_ROWS, call
 from gateway.operations.requests.admission import is_open
@@ -32,7 +32,7 @@ from gateway.people.roles.declared import (
 )
 from spool.errors import Invalid, NotThere
 from spool.ledger import money
-from spool.ledger.periods import span
+from spool.ledger.periods import named_span
 from spool.ledger.queries import MODEL_FAMILY, PROVIDER_FAMILY, TOTAL, CostQuery, CostRow
 from spool.ledger.slices import SlicedLedger
 from spool.registry.documents import replace_fields
@@ -74,13 +74,13 @@ class ShownRole:
 
 def describe_role(row: ShownRole) -> Answer:
     role = row.role
-    shown = answer(
+    shown = build_answer(
         RoleItem,
         role,
         filters=list(map(describe_filter, role.filters)),
         broken=row.broken,
-        created=seconds(role.created),
-        last_updated=seconds(role.last_updated),
+        created=format_seconds(role.created),
+        last_updated=format_seconds(role.last_updated),
     )
     change_fields = ("created", "last_updated", "last_updated_by", "version")
     return {**shown, **dict.fromkeys(change_fields)} if role.is_builtin else shown
@@ -96,7 +96,7 @@ def describe_filter(each: RoleFilter) -> dict[str, object]:
 
 
 def describe_set(each: PermissionSet) -> Answer:
-    return answer(PermissionSetItem, each, name=each.title)
+    return build_answer(PermissionSetItem, each, name=each.title)
 
 
 ROLES: List[ShownRole] = List(
@@ -159,7 +159,7 @@ class RoleResource(ManagedResource[Role]):
         """Convert the body, and raise Invalid if it names people that no record can name."""
         for condition in given.filters or ():
             asking.shared.people.check(value or "" for value in condition.values)
-        return _fields(given)
+        return _role_fields(given)
 
     async def add(self, asking: Asker[Any], fields: Mapping[str, Any], own: Mapping[str, Any]) -> Role:
         return await asking.registry.roles.create(
@@ -204,8 +204,8 @@ def permission_set_rows() -> MemoryRows[PermissionSet]:
     return MemoryRows(list(PERMISSION_SETS.values()))
 
 
-def _fields(body: Any) -> dict[str, Any]:
-    return stated(body, filters=lambda filters: tuple(map(_stored_filter, filters)))
+def _role_fields(body: Any) -> dict[str, Any]:
+    return given_fields(body, filters=lambda filters: tuple(map(_stored_filter, filters)))
 
 
 def _stored_filter(role_filter: FilterOfRole) -> RoleFilter:
@@ -276,8 +276,8 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
     draft = request.body
     if draft.person is None and draft.role is None and not draft.groups:
         raise Invalid("name a person, groups or a draft of a role")
-    holder = await _holder(request)
-    rights = _rights(request, holder)
+    holder = await _previewed_holder(request)
+    rights = _previewed_rights(request, holder)
     sliced = SlicedLedger(request.services.money.ledger, rights.slice)
     await sliced.catch_up(request.services.spool.log)
     return {
@@ -291,19 +291,19 @@ async def preview_role(request: OperatorRequest[OperatorServices, RoleToPreview]
                 for id, permission_set in PERMISSION_SETS.items()
                 if id in rights.permission_sets
             ],
-            "data_access": _access(rights.slice),
+            "data_access": _data_access(rights.slice),
             "cost_types": list(rights.cost_types),
             "filters": [list(map(describe_filter, part)) for part in rights.slice.parts if part],
-            "calls": await _calls(request, rights),
-            **await _seen(request, sliced, rights.slice),
+            "calls": await _permitted_calls(request, rights),
+            **await _visible_values(request, sliced, rights.slice),
         }
     }
 
 
-async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
+async def _previewed_holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> Holder:
     body = request.body
     person = "" if body.person is None else check_email(body.person)
-    groups = await groups_of(request.registry, person) if body.groups is None else body.groups
+    groups = await newest_groups(request.registry, person) if body.groups is None else body.groups
     if body.account_role is not None:
         return Holder(person=person, groups=groups, base=check_role(body.account_role))
     try:
@@ -314,7 +314,7 @@ async def _holder(request: OperatorRequest[OperatorServices, RoleToPreview]) -> 
     return Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)
 
 
-def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
+def _previewed_rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: Holder) -> Rights:
     body = request.body
     roles = request.registry.roles
     services = request.services
@@ -326,20 +326,20 @@ def _rights(request: OperatorRequest[OperatorServices, RoleToPreview], holder: H
     draft = check_role_draft(given, request.shared.role_limits())
     check_dimensions(role_dimensions(draft), services.money.ledger.dimensions())
     replaced = None if body.replaces is None else roles.find_any(body.replaces).id
-    return roles.rights_if_saved(holder, _given_to(draft, holder), replaced=replaced)
+    return roles.rights_if_saved(holder, _draft_for_holder(draft, holder), replaced=replaced)
 
 
-def _given_to(draft: NewRole, holder: Holder) -> NewRole:
+def _draft_for_holder(draft: NewRole, holder: Holder) -> NewRole:
     return replace_fields(draft, members=(holder.person,), groups=())
 
 
-def _access(slice: LedgerSlice) -> str:
+def _data_access(slice: LedgerSlice) -> str:
     if slice.is_everything:
         return FULL
     return LIMITED if slice.parts else NO_DATA
 
 
-async def _calls(
+async def _permitted_calls(
     request: OperatorRequest[OperatorServices, RoleToPreview], rights: Rights
 ) -> list[Mapping[str, str]]:
     """
@@ -356,10 +356,10 @@ def _most_first(row: CostRow) -> tuple[int, int, str]:
     return -money.units(row.cost), -row.calls, row.group[0] or ""
 
 
-async def _seen(
+async def _visible_values(
     request: OperatorRequest[OperatorServices, RoleToPreview], sliced: SlicedLedger, slice: LedgerSlice
 ) -> Mapping[str, object]:
-    since, until = span(RANGE, request.now())
+    since, until = named_span(RANGE, request.now())
     known = set(sliced.dimensions())
     values = []
     for name in sorted({*SHOWN_DIMENSIONS, *slice.dimensions} & known):

@@ -20,8 +20,8 @@ from gateway.operations.requests.admission import (
     FOLDER,
     cookie_name,
     set_session_cookie,
+    sign_in_tries,
     speaks_https,
-    tries_from,
 )
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
 from spool.errors import Invalid, NotAllowed
@@ -51,29 +51,29 @@ async def sign_in(request: OperatorRequest[PeopleServices, SignIn]) -> Result:
     address = request.actor.address
     if body.link is not None and body.email is None and body.password is None:
         # Links have a separate limit, so that guessed passwords never lock out the holder of a link.
-        tries = [tries_from(request, "link")]
+        tries = [sign_in_tries(request, "link")]
         work = partial(operators.use_link, body.link, address=address)
-        signed_in = await _try(tries, work)
+        signed_in = await _run_within_limits(tries, work)
         wrong = "this link is unknown, already used or too old; create a new one with tollhouse console link"
     elif body.link is None and body.email is not None and body.password is not None:
         email = body.email.strip().lower()[:300]
-        buckets, network = tries_from(request, "address")
+        buckets, network = sign_in_tries(request, "address")
         tries = [(buckets, network), (services.account_sign_ins, email)]
         turn = f"{network} {email}" if buckets is services.shared_sign_ins else network
         work = partial(operators.sign_in, body.email, body.password, address=address, turn=turn)
-        signed_in = await _try(tries, work)
+        signed_in = await _run_within_limits(tries, work)
         wrong = "the e-mail or the password is wrong"
     else:
         raise Refusal(400, "bad_payload", "send email and password, or link")
     if signed_in is None:
         raise Refusal(401, "sign_in", wrong)
     secret, session = signed_in
-    response = uncached_json({"session": _describe(session)}, status=201)
+    response = uncached_json({"session": _describe_session(session)}, status=201)
     set_session_cookie(request, response, secret, session.ends_at - session.created_at)
     return response
 
 
-async def _try(
+async def _run_within_limits(
     tries: list[tuple[Buckets, str]], work: Callable[[], Awaitable[tuple[str, Session] | None]]
 ) -> tuple[str, Session] | None:
     """
@@ -98,7 +98,7 @@ async def show_session(request: OperatorRequest[PeopleServices, None]) -> Result
     may see them.
     """
     session = {"actor": request.actor.name, "role": request.role, "csrf_token": None, "ends": None}
-    shown = _describe(request.session) if request.session else session
+    shown = _describe_session(request.session) if request.session else session
     rights = {
         "permission_sets": sorted(request.rights.permission_sets),
         "roles": list(request.rights.roles),
@@ -136,7 +136,7 @@ def describe_session(session: Session) -> dict[str, object]:
         "actor": session.actor,
         "role": session.role,
         "account": session.account or None,
-        "began_with": _began_with(session),
+        "began_with": _sign_in_kind(session),
         "address": session.address or None,
         "created": moment(session.created_at),
         "last_seen": moment(session.seen_at),
@@ -144,7 +144,7 @@ def describe_session(session: Session) -> dict[str, object]:
     }
 
 
-def _began_with(session: Session) -> str:
+def _sign_in_kind(session: Session) -> str:
     if session.issuer:
         return PROVIDER
     return PASSWORD if session.operator else LINK
@@ -166,7 +166,7 @@ SESSIONS: List[Session] = List(
         "actor": Filter(values=lambda session: (session.actor,)),
         "role": Filter(values=lambda session: (session.role,), valid_values=ROLES),
         "began_with": Filter(
-            values=lambda session: (_began_with(session),), valid_values=(PASSWORD, LINK, PROVIDER)
+            values=lambda session: (_sign_in_kind(session),), valid_values=(PASSWORD, LINK, PROVIDER)
         ),
     },
 )
@@ -208,7 +208,7 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
     return {"link": console_link(request.shared.urls().console, secret), "role": body.role}
 
 
-def _describe(session: Session) -> dict[str, object]:
+def _describe_session(session: Session) -> dict[str, object]:
     return {
         "actor": session.actor,
         "role": session.role,

@@ -17,7 +17,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
-from spool.ledger.queries import TOTAL, CostQuery, CostRow, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, CostRow, next_full_hour
 from spool.ledger.sums import OTHER
 from spool.people import SECOND_NAME, USER, People
 from spool.registry.permission_sets import ORGANIZATION_ADMINISTRATION
@@ -74,9 +74,9 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     List the pairs of the last 92 days. A pair is a conflict if its account states several addresses, if several
     accounts of one source state its address, or if both names are linked with different people.
     """
-    stated = await _stated(request)
+    stated = await _read_stated_names(request)
     names = dict.fromkeys(name for row in stated for name in (row.user, row.address))
-    query = replace(_query(request), group_by=(USER,), include={USER: tuple(names)})
+    query = replace(_names_query(request), group_by=(USER,), include={USER: tuple(names)})
     calls = {row.group[0]: row.calls for row in await request.ledger.costs(query)} if names else {}
     rows = [
         replace(row, of_user=calls.get(row.user, 0), of_address=calls.get(row.address, 0)) for row in stated
@@ -93,7 +93,7 @@ async def list_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
 )
 async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Link all pairs that are no conflict. Reports show the address."""
-    stated = await _stated(request)
+    stated = await _read_stated_names(request)
     people = [LinkedPerson(names=(row.address, row.user)) for row in stated if row.state == FREE]
     max_names = request.shared.most(LIMIT)
     await request.registry.persons.link(people, most=max_names, actor=request.actor)
@@ -101,24 +101,24 @@ async def link_stated_names(request: OperatorRequest[MoneyServices, None]) -> Re
     return {"people": {"kept": len(people), "conflicts": conflicts}}
 
 
-async def _stated(request: OperatorRequest[MoneyServices, None]) -> list[StatedNames]:
+async def _read_stated_names(request: OperatorRequest[MoneyServices, None]) -> list[StatedNames]:
     await request.ledger.catch_up(request.services.log)
     by_pair = replace(
-        _query(request),
+        _names_query(request),
         group_by=(USER, SECOND_NAME, "source"),
         exclude={USER: ("", OTHER), SECOND_NAME: ("",)},
     )
     rows = await request.ledger.costs(by_pair)
-    return await asyncio.to_thread(lambda: list(_pairs(rows, request.shared.people)))
+    return await asyncio.to_thread(lambda: list(_pair_names(rows, request.shared.people)))
 
 
-def _query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
-    until = end_of_hour(request.now())
+def _names_query(request: OperatorRequest[MoneyServices, None]) -> CostQuery:
+    until = next_full_hour(request.now())
     since = until.astimezone(UTC).replace(hour=0) - DAYS
     return CostQuery(since=since, until=until, granularity=TOTAL, measures=("calls",), stated_names=True)
 
 
-def _pairs(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames]:
+def _pair_names(rows: Sequence[CostRow], people: People) -> Iterator[StatedNames]:
     calls = Counter[tuple[str, str]]()
     addresses = defaultdict[str, set[str]](set)  # by account
     accounts = defaultdict[tuple[str, str], set[str]](set)  # accounts by address and source

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from gateway.configuration.secret_file import SecretFile
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array, closed
+from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, Schema, array_of, closed_object
 from gateway.http import answers
 from gateway.http.address import (
     AS_BASIC,
@@ -30,11 +30,11 @@ from gateway.http.address import (
     Address,
     Content,
     KeyCarriage,
-    authorization,
+    authorization_header,
 )
 from gateway.http.answers import CLOUD_EVENTS, JSON
 from gateway.http.requests import Result
-from gateway.http.turns import LARGE, aside, drive_aside
+from gateway.http.turns import LARGE, drive_aside, run_on_thread_if_large
 from gateway.normalise import any_format
 from gateway.normalise.formats.engine.declaration import FormatAnswer
 from gateway.normalise.formats.engine.driver import answer_to, refusal_to
@@ -42,7 +42,7 @@ from gateway.normalise.formats.helicone import helicone_signed
 from gateway.normalise.formats.list import BY_NAME, FORMAT_NAMES, FORMATS, require_format
 from gateway.normalise.otlp.decoding.json_schema import JsonTraces
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.operations.receivers.otlp_http import export, otlp_row
+from gateway.operations.receivers.otlp_http import otlp_row, store_export
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.registry.scopes import INGEST
 
@@ -70,41 +70,41 @@ def find_key(request: web.Request) -> str | None:
     format = BY_NAME.get(request.match_info["format"])
     own_header = format.key_header if format else None
     own_key = request.headers.get(own_header) if own_header else None
-    return own_key or authorization(request)
+    return own_key or authorization_header(request)
 
 
 def sender_error(request: web.Request, error: Refusal, now: float) -> web.Response:
     """
     Return the error in the plain form. If the headers identify a product, return it in that product's form.
     """
-    return answers.with_retry_after(_response(refusal_to(request.headers, b"", error, now=now)), error)
+    return answers.add_retry_after(_format_response(refusal_to(request.headers, b"", error, now=now)), error)
 
 
 def langfuse_error(_: web.Request, error: Refusal, __: float) -> web.Response:
     response = answers.json_response({"error": error.type, "message": error.message}, status=error.status)
-    return answers.with_retry_after(response, error)
+    return answers.add_retry_after(response, error)
 
 
-def _with_own(accepted_schema: Schema) -> Mapping[int, Content]:
+def _response_schemas(accepted_schema: Schema) -> Mapping[int, Content]:
     by_status: dict[int, list[Schema]] = {200: [accepted_schema]}
     for format in FORMATS:
         for status, schema in format.answer_schemas.items():
             by_status.setdefault(status, []).extend([] if schema is None else [schema])
-    return {status: _content(schemas) for status, schemas in sorted(by_status.items())}
+    return {status: _json_content(schemas) for status, schemas in sorted(by_status.items())}
 
 
-def _content(schemas: list[Schema]) -> Content:
+def _json_content(schemas: list[Schema]) -> Content:
     if not schemas:
         return {}
     return {JSON: schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}
 
 
-_REJECT = closed({"item": COUNT, "reason": TEXT, "message": TEXT})
-_TAKEN = closed({"format": TEXT, "accepted": COUNT, "ignored": COUNT, "rejected": array(_REJECT)})
-_INGESTED: Mapping[int, Content] = _with_own(_TAKEN)
+_REJECT = closed_object({"item": COUNT, "reason": TEXT, "message": TEXT})
+_TAKEN = closed_object({"format": TEXT, "accepted": COUNT, "ignored": COUNT, "rejected": array_of(_REJECT)})
+_INGESTED: Mapping[int, Content] = _response_schemas(_TAKEN)
 _OWN_REFUSALS = [format.refusal_schema for format in FORMATS if format.refusal_schema is not None]
 _INGEST_ERRORS: Content = {JSON: {"anyOf": [ERROR, *_OWN_REFUSALS]}}
-_LANGFUSE_ERRORS: Content = {JSON: closed({"error": TEXT, "message": TEXT})}
+_LANGFUSE_ERRORS: Content = {JSON: closed_object({"error": TEXT, "message": TEXT})}
 
 
 @Address(
@@ -119,7 +119,7 @@ _LANGFUSE_ERRORS: Content = {JSON: closed({"error": TEXT, "message": TEXT})}
     error_form=sender_error,
 )
 async def ingest_recognised(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await ingest(request)
+    return await store_payload(request)
 
 
 @Address(
@@ -143,8 +143,10 @@ async def helicone_webhook(request: KeyRequest[ReceiverServices, bytes]) -> web.
     if secret is not None:
         signature = request.http.headers.get(SIGNATURE, "")
         body = request.body
-        await aside(lambda: _check_signature(signature, body, secret), is_large=len(body) > LARGE)
-    return await ingest(request, format="helicone")
+        await run_on_thread_if_large(
+            lambda: _check_signature(signature, body, secret), is_large=len(body) > LARGE
+        )
+    return await store_payload(request, format="helicone")
 
 
 def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
@@ -174,7 +176,7 @@ def _check_signature(signature: str, body: bytes, secret: SecretFile) -> None:
     choices={"format": FORMAT_NAMES},
 )
 async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await ingest(request, format=request.word("format"))
+    return await store_payload(request, format=request.word("format"))
 
 
 @Address(
@@ -191,7 +193,7 @@ async def ingest_format(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
     error_form=langfuse_error,
 )
 async def langfuse_ingestion(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await ingest(request, format="langfuse")
+    return await store_payload(request, format="langfuse")
 
 
 @otlp_row(
@@ -202,7 +204,7 @@ async def langfuse_ingestion(request: KeyRequest[ReceiverServices, bytes]) -> we
     key=AS_BASIC,
 )
 async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await export("traces", request)
+    return await store_export("traces", request)
 
 
 @otlp_row(
@@ -213,7 +215,7 @@ async def langfuse_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.R
     key=AS_BEARER,
 )
 async def langwatch_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await export("traces", request)
+    return await store_export("traces", request)
 
 
 @otlp_row(
@@ -224,7 +226,7 @@ async def langwatch_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.
     key=AS_BEARER,
 )
 async def honeyhive_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await export("traces", request)
+    return await store_export("traces", request)
 
 
 @otlp_row(
@@ -235,7 +237,7 @@ async def honeyhive_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.
     key=AS_BEARER,
 )
 async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await export("traces", request)
+    return await store_export("traces", request)
 
 
 @Address(
@@ -244,7 +246,7 @@ async def keywords_ai_traces(request: KeyRequest[ReceiverServices, bytes]) -> we
     checks_query=False,
     summary="Health check for Langfuse clients",
     endpoint="langfuse/health",
-    gives={200: {JSON: closed({"status": TEXT, "version": TEXT})}},
+    gives={200: {JSON: closed_object({"status": TEXT, "version": TEXT})}},
     errors=_LANGFUSE_ERRORS,
     refusals=(415, 500, 503),
     error_form=langfuse_error,
@@ -261,7 +263,7 @@ async def langfuse_health(request: KeyRequest[ReceiverServices, None]) -> Result
     endpoint="langfuse/projects",
     scope=INGEST,
     key=AS_BASIC,
-    gives={200: {JSON: closed({"data": array(OBJECT)})}},
+    gives={200: {JSON: closed_object({"data": array_of(OBJECT)})}},
     errors=_LANGFUSE_ERRORS,
     refusals=(401, 403, 415, 429, 500, 503),
     error_form=langfuse_error,
@@ -282,10 +284,12 @@ async def langfuse_projects(_: KeyRequest[ReceiverServices, None]) -> Result:
     gives={200: {JSON: OBJECT}, 204: {}},
 )
 async def openmeter_events(request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
-    return await ingest(request, format="openmeter")
+    return await store_payload(request, format="openmeter")
 
 
-async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None) -> web.Response:
+async def store_payload(
+    request: KeyRequest[ReceiverServices, bytes], *, format: str | None = None
+) -> web.Response:
     """
     Store a payload in `format`, or in the detected format. The response has the form that its product expects.
     """
@@ -293,7 +297,7 @@ async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | 
     body = request.body
     size, how = len(body), "name it: POST /v1/ai-telemetry/{format}"
     if format is None:
-        format = await aside(partial(require_format, body, how=how), is_large=size > LARGE)
+        format = await run_on_thread_if_large(partial(require_format, body, how=how), is_large=size > LARGE)
     options = receivers.options
     outcome, reports = await drive_aside(
         lambda hold: any_format.normalise(format, body, options=options, hold=hold),
@@ -304,11 +308,11 @@ async def ingest(request: KeyRequest[ReceiverServices, bytes], *, format: str | 
     receipt = await receivers.intake.take(outcome, request.bearer, reports)
     answering = answer_to(format, body, outcome, now=receivers.clock.now())
     answer = await drive_aside(lambda _: answering, request.share.take, size=size)
-    response = _response(answer)
+    response = _format_response(answer)
     if answer.status < 300:
         response.headers[answers.RECEIPT] = answers.receipt_line(receipt)
     return response
 
 
-def _response(answer: FormatAnswer) -> web.Response:
-    return answers.respond(answer.body, status=answer.status, content_type=answer.content_type)
+def _format_response(answer: FormatAnswer) -> web.Response:
+    return answers.bytes_response(answer.body, status=answer.status, content_type=answer.content_type)

@@ -12,27 +12,27 @@ from functools import partial
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
 from gateway.http import answers
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
-from gateway.http.turns import LARGE, aside
+from gateway.http.turns import LARGE, run_on_thread_if_large
 from gateway.normalise import billing
 from gateway.normalise.billing import Drop
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest, identity_of, names_of
+from gateway.operations.requests.key_requests import KeyRequest, item_identity, request_names
 from spool.identity import RequestNames
 from spool.log.values import Receipt
 from spool.record import BillingDrop
 from spool.registry.scopes import BILLING_DROP, VALIDATE_BILLING_DROP
 
 _SEGMENT = "/v2/connections/billing/{segment:external|anycost}"
-_KEPT = closed({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
-_VALIDATED = closed({"is_valid": BOOLEAN, "errors": array(TEXT), "answered_by": TEXT})
+_KEPT = closed_object({"drop_id": TEXT, "month": TEXT_OR_NULL, "row_count": COUNT})
+_VALIDATED = closed_object({"is_valid": BOOLEAN, "errors": array_of(TEXT), "answered_by": TEXT})
 
 
-def _row(
+def _billing_address(
     path: str, scope: str, endpoint: str, summary: str, gives: Schema, *, takes_key: bool = False
 ) -> Address:
     return Address(
@@ -42,13 +42,13 @@ def _row(
         endpoint=endpoint,
         scope=scope,
         takes={JSON: OBJECT},
-        gives={200: {JSON: closed({"connection": gives})}},
+        gives={200: {JSON: closed_object({"connection": gives})}},
         refusals=(*WRITE, 404, 409),
         takes_idempotency_key=takes_key,
     )
 
 
-@_row(
+@_billing_address(
     "/validate_billing_drop",
     VALIDATE_BILLING_DROP,
     "billing/validate",
@@ -61,7 +61,7 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
 
     A file that breaks a rule of Tollhouse is not sent upstream, because it may contain message content.
     """
-    errors, answered_by = list((await _read(request)).errors), "tollhouse"
+    errors, answered_by = list((await _read_drop(request)).errors), "tollhouse"
     validate = request.services.billing_connections.validate
     if not errors and validate is not None:
         upstream_errors = await validate(request.body)
@@ -70,7 +70,7 @@ async def validate_billing_drop(request: KeyRequest[TopicServices, bytes]) -> Re
     return {"connection": {"is_valid": not errors, "errors": errors, "answered_by": answered_by}}
 
 
-@_row(
+@_billing_address(
     "/{connection_id}/billing_drops",
     BILLING_DROP,
     "billing",
@@ -82,16 +82,16 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
     connections, id, names = (
         request.services.billing_connections,
         request.word("connection_id"),
-        names_of(request),
+        request_names(request),
     )
     # the request was stored before, so accept it even if the connection has changed since
     if names is not None and request.services.deposits.has(names):
-        return await _keep(request, id, names, is_repeat=True)
+        return await _store_file(request, id, names, is_repeat=True)
     async with connections.hold_for_file(id) as connection:
-        return await _keep(request, connection.id, names, upstream_id=connection.upstream_id)
+        return await _store_file(request, connection.id, names, upstream_id=connection.upstream_id)
 
 
-async def _keep(
+async def _store_file(
     request: KeyRequest[TopicServices, bytes],
     connection_id: str,
     names: RequestNames | None,
@@ -99,10 +99,10 @@ async def _keep(
     upstream_id: str = "",
     is_repeat: bool = False,
 ) -> web.Response:
-    drop = await _read(request)
+    drop = await _read_drop(request)
     if drop.errors:
         raise Refusal(400, "invalid_drop", f"Nothing was stored: {'; '.join(drop.errors)}.")
-    identity = identity_of(names, 0, None)
+    identity = item_identity(names, 0, None)
     record = BillingDrop(
         id=identity.id,
         connection_id=connection_id,
@@ -117,15 +117,15 @@ async def _keep(
     deposits = request.services.deposits
     bearer = request.bearer
     receipt = await deposits.drop(record, identity, bearer, request=names, is_repeat=is_repeat)
-    return _answer(record, receipt)
+    return _drop_response(record, receipt)
 
 
-def _answer(record: BillingDrop, receipt: Receipt) -> web.Response:
+def _drop_response(record: BillingDrop, receipt: Receipt) -> web.Response:
     answer = {"drop_id": record.id.hex(), "month": record.month, "row_count": record.rows}
     return answers.json_response({"connection": answer}, receipt=receipt)
 
 
-async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:
+async def _read_drop(request: KeyRequest[TopicServices, bytes]) -> Drop:
     body = request.body
     max_tags = request.services.billing_connections.max_tags
     if len(body) > billing.MAX_BYTES:
@@ -134,6 +134,6 @@ async def _read(request: KeyRequest[TopicServices, bytes]) -> Drop:
             "body_too_large",
             "A billing file may have at most 5 MB. Send several files, each with whole hours.",
         )
-    return await aside(
+    return await run_on_thread_if_large(
         partial(billing.read_billing_file, body, max_tags=max_tags), is_large=len(body) > LARGE
     )

@@ -11,16 +11,16 @@ import orjson
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, TEXT, array, closed
+from gateway.core.schemas import ANYTHING, COUNT, TEXT, array_of, closed_object
 from gateway.http import answers
 from gateway.http.address import Address
 from gateway.http.answers import CLOUD_EVENTS, JSON
-from gateway.http.turns import LARGE, aside, drive, drive_aside
+from gateway.http.turns import LARGE, drive_aside, run_on_thread_if_large, run_with_pauses
 from gateway.normalise.events import BINARY, LINK_EVENT, Events, is_binary, read_binary, read_events
 from gateway.normalise.payload import body_limits
 from gateway.normalise.payload.body_limits import Allowance
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest, names_of
+from gateway.operations.requests.key_requests import KeyRequest, request_names
 from spool.registry.scopes import CREATE_EVENT
 
 # Media types that HTTP clients send by default if their user states none.
@@ -40,9 +40,9 @@ def check_media_type(request: web.Request) -> None:
         raise Refusal(415, "unsupported_media_type", message)
 
 
-_ERROR = closed({"type": TEXT, "message": TEXT})
+_ERROR = closed_object({"type": TEXT, "message": TEXT})
 MOST_NAMED = 3  # maximum types that the hint of a response names
-_ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
+_ITEM_RESULT = closed_object({"item": COUNT, "status": {"enum": ["accepted", "rejected"]}}, {"error": _ERROR})
 
 
 @Address(
@@ -55,8 +55,8 @@ _ITEM_RESULT = closed({"item": COUNT, "status": {"enum": ["accepted", "rejected"
     takes=dict.fromkeys((JSON, *CLOUD_EVENTS), ANYTHING),
     gives={
         200: {
-            JSON: closed(
-                {"accepted": COUNT, "rejected": COUNT, "events": array(_ITEM_RESULT)}, {"hint": TEXT}
+            JSON: closed_object(
+                {"accepted": COUNT, "rejected": COUNT, "events": array_of(_ITEM_RESULT)}, {"hint": TEXT}
             )
         }
     },
@@ -70,7 +70,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
     takes_ids = request.bearer.may_chain
     keep_tags = options.keep_tags
     if is_binary(headers):
-        events = await aside(
+        events = await run_on_thread_if_large(
             lambda: read_binary(body, headers, takes_ids=takes_ids, keep_tags=keep_tags),
             is_large=len(body) > LARGE,
         )
@@ -89,21 +89,21 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
 
         await link_units(request, events)
     if events.received and len(events.rejects) == events.received:
-        raise Refusal(400, "malformed", answers.reasons(events.rejects))
-    names = names_of(request, *_header_attributes(headers))
+        raise Refusal(400, "malformed", answers.summarize_rejects(events.rejects))
+    names = request_names(request, *_header_attributes(headers))
     receipt = await request.services.deposits.events(events, request.bearer, request=names)
     types = sorted({record.event_type for record in events.records} - {LINK_EVENT})
-    item_results = await drive(body_limits.encoded_list(_item_results(events)))
+    item_results = await run_with_pauses(body_limits.encoded_list(_item_results(events)))
     answer = {
         "accepted": len(events.records),
         "rejected": len(events.rejects),
         "events": orjson.Fragment(item_results),
-        **_hint([event_type for event_type in types if request.services.is_unmapped(event_type)]),
+        **_unmapped_hint([event_type for event_type in types if request.services.is_unmapped(event_type)]),
     }
     return answers.json_response(answer, receipt=receipt)
 
 
-def _hint(unmapped: Sequence[str]) -> Mapping[str, str]:
+def _unmapped_hint(unmapped: Sequence[str]) -> Mapping[str, str]:
     if not unmapped:
         return {}
     names = ", ".join(map(json.dumps, unmapped[:MOST_NAMED])) + (

@@ -19,12 +19,12 @@ from urllib.parse import unquote
 import grpc
 
 from gateway.configuration.values import split_address
-from gateway.core.errors import BadPayload, Refusal, reason_of
-from gateway.core.first_use import imported
+from gateway.core.errors import BadPayload, Refusal, error_reason
+from gateway.core.first_use import import_in_thread
 from gateway.http import answers
-from gateway.http.admission import DEVICE_ID, check_single, key_in, name_device
-from gateway.http.bodies import end, inflate_message
-from gateway.http.error_table import refusal_of
+from gateway.http.admission import DEVICE_ID, check_single, find_key_header, name_device
+from gateway.http.bodies import end_timeout, inflate_message
+from gateway.http.error_table import refusal_for_error
 from gateway.http.inflight_bytes import Share
 from gateway.http.listening.forwarded import FORWARDED_FOR
 from gateway.http.listening.listener import address_party, begin_work, key_party
@@ -65,7 +65,7 @@ class GrpcServer:
         """
         self._exports = exports
         self._reuse_port = reuse_port
-        self._options = _options(max_bytes, max_connections, reuse_port)
+        self._options = _server_options(max_bytes, max_connections, reuse_port)
         self._server: grpc.aio.Server | None = None
         self.address = ""
 
@@ -74,14 +74,16 @@ class GrpcServer:
         try:
             check_free(address, reuse_port=self._reuse_port)
         except OSError as error:
-            raise OSError(f"cannot listen on {address} for gRPC: {reason_of(error)}") from error
+            raise OSError(f"cannot listen on {address} for gRPC: {error_reason(error)}") from error
         self._server = server = grpc.aio.server(options=self._options)
-        server.add_generic_rpc_handlers([_service(name, export) for name, export in self._exports.items()])
+        server.add_generic_rpc_handlers(
+            [_service_handler(name, export) for name, export in self._exports.items()]
+        )
         try:
             if certificate is None:
                 port = server.add_insecure_port(address)
             else:
-                port = server.add_secure_port(address, _credentials(certificate))
+                port = server.add_secure_port(address, _server_credentials(certificate))
         except RuntimeError as error:
             raise OSError(f"cannot listen on {address} for gRPC: another program took it first") from error
         await server.start()
@@ -115,7 +117,7 @@ def check_free(address: str, *, reuse_port: bool) -> None:
     raise errors[0]
 
 
-def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
+def _server_options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
         # connections above this limit are closed at once
         (
@@ -146,20 +148,20 @@ def _options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tup
     ]
 
 
-def exports(services: ReceiverServices, table: Mapping[str, Signal | None]) -> Mapping[str, Export]:
+def export_handlers(services: ReceiverServices, table: Mapping[str, Signal | None]) -> Mapping[str, Export]:
     """
     Return the handlers of the services in a table, each with its signal. A service without a signal is
     accepted, but nothing is stored.
     """
     return {
-        name: _endpoint(f"grpc/{signal}", _export(signal, services), services)
+        name: _wrap_endpoint(f"grpc/{signal}", _store_export(signal, services), services)
         if signal
-        else _endpoint("grpc/profiles", _drop, services)
+        else _wrap_endpoint("grpc/profiles", _drop_message, services)
         for name, signal in table.items()
     }
 
 
-def waiting(
+def waiting_handlers(
     table: Mapping[str, object], ready: Callable[[], Awaitable[Mapping[str, Export]]]
 ) -> Mapping[str, Export]:
     """Return handlers whose calls wait until the real handlers are ready."""
@@ -173,28 +175,28 @@ def waiting(
     return {name: later(name) for name in table}
 
 
-def refusals(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:
+def refusing_handlers(error: Refusal, table: Mapping[str, object]) -> Mapping[str, Export]:
     """Return handlers that refuse every call before its message is read."""
 
     async def refuse(_: Messages, context: Context) -> bytes:
-        return await _abort(context, error)
+        return await _abort_call(context, error)
 
     return dict.fromkeys(table, refuse)
 
 
-def _service(name: str, export: Export) -> grpc.GenericRpcHandler:
+def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
     method = grpc.stream_unary_rpc_method_handler(export)  # type: ignore[no-untyped-call]
     methods = {"Export": method}
     handler: grpc.GenericRpcHandler = grpc.method_handlers_generic_handler(name, methods)  # type: ignore[no-untyped-call]
     return handler
 
 
-def _export(signal: Signal, services: ReceiverServices) -> Take:
+def _store_export(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
-        otlp_http = await imported("gateway.operations.receivers.otlp_http")
+        otlp_http = await import_in_thread("gateway.operations.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
         del body  # release the body's memory, because the commit may take a while
-        outcome.name_agent(_metadatum(context, "user-agent"))
+        outcome.name_agent(_metadata_value(context, "user-agent"))
         receipt = await services.intake.take(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)
         context.set_trailing_metadata(((RECEIPT, answers.receipt_line(receipt)),))
@@ -203,23 +205,25 @@ def _export(signal: Signal, services: ReceiverServices) -> Take:
     return take
 
 
-async def _drop(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
+async def _drop_message(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
     return b""
 
 
-async def _admit(services: ReceiverServices, context: Context) -> Bearer:
+async def _admit_call(services: ReceiverServices, context: Context) -> Bearer:
     metadata = context.invocation_metadata() or ()
     check_single(metadata)
-    key = key_in(metadata, services.access.key_headers)
+    key = find_key_header(metadata, services.access.key_headers)
     if key is None:
-        key = _metadatum(context, "authorization")
-    address = _address(services, context)
-    bearer = await services.access.admit_of_now(key, INGEST, address=address)
+        key = _metadata_value(context, "authorization")
+    address = _sender_address(services, context)
+    bearer = await services.access.admit_with_current_keys(key, INGEST, address=address)
     services.access.charge(bearer, requests=1, bytes=0)
-    return name_device(bearer, _metadatum(context, DEVICE_ID.lower()))
+    return name_device(bearer, _metadata_value(context, DEVICE_ID.lower()))
 
 
-async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, context: Context) -> bytes:
+async def _receive_message(
+    services: ReceiverServices, share: Share, bearer: Bearer, context: Context
+) -> bytes:
     """
     Return the message of a call. Its size counts for its key and for the bytes in flight. Raises BadPayload
     if there is no message.
@@ -229,7 +233,7 @@ async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, con
     """
     try:
         async with services.receiving.slot(bearer.name), asyncio.timeout(RECEIVE_S) as limit:
-            with share.upload(partial(end, limit)):
+            with share.upload(partial(end_timeout, limit)):
                 message = await context.read()
     except TimeoutError:
         share.check()
@@ -241,49 +245,49 @@ async def _receive(services: ReceiverServices, share: Share, bearer: Bearer, con
     return body
 
 
-def _endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
+def _wrap_endpoint(name: str, take: Take, services: ReceiverServices) -> Export:
     services.metrics.expect(name, grpc.StatusCode.OK.name)
 
     async def enter(context: Context) -> bytes:
         try:
             with services.in_hand:
-                bearer = await _admit(services, context)
+                bearer = await _admit_call(services, context)
                 await begin_work(key_party(bearer.name))
                 with services.inflight.share(bearer.name) as share:
                     answer = await take(
-                        await _receive(services, share, bearer, context), bearer, share, context
+                        await _receive_message(services, share, bearer, context), bearer, share, context
                     )
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the request boundary
-            refusal = _without_frames(refusal_of(error, endpoint=name))
+            refusal = _drop_traceback(refusal_for_error(error, endpoint=name))
             code = grpc_code(refusal)
             services.metrics.requests(name, code.name)
             services.metrics.refused(refusal.type)
             extra = {"action": "request_refused", "endpoint": name, "status": code.name, "type": refusal.type}
-            _log.warning("refused a request", extra={**extra, "address": _address(services, context)})
+            _log.warning("refused a request", extra={**extra, "address": _sender_address(services, context)})
         else:
             services.metrics.requests(name, grpc.StatusCode.OK.name)
             return answer
         await begin_work()
         # Call abort outside the except block. It raises an exception, which would otherwise carry the error's
         # text as its context.
-        return await _abort(context, refusal)
+        return await _abort_call(context, refusal)
 
     async def in_turn(_: Messages, context: Context) -> bytes:
-        with services.turns.new_request(address_party(_address(services, context))) as work:
+        with services.turns.new_request(address_party(_sender_address(services, context))) as work:
             return await work.run(enter(context))
 
     return in_turn
 
 
-def _without_frames(refusal: Refusal) -> Refusal:
+def _drop_traceback(refusal: Refusal) -> Refusal:
     """Return the refusal without its traceback, because the frames in it would keep the message in memory."""
     refusal.__traceback__ = refusal.__cause__ = refusal.__context__ = None
     return refusal
 
 
-async def _abort(context: Context, refusal: Refusal) -> bytes:
+async def _abort_call(context: Context, refusal: Refusal) -> bytes:
     code = grpc_code(refusal)
     details = answers.status_details(refusal, code.value[0])
     await context.abort(code, refusal.message, (("grpc-status-details-bin", details),))
@@ -297,17 +301,17 @@ def grpc_code(refusal: Refusal) -> grpc.StatusCode:
             return grpc.StatusCode.RESOURCE_EXHAUSTED
         case 500:
             return grpc.StatusCode.INTERNAL
-    return _CODES[answers.code_of(refusal.status)]
+    return _CODES[answers.grpc_code_for_status(refusal.status)]
 
 
-def _metadatum(context: Context, name: str) -> str | None:
+def _metadata_value(context: Context, name: str) -> str | None:
     for key, value in context.invocation_metadata() or ():
         if key == name:
             return value if isinstance(value, str) else None
     return None
 
 
-def _address(services: ReceiverServices, context: Context) -> str:
+def _sender_address(services: ReceiverServices, context: Context) -> str:
     """
     Return the sender's address without the port, from a form such as `ipv6:%5B::1%5D:50312`.
 
@@ -315,11 +319,11 @@ def _address(services: ReceiverServices, context: Context) -> str:
     """
     family, _, rest = context.peer().partition(":")
     peer = unquote(rest).rpartition(":")[0].strip("[]") if family in ("ipv4", "ipv6") else family
-    origin = services.proxies.origin(peer, _metadatum(context, FORWARDED_FOR.lower()) or "")
+    origin = services.proxies.origin(peer, _metadata_value(context, FORWARDED_FOR.lower()) or "")
     return peer if origin is None or origin.address is None else origin.address
 
 
-def _credentials(certificate: Certificate) -> Any:
+def _server_credentials(certificate: Certificate) -> Any:
     """
     Return credentials that read the certificate at every new connection, so that a renewed certificate is
     used at once.

@@ -12,13 +12,13 @@ from typing import Final
 from aiohttp import web
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.first_use import imported
-from gateway.core.schemas import BYTES, OBJECT, TEXT, closed
+from gateway.core.first_use import import_in_thread
+from gateway.core.schemas import BYTES, OBJECT, TEXT, closed_object
 from gateway.http import answers
 from gateway.http.address import IN_HEADER, Address, Content, KeyCarriage
 from gateway.http.answers import JSON, PROTOBUF
 from gateway.http.inflight_bytes import Share
-from gateway.http.turns import drive, drive_aside
+from gateway.http.turns import drive_aside, run_with_pauses
 from gateway.normalise import otlp
 from gateway.normalise.otlp import Signal
 from gateway.normalise.otlp.decoding import json_schema
@@ -33,7 +33,7 @@ SLICED: Final = 64 * 1024
 
 _IS_JSON: Final = {JSON: True, PROTOBUF: False}
 
-_ERRORS: Content = {PROTOBUF: BYTES, JSON: closed({"code": {"type": "integer"}, "message": TEXT})}
+_ERRORS: Content = {PROTOBUF: BYTES, JSON: closed_object({"code": {"type": "integer"}, "message": TEXT})}
 
 # Name of the response member that counts rejected items in a partial success.
 MEMBERS: dict[Signal, str] = {
@@ -72,7 +72,7 @@ def otlp_row(
     members: tuple[str, ...] = decoded.__struct_fields__  # type: ignore[attr-defined]
     member = {"type": ["array", "null"], "items": {"type": ["object", "null"]}}
     message = {"type": "object", "properties": dict.fromkeys(members, member)}
-    partial_success = closed({MEMBERS[signal]: TEXT, "errorMessage": TEXT})
+    partial_success = closed_object({MEMBERS[signal]: TEXT, "errorMessage": TEXT})
     return Address(
         methods=("POST",),
         path=path,
@@ -84,7 +84,7 @@ def otlp_row(
         checks_query=key is IN_HEADER,
         check=check_media_type,
         takes={PROTOBUF: BYTES, JSON: message},
-        gives={200: {PROTOBUF: BYTES, JSON: closed({}, {"partialSuccess": partial_success})}},
+        gives={200: {PROTOBUF: BYTES, JSON: closed_object({}, {"partialSuccess": partial_success})}},
         errors=_ERRORS,
         error_form=status_error,
     )
@@ -92,20 +92,20 @@ def otlp_row(
 
 @otlp_row("/v1/traces", "traces", "OTLP/HTTP traces", json_schema.JsonTraces)
 def export_traces(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
-    return export("traces", request)
+    return store_export("traces", request)
 
 
 @otlp_row("/v1/metrics", "metrics", "OTLP/HTTP metrics", json_schema.JsonMetrics)
 def export_metrics(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
-    return export("metrics", request)
+    return store_export("metrics", request)
 
 
 @otlp_row("/v1/logs", "logs", "OTLP/HTTP logs", json_schema.JsonLogs)
 def export_logs(request: KeyRequest[ReceiverServices, bytes]) -> Awaitable[web.Response]:
-    return export("logs", request)
+    return store_export("logs", request)
 
 
-async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
+async def store_export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -> web.Response:
     """Normalise and store the items of one signal. Malformed items are reported as a partial success."""
     receivers = request.receivers
     json = is_json(request.http) is True
@@ -118,7 +118,7 @@ async def export(signal: Signal, request: KeyRequest[ReceiverServices, bytes]) -
     if outcome.rejects:
         refuse_when_all_malformed(outcome)
     answer = answers.otlp_success(outcome.rejects, member=MEMBERS[signal], json=json)
-    return answers.respond(answer, content_type=JSON if json else PROTOBUF, receipt=receipt)
+    return answers.bytes_response(answer, content_type=JSON if json else PROTOBUF, receipt=receipt)
 
 
 async def read_export(
@@ -133,10 +133,10 @@ async def read_export(
     options = receivers.options
     if receivers.memory is not None and signal == "traces" and not json:
         if receivers.memory.made is None:
-            await imported("gateway.normalise.memory.spans")
+            await import_in_thread("gateway.normalise.memory.spans")
         memory = receivers.memory()
         selected = memory.select_body(body, options)
-        remembered = None if selected is None else await drive(memory.read_selected(selected))
+        remembered = None if selected is None else await run_with_pauses(memory.read_selected(selected))
         if remembered is not None:
             return remembered
     if len(body) <= SLICED:
@@ -158,7 +158,7 @@ async def read_export(
     scope=INGEST,
     check=check_media_type,
     takes={PROTOBUF: BYTES, JSON: OBJECT},
-    gives={200: {PROTOBUF: BYTES, JSON: closed({})}},
+    gives={200: {PROTOBUF: BYTES, JSON: closed_object({})}},
     errors=_ERRORS,
     error_form=status_error,
 )
@@ -167,12 +167,12 @@ async def drop_profiles(request: KeyRequest[ReceiverServices, bytes]) -> web.Res
     Accept profiles without storing them, so that a sender that exports all signals needs no special configuration.
     """
     if is_json(request.http):
-        return answers.respond(b"{}", content_type=JSON)
-    return answers.respond(b"", content_type=PROTOBUF)
+        return answers.bytes_response(b"{}", content_type=JSON)
+    return answers.bytes_response(b"", content_type=PROTOBUF)
 
 
 def refuse_when_all_malformed(outcome: Outcome) -> None:
     """Raise BadPayload if every item is malformed. The accounting already includes the items."""
     rejects = outcome.rejects
     if rejects and len(rejects) >= outcome.received and all(reject.reason == MALFORMED for reject in rejects):
-        raise BadPayload(answers.reasons(rejects))
+        raise BadPayload(answers.summarize_rejects(rejects))

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from gateway.core.errors import BadPayload, Refusal
-from gateway.core.schemas import COUNT, OBJECT, array, closed
+from gateway.core.schemas import COUNT, OBJECT, array_of, closed_object
 from gateway.http.address import WRITE, Address
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
@@ -58,18 +58,18 @@ class ConfirmedErasures(msgspec.Struct, kw_only=True):
     summary="Link the hashes that Tollhouses have for an address",
     endpoint="people/addresses",
     scope=INGEST,
-    gives={200: {JSON: closed({"accepted": {**COUNT, "description": "The number of addresses."}})}},
+    gives={200: {JSON: closed_object({"accepted": {**COUNT, "description": "The number of addresses."}})}},
     refusals=WRITE,
 )
 async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) -> Result:
     """
     Link the hashes of each address here and at the Tollhouse above. An address whose calls are all erased is left out.
     """
-    _below(request.bearer)
-    body, people, registry = request.body, request.shared.people, _registry(request.services)
+    _sender_below(request.bearer)
+    body, people, registry = request.body, request.shared.people, _require_registry(request.services)
     if not all(map(is_address, body.addresses)):
         raise BadPayload("addresses must be e-mail addresses.")
-    addresses = {name: at for name, at in body.addresses.items() if not _is_erased(people, name, at)}
+    addresses = {name: at for name, at in body.addresses.items() if not _was_erased_after(people, name, at)}
     keys = [bytes.fromhex(key) for key in body.keys]
     names = [(people.linked_form(name), *(hash_under(key, name) for key in keys)) for name in addresses]
     most = request.shared.most(LIMIT) // 2  # the other half is for operators
@@ -89,10 +89,10 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     scope=INGEST,
     gives={
         200: {
-            JSON: closed(
+            JSON: closed_object(
                 {
                     "format": {**COUNT, "description": "1."},
-                    "erasures": {**array(OBJECT), "description": "The erasures."},
+                    "erasures": {**array_of(OBJECT), "description": "The erasures."},
                 }
             )
         }
@@ -101,10 +101,10 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
 )
 async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures]) -> Result:
     """Return the erasures to carry out: digests of names and pseudonyms, and no name."""
-    name = _below(request.bearer)
+    name = _sender_below(request.bearer)
     if request.bearer.device is None:
         name += f" {request.body.installation}"  # the installation is added, because gateways may share a key
-    persons = _registry(request.services).persons
+    persons = _require_registry(request.services).persons
     await persons.note_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key
     return erasures_to_json(
@@ -112,7 +112,7 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     )
 
 
-def _below(bearer: Bearer) -> str:
+def _sender_below(bearer: Bearer) -> str:
     """Return the name of an agent or a gateway below. Refusal 403 for other senders."""
     if bearer.device is not None and not bearer.is_local:
         return bearer.name
@@ -122,11 +122,11 @@ def _below(bearer: Bearer) -> str:
     raise Refusal(403, "gateway_key_needed", message)
 
 
-def _is_erased(people: People, address: str, at: int) -> bool:
+def _was_erased_after(people: People, address: str, at: int) -> bool:
     return any(people.pseudonym(form, at) != form for form in people.recorded_forms(address))
 
 
-def _registry(services: TopicServices) -> Registry:
+def _require_registry(services: TopicServices) -> Registry:
     if services.storage.registry is None:
         raise Refusal(503, "keys_unavailable", "The registry cannot be read.", retry_after_s=60)
     return services.storage.registry

@@ -17,17 +17,17 @@ from typing import Any
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
+from gateway.core.schemas import ANYTHING, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed_object
 from gateway.http import answers
 from gateway.http.address import READ, WHOLE_BYTES, WRITE, Address, Content
 from gateway.http.answers import JSON
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, StoredRows
 from gateway.http.requests import Result
-from gateway.http.turns import LARGE, aside, drive
+from gateway.http.turns import LARGE, run_on_thread_if_large, run_with_pauses
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations
 from gateway.operations.holders.receivers import TopicServices
-from gateway.operations.requests.key_requests import KeyRequest, identity_of, names_of
+from gateway.operations.requests.key_requests import KeyRequest, item_identity, request_names
 from spool.errors import Stale
 from spool.identity import RequestNames
 from spool.listing import ListPage, SortField
@@ -55,7 +55,7 @@ _FARTHEST = 2**63 - 1  # the latest time that can be stored, in nanoseconds
 
 RECORDS: List[Total] = List(
     root="records",
-    show=lambda total: describe(total),
+    show=lambda total: describe_total(total),
     identity=Sort(field=SortField("key")),
     sorts={
         "timestamp": Sort(field=SortField("start_time")),
@@ -85,16 +85,18 @@ STREAMS: List[Stream] = List(
 # The first path that matches handles a request, so the order of the addresses matters.
 _STREAMS = "/unit-cost/v1/telemetry"
 _STREAM = _STREAMS + "/{type:allocation|metric}/{stream}"
-_STREAM_FIELDS = closed({"name": TEXT, "type": TEXT, "granularity": TEXT_OR_NULL, "dimensions": ANYTHING})
-_STREAM_SHOWN: Content = {JSON: closed({"stream": _STREAM_FIELDS})}
-_ACCEPTED: Content = {JSON: closed({"accepted": COUNT})}
-_RECORD = closed(
+_STREAM_FIELDS = closed_object(
+    {"name": TEXT, "type": TEXT, "granularity": TEXT_OR_NULL, "dimensions": ANYTHING}
+)
+_STREAM_SHOWN: Content = {JSON: closed_object({"stream": _STREAM_FIELDS})}
+_ACCEPTED: Content = {JSON: closed_object({"accepted": COUNT})}
+_RECORD = closed_object(
     {"timestamp": TEXT, "granularity": TEXT_OR_NULL, "value": TEXT_OR_NULL},
     {"element_name": TEXT, "filter": OBJECT, "associated_cost": OBJECT},
 )
 
 
-def _read(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/records") -> Address:
+def _read_address(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/records") -> Address:
     return Address(
         methods=("GET", "HEAD"),
         path=path,
@@ -108,7 +110,7 @@ def _read(path: str, name: str, summary: str, *, endpoint: str = "unit-cost/reco
     )
 
 
-def _manage(path: str, name: str, summary: str) -> Address:
+def _manage_address(path: str, name: str, summary: str) -> Address:
     return Address(
         methods=("POST",),
         path=path,
@@ -160,31 +162,33 @@ async def _create(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     type = request.word("type")
     is_new = book.find(name) is None
     operation, stream = unit_cost.read_stream_creation(request.body, type=type, stream=name, find=book.find)
-    receipt = await _keep(request, Operations([operation], [None], {name: stream}))
+    receipt = await _store_operations(request, Operations([operation], [None], {name: stream}))
     return answers.json_response(
         {"stream": describe_stream(stream)}, status=201 if is_new else 200, receipt=receipt
     )
 
 
-@_manage(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
-@_manage(_STREAM, "sum_records_of_stream", "Add records to a stream (older address)")
+@_manage_address(_STREAMS, "sum_records_of_streams", "Add records that name their streams")
+@_manage_address(_STREAM, "sum_records_of_stream", "Add records to a stream (older address)")
 async def sum_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     """Add records to the stream in the path. If the path names no stream, each record names its stream."""
-    return await _operate(request, SUM)
+    return await _run_operation(request, SUM)
 
 
-@_manage(
+@_manage_address(
     _STREAM + "/{operation:sum|replace|delete}",
     "manage_records",
     "Add, replace or delete records of a stream",
 )
 async def manage_records(request: KeyRequest[TopicServices, bytes]) -> web.Response:
-    return await _operate(request, request.word("operation"))
+    return await _run_operation(request, request.word("operation"))
 
 
-@_read(_STREAM, "read_stream", "List the records of a stream (older address)", endpoint="unit-cost")
-@_read(_STREAM + "/records", "read_records", "List the records of a stream of this type, with their totals")
-@_read(
+@_read_address(_STREAM, "read_stream", "List the records of a stream (older address)", endpoint="unit-cost")
+@_read_address(
+    _STREAM + "/records", "read_records", "List the records of a stream of this type, with their totals"
+)
+@_read_address(
     _STREAMS + "/{stream}/records", "read_records_by_name", "List the records of a stream, with their totals"
 )
 async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
@@ -195,9 +199,9 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     have one of the requested values of each named dimension.
     """
     name = unit_cost.stream_name(request.word("stream"))
-    stream = _known(request, name)
+    stream = _require_stream(request, name)
     if stream.type != request.http.match_info.get("type", stream.type):
-        raise _no_stream()
+        raise _no_stream_refusal()
     return await request.list(RECORDS, _TotalRows(request.services.storage.streams, name))
 
 
@@ -208,18 +212,18 @@ async def read_records(request: KeyRequest[TopicServices, None]) -> Result:
     endpoint="unit-cost/streams",
     scope=DELETE_STREAM,
     max_bytes=WHOLE_BYTES,
-    gives={200: {JSON: closed({"stream": closed({"name": TEXT, "deleted": {"const": True}})})}},
+    gives={200: {JSON: closed_object({"stream": closed_object({"name": TEXT, "deleted": {"const": True}})})}},
     refusals=(*WRITE, 404, 409),
 )
 async def delete_stream(request: KeyRequest[TopicServices, bytes]) -> web.Response:
     is_forced = unit_cost.read_force_flag(request.body)
     name = unit_cost.stream_name(request.word("stream"))
-    stream = _known(request, name)
+    stream = _require_stream(request, name)
     if not is_forced and await request.services.storage.streams.totals(name):
         message = 'The stream has records. Send {"force": true} to delete it with its records.'
         raise Refusal(409, "stream_not_empty", message)
     dropped = UnitCostOperation(id=b"", stream=name, stream_type=stream.type, operation=DROP)
-    receipt = await _keep(request, Operations([dropped], [None]))
+    receipt = await _store_operations(request, Operations([dropped], [None]))
     request.services.storage.book.forget_stream(name)
     return answers.json_response({"stream": {"name": name, "deleted": True}}, receipt=receipt)
 
@@ -234,15 +238,15 @@ class _TotalRows:
     async def page(self, listed: List[Total], wanted: PageQuery) -> ListPage[Total]:
         filters = dict(wanted.filters)
         part = TotalsPart(
-            since=_bound("start_time", filters.pop("start_time", ())),
-            until=_bound("end_time", filters.pop("end_time", ())),
-            dimensions=_dimensions(filters.pop("dimension", ())),
+            since=_parse_time_filter("start_time", filters.pop("start_time", ())),
+            until=_parse_time_filter("end_time", filters.pop("end_time", ())),
+            dimensions=_parse_dimensions(filters.pop("dimension", ())),
         )
         rows = StoredRows(partial(self._streams.page, self._stream, part=part))
         return await rows.page(listed, replace(wanted, filters=filters))
 
 
-def _bound(name: str, texts: Sequence[str]) -> int | None:
+def _parse_time_filter(name: str, texts: Sequence[str]) -> int | None:
     """
     Return a time filter in nanoseconds since 1970. Raises Refusal 400 if the time is invalid or
     given several times.
@@ -260,7 +264,7 @@ def _bound(name: str, texts: Sequence[str]) -> int | None:
     return max(-_FARTHEST, min(_FARTHEST, round(at) * NS))
 
 
-def _dimensions(texts: Sequence[str]) -> dict[str, list[str]]:
+def _parse_dimensions(texts: Sequence[str]) -> dict[str, list[str]]:
     values_by_name: dict[str, list[str]] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -278,7 +282,7 @@ def describe_stream(stream: Stream) -> dict[str, object]:
     return {"name": stream.name, "type": stream.type, "granularity": stream.granularity, "dimensions": keys}
 
 
-def describe(total: Total) -> Mapping[str, object]:
+def describe_total(total: Total) -> Mapping[str, object]:
     """Return a record in the form in which senders send it, with the current field names."""
     record: dict[str, object] = {"timestamp": rfc3339(total.start_time), "granularity": total.granularity}
     if total.element_name is not None:
@@ -300,20 +304,20 @@ async def _retry_once(
         return await answer()
 
 
-async def _operate(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
+async def _run_operation(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
     return await _retry_once(request, lambda: _operate_once(request, operation))
 
 
 async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: str) -> web.Response:
     path_values = request.http.match_info
-    names = names_of(request)
+    names = request_names(request)
     type = path_values.get("type")
     stream = path_values.get("stream")
     # Accept a repeated request even if the streams have changed since.
     is_repeat = names is not None and request.services.deposits.has(names)
     body = request.body
-    items = await aside(lambda: unit_cost.request_records(body), is_large=len(body) > LARGE)
-    operations = await drive(
+    items = await run_on_thread_if_large(lambda: unit_cost.request_records(body), is_large=len(body) > LARGE)
+    operations = await run_with_pauses(
         unit_cost.read_operations(
             items,
             type=type,
@@ -323,12 +327,12 @@ async def _operate_once(request: KeyRequest[TopicServices, bytes], operation: st
             now=request.receivers.clock.now(),
         )
     )
-    receipt = await _keep(request, operations, names, is_repeat=is_repeat)
+    receipt = await _store_operations(request, operations, names, is_repeat=is_repeat)
     status = 201 if operation == DELETE and type == ALLOCATION else 200
     return answers.json_response({"accepted": len(operations.records)}, status=status, receipt=receipt)
 
 
-async def _keep(
+async def _store_operations(
     request: KeyRequest[TopicServices, bytes],
     operations: Operations,
     names: RequestNames | None = None,
@@ -346,7 +350,7 @@ async def _keep(
     created = [] if is_repeat else await admission.check(name, records, after)
     identities = []
     for position, (record, given_id) in enumerate(zip(records, operations.ids, strict=True)):
-        identity = identity_of(names, position, given_id if request.bearer.may_chain else None)
+        identity = item_identity(names, position, given_id if request.bearer.may_chain else None)
         record.id = identity.id
         identities.append(identity)
         await pause_when_due()
@@ -376,12 +380,12 @@ def _unlimited_stream(type: str | None, name: str) -> Stream | None:
     return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)
 
 
-def _known(request: KeyRequest[TopicServices, Any], name: str) -> Stream:
+def _require_stream(request: KeyRequest[TopicServices, Any], name: str) -> Stream:
     stream = request.services.storage.book.find(name)
     if stream is None:
-        raise _no_stream()
+        raise _no_stream_refusal()
     return stream
 
 
-def _no_stream() -> Refusal:
+def _no_stream_refusal() -> Refusal:
     return Refusal(404, "no_such_stream", "No stream has this name and type.")

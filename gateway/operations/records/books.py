@@ -86,14 +86,18 @@ async def verify(request: OperatorRequest[SpoolServices, None]) -> Result:
     async def recounted() -> dict[str, object]:
         books = await services.log.verify()
         compared = await request.whole_ledger.compare(services.log)
-        imbalances = [*books.imbalances, *compared.problem_sentences(), *_twice(books.accepted_twice)]
+        imbalances = [
+            *books.imbalances,
+            *compared.problem_sentences(),
+            *_counted_twice_lines(books.accepted_twice),
+        ]
         accepted_twice = {topic: asdict(twice) for topic, twice in books.accepted_twice.items()}
         return {**describe_books(replace(books, imbalances=imbalances)), "accepted_twice": accepted_twice}
 
     return await request.shared.questions.recount(f"person {request.actor.name}", recounted)
 
 
-def _twice(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterator[str]:
+def _counted_twice_lines(twice_by_topic: Mapping[str, AcceptedTwice]) -> Iterator[str]:
     for topic, twice in twice_by_topic.items():
         numbers = ", ".join(map(str, twice.numbers))
         suffix = ", ..." if twice.records > len(twice.numbers) else ""

@@ -10,17 +10,17 @@ from typing import Any
 from aiohttp import web
 
 from gateway.core.schemas import TEXT
-from gateway.http.event_streams import EVENT_STREAM, event
+from gateway.http.event_streams import EVENT_STREAM, encode_event
 from gateway.money.budgets.declared import BudgetTable
 from gateway.operations.money.annotations import AnnotationTable
 from gateway.operations.money.own_prices import PriceTable
 from gateway.operations.records.event_mappings import EventMappingTable
-from gateway.operations.records.newest import newest
+from gateway.operations.records.newest import newest_visible
 from gateway.operations.requests.address import NOTHING, SIGNED_IN, call
-from gateway.operations.requests.requests import OperatorRequest, holder
+from gateway.operations.requests.requests import OperatorRequest, session_role_holder
 from gateway.operations.services import OperatorServices
 from spool.record import AI_TELEMETRY, BILLING_DATA, TOPICS, UNIT_COST, USAGE_EVENTS
-from spool.registry.documents import version_of
+from spool.registry.documents import row_version
 from spool.registry.permission_sets import (
     ORGANIZATION_ADMINISTRATION,
     VIEW_COSTS,
@@ -73,7 +73,7 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
     The stream names only lists that the person may open. For people with restricted access, an event is sent
     only every OWN_EVERY_S.
     """
-    versions = OwnVersions(request) if request.is_limited else partial(_versions, request.services)
+    versions = OwnVersions(request) if request.is_limited else partial(_list_versions, request.services)
     seen = await versions()
 
     async def news() -> Iterable[bytes]:
@@ -82,16 +82,16 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
         changed_names = [
             name for name, version in seen.items() if version != before[name] and _may_open(request, name)
         ]
-        return [event("changed", {"what": changed_names})] if changed_names else []
+        return [encode_event("changed", {"what": changed_names})] if changed_names else []
 
-    return await follow(request, news)
+    return await send_event_stream(request, news)
 
 
 def _may_open(request: OperatorRequest[OperatorServices, Any], name: str) -> bool:
     return NEEDS[name] in request.rights.permission_sets
 
 
-async def _versions(services: OperatorServices) -> Mapping[str, object]:
+async def _list_versions(services: OperatorServices) -> Mapping[str, object]:
     """Return for each list a value that changes whenever the list changes."""
     log = services.spool.log
     deliveries = services.spool.deliveries
@@ -112,7 +112,7 @@ async def _versions(services: OperatorServices) -> Mapping[str, object]:
         "connections": [registry_version, log.next_number(BILLING_DATA)],
         "streams": [
             *(log.next_number(topic) for topic in (USAGE_EVENTS, UNIT_COST)),
-            registry and version_of(registry.table(EventMappingTable).all()),
+            registry and row_version(registry.table(EventMappingTable).all()),
         ],
     }
 
@@ -136,41 +136,41 @@ class OwnVersions:
         now = asyncio.get_running_loop().time()
         if now >= self._next_at:
             self._next_at = now + OWN_EVERY_S
-            self._versions = await self._of_now()
+            self._versions = await self._current_versions()
         return self._versions
 
-    async def _of_now(self) -> Mapping[str, object]:
+    async def _current_versions(self) -> Mapping[str, object]:
         request = self._request
-        newest_one = (await newest(request, request.services.spool))[:1]
+        newest_one = (await newest_visible(request, request.services.spool))[:1]
         calls = [(stored.committed_at, stored.record.id) for stored in newest_one]
         if self._registry != (version := request.registry.version):
-            self._registry, self._visible = version, await self._of_registry()
+            self._registry, self._visible = version, await self._registry_versions()
         visible = dict(self._visible)
         # the calls are part of the value for budgets, because a call changes the amount that a budget has spent
         spent = visible.pop("budgets"), calls
         return {**visible, "records": calls, "ledger": calls, "budgets": spent}
 
-    async def _of_registry(self) -> Mapping[str, str]:
+    async def _registry_versions(self) -> Mapping[str, str]:
         registry, visible = self._request.registry, await self._request.reads.visible()
         annotations = registry.table(AnnotationTable).all()
         insights, savings = await registry.insights.detector_insights(), await registry.recommendations.all()
         return {
-            "views": version_of([view for view in registry.views.all() if visible.view(view)]),
-            "annotations": version_of(
+            "views": row_version([view for view in registry.views.all() if visible.view(view)]),
+            "annotations": row_version(
                 [annotation for annotation in annotations if visible.named(annotation.view)]
             ),
-            "prices": version_of(registry.table(PriceTable).all() if visible.is_whole else []),
-            "budgets": version_of(
+            "prices": row_version(registry.table(PriceTable).all() if visible.is_whole else []),
+            "budgets": row_version(
                 [budget for budget in registry.table(BudgetTable).all() if visible.budget(budget)]
             ),
-            "insights": version_of([insight for insight in insights if visible.insight(insight)]),
-            "recommendations": version_of(
+            "insights": row_version([insight for insight in insights if visible.insight(insight)]),
+            "recommendations": row_version(
                 [recommendation for recommendation in savings if visible.recommendation(recommendation)]
             ),
         }
 
 
-async def follow(
+async def send_event_stream(
     request: OperatorRequest[OperatorServices, Any], news: Callable[..., Any]
 ) -> web.StreamResponse:
     """
@@ -185,7 +185,7 @@ async def follow(
         registry = request.registry
         if session is None:
             return True
-        rights = registry.roles.rights(holder(request.services.people, session))
+        rights = registry.roles.rights(session_role_holder(request.services.people, session))
         return rights == request.rights and await registry.operators.is_on(session)
 
     session = request.session

@@ -118,7 +118,7 @@ async def list_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
 
 @call("GET", "/dead/{id}", VIEW_OPERATION, "Show a rejected record")
 async def show_dead(request: OperatorRequest[SpoolServices, None]) -> Result:
-    letter = await _letter(request, request.number("id"))
+    letter = await _find_letter(request, request.number("id"))
     return {"dead": {**describe_dead(letter), "record": record_to_json(letter.record)}}
 
 
@@ -130,9 +130,14 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
     """
     services = request.services
     id = request.number("id")
-    letter = await _letter(request, id)
-    record, names = edited(letter.record, request.body.record, request.shared.people)
-    noted = {"id": id, "fields": list(names), "before": _hash(letter.record), "after": _hash(record)}
+    letter = await _find_letter(request, id)
+    record, names = edit_record(letter.record, request.body.record, request.shared.people)
+    noted = {
+        "id": id,
+        "fields": list(names),
+        "before": _record_hash(letter.record),
+        "after": _record_hash(record),
+    }
     async with request.audited("dead.edit", letter.route, noted):
         await services.deliveries.dead_edit(id, record)
     await services.wake(letter.route)
@@ -144,32 +149,32 @@ async def edit_dead(request: OperatorRequest[SpoolServices, Edit]) -> Result:
 @call("POST", "/dead/retry", OPERATE_SPOOL, "Send rejected records again")
 async def retry_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
-    letters = await _letters(request)
+    letters = await _chosen_letters(request)
     ids = [letter.id for letter in letters]
-    async with request.audited("dead.retry", _target(letters), _describe_ids(ids)):
+    async with request.audited("dead.retry", _route_names(letters), _describe_ids(ids)):
         retried = await services.deliveries.dead_retry(ids)
     for route in {letter.route for letter in letters}:
         await services.wake(route)
     return {"retried": retried}
 
 
-async def _letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
+async def _find_letter(request: OperatorRequest[SpoolServices, Any], id: int) -> DeadLetter:
     for letter in await request.services.deliveries.dead_letters():
         if letter.id == id:
             return letter
     raise NotThere("there is no rejected record with this id")
 
 
-def _hash(record: Record) -> str:
+def _record_hash(record: Record) -> str:
     return sha256(pack([record])).hexdigest()
 
 
 @call("POST", "/dead/discard", OPERATE_SPOOL, "Discard rejected records")
 async def discard_dead(request: OperatorRequest[SpoolServices, Letters]) -> Result:
     services = request.services
-    letters = await _letters(request)
+    letters = await _chosen_letters(request)
     ids = [letter.id for letter in letters]
-    async with request.audited("dead.discard", _target(letters), _describe_ids(ids)):
+    async with request.audited("dead.discard", _route_names(letters), _describe_ids(ids)):
         discarded = await services.deliveries.dead_discard(ids)
     for route in {letter.route for letter in letters}:
         # the route may be paused because it had the maximum number of rejected records
@@ -188,7 +193,7 @@ async def list_refusals(request: OperatorRequest[SpoolServices, None]) -> Result
     return await request.list(REFUSALS, MemoryRows(await request.services.deliveries.partial_refusals()))
 
 
-async def _letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
+async def _chosen_letters(request: OperatorRequest[SpoolServices, Letters]) -> list[DeadLetter]:
     body = request.body
     if (body.ids is not None) + (body.route is not None) + body.all != 1:
         raise Invalid("name rejected records by their ids, or one route, or all of them")
@@ -205,7 +210,7 @@ def _describe_ids(ids: Sequence[int]) -> dict[str, object]:
     return {"count": len(ids), "ids": list(ids[:100])}
 
 
-def _target(letters: Sequence[DeadLetter]) -> str:
+def _route_names(letters: Sequence[DeadLetter]) -> str:
     return ", ".join(sorted({letter.route for letter in letters})) or "none"
 
 
@@ -214,7 +219,9 @@ _PEOPLE = frozenset(("user", "team", "session", "subject"))  # fields whose text
 _COST = re.compile(r"\d+(\.\d+)?")
 
 
-def edited(record: Record, new_fields: Mapping[str, Any], people: People) -> tuple[Record, Sequence[str]]:
+def edit_record(
+    record: Record, new_fields: Mapping[str, Any], people: People
+) -> tuple[Record, Sequence[str]]:
     """
     Return a copy of a record with the given values, and the names of the changed fields. `people` replaces
     e-mail addresses as it does for records from senders. A given cost counts as reported.
@@ -242,16 +249,16 @@ def edited(record: Record, new_fields: Mapping[str, Any], people: People) -> tup
                 f"{name[:64]} cannot be changed; the fields of this record that can be changed are "
                 f"{', '.join(checks)}"
             )
-    changes = {name: _carried(checks[name](name, new_fields[name]), name, people) for name in names}
+    changes = {name: _as_recorded(checks[name](name, new_fields[name]), name, people) for name in names}
     if isinstance(record, Inference) and "cost" in changes:
         estimated = "none" if record.estimated_cost is None else "estimated"
         changes["cost_source"] = estimated if changes["cost"] is None else "reported"
     if isinstance(record, BillingDrop):
-        changes |= _drop(changes["body"])
+        changes |= _drop_fields(changes["body"])
     return msgspec.structs.replace(record, **changes), names
 
 
-def _carried(value: Any, name: str, people: People) -> Any:
+def _as_recorded(value: Any, name: str, people: People) -> Any:
     if name in _PEOPLE and isinstance(value, str):
         return people.recorded_form(value)
     if not isinstance(value, dict):
@@ -262,13 +269,13 @@ def _carried(value: Any, name: str, people: People) -> Any:
     }
 
 
-def _text(name: str, value: Any) -> str | None:
+def _check_text(name: str, value: Any) -> str | None:
     if value is not None and (not isinstance(value, str) or not 0 < len(value) <= MAX_TEXT):
         raise Invalid(f"{name} must be text of 1 to {MAX_TEXT} characters, or null")
     return value
 
 
-def _region(name: str, value: Any) -> str | None:
+def _check_region(name: str, value: Any) -> str | None:
     region = regions.normal_region_name(value) if isinstance(value, str) else None
     if value is not None and region is None:
         raise Invalid(f"{name} must be a region as the provider names it, such as us-east-1 or eu, or null")
@@ -276,19 +283,19 @@ def _region(name: str, value: Any) -> str | None:
 
 
 def _required_text(name: str, value: Any) -> str:
-    text = _text(name, value)
+    text = _check_text(name, value)
     if text is None:
         raise Invalid(f"{name} is required")
     return text
 
 
-def _tokens(name: str, value: Any) -> int | None:
+def _check_tokens(name: str, value: Any) -> int | None:
     if value is not None and (type(value) is not int or not 0 <= value <= MAX_TOKENS):
         raise Invalid(f"{name} must be a whole number from 0 to {MAX_TOKENS}, or null")
     return value
 
 
-def _cost(name: str, value: Any) -> str | None:
+def _check_cost(name: str, value: Any) -> str | None:
     if value is not None and (
         not isinstance(value, str) or len(value) > MAX_COST_DIGITS or not _COST.fullmatch(value)
     ):
@@ -296,20 +303,20 @@ def _cost(name: str, value: Any) -> str | None:
     return value
 
 
-def _time(name: str, value: Any) -> int | None:
+def _check_time(name: str, value: Any) -> int | None:
     time = parse_instant(value) if isinstance(value, str) else None
     if value is not None and time is None:
         raise Invalid(f"{name} must be an RFC 3339 time such as 2026-01-31T12:00:00Z, or null")
     return time
 
 
-def _status(name: str, value: Any) -> str:
+def _check_status(name: str, value: Any) -> str:
     if value not in STATUSES:
         raise Invalid(f"{name} must be one of {', '.join(STATUSES)}")
     return str(value)
 
 
-def _tags(name: str, value: Any) -> dict[str, str]:
+def _check_tags(name: str, value: Any) -> dict[str, str]:
     checked_tags: dict[str, str] = {}
     for key, text in value.items() if isinstance(value, dict) else [("", None)]:
         if (
@@ -325,7 +332,7 @@ def _tags(name: str, value: Any) -> dict[str, str]:
     return checked_tags
 
 
-def _data(name: str, value: Any) -> dict[str, Any]:
+def _check_data(name: str, value: Any) -> dict[str, Any]:
     texts: dict[str, str] = {}
     for key, item in value.items() if isinstance(value, dict) else [("", None)]:
         if not tags.put_tag(texts, key, item):
@@ -336,7 +343,7 @@ def _data(name: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _body(name: str, value: Any) -> bytes:
+def _check_body(name: str, value: Any) -> bytes:
     body = msgspec.json.encode(value)
     drop = billing.read_billing_file(body)
     if drop.errors:
@@ -344,14 +351,14 @@ def _body(name: str, value: Any) -> bytes:
     return body
 
 
-def _drop(body: bytes) -> dict[str, Any]:
+def _drop_fields(body: bytes) -> dict[str, Any]:
     drop = billing.read_billing_file(body)
     return {"month": drop.month, "operation": drop.operation, "rows": drop.rows}
 
 
 _Check = Callable[[str, Any], Any]
-_WHO: Mapping[str, _Check] = dict.fromkeys(("user", "team", "session", "device"), _text)
-_WHEN: Mapping[str, _Check] = dict.fromkeys(("start_time", "end_time"), _time)
+_WHO: Mapping[str, _Check] = dict.fromkeys(("user", "team", "session", "device"), _check_text)
+_WHEN: Mapping[str, _Check] = dict.fromkeys(("start_time", "end_time"), _check_time)
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 _TEXTS = (
@@ -367,22 +374,22 @@ _TEXTS = (
 
 _CHECKS: Mapping[type[Record], Mapping[str, _Check]] = {
     Inference: {
-        **dict.fromkeys(_TEXTS, _text),
-        "region": _region,
+        **dict.fromkeys(_TEXTS, _check_text),
+        "region": _check_region,
         **_WHEN,
-        **dict.fromkeys(_COUNTS, _tokens),
-        "cost": _cost,
-        "status": _status,
+        **dict.fromkeys(_COUNTS, _check_tokens),
+        "cost": _check_cost,
+        "status": _check_status,
         **_WHO,
-        "tags": _tags,
+        "tags": _check_tags,
     },
-    UsageMetric: {"model": _text, "token_type": _text, **_WHEN, **_WHO, "tags": _tags},
+    UsageMetric: {"model": _check_text, "token_type": _check_text, **_WHEN, **_WHO, "tags": _check_tags},
     UsageEvent: {
         "event_type": _required_text,
-        "subject": _text,
-        "start_time": _time,
-        "data": _data,
-        "tags": _tags,
+        "subject": _check_text,
+        "start_time": _check_time,
+        "data": _check_data,
+        "tags": _check_tags,
     },
-    BillingDrop: {"body": _body},
+    BillingDrop: {"body": _check_body},
 }

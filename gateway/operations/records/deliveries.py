@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
 from gateway.monitoring.health import describe_nodes, describe_route
-from gateway.monitoring.route_trouble import status_of, trouble_of
+from gateway.monitoring.route_trouble import group_trouble, http_status_in
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.requests.address import OPERATION, call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -54,7 +54,7 @@ def _show_route(route: RouteState) -> dict[str, object]:
     Describe a route. `refused_24h` is the number of records that responses rejected while accepting other
     records; `refusal` is the newest reason. `trouble` says why the route delivers nothing, or is null.
     """
-    trouble = trouble_of([route])
+    trouble = group_trouble([route])
     return {
         **describe_route(route),
         "refused_24h": route.refused_recently,
@@ -90,9 +90,9 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     books, stats, routes = (
         await services.log.books(),
         await services.log.stats(),
-        await _routes(request),
+        await _visible_routes(request),
     )
-    spans = _spans_read(services)
+    spans = _span_counts(services)
     topics = [{"topic": topic, **ALWAYS_SHOWN, **terms} for topic, terms in sorted(books.topics.items())]
     return {
         "topics": topics,
@@ -121,7 +121,7 @@ async def status(request: OperatorRequest[SpoolServices, None]) -> Result:
     }
 
 
-def _spans_read(services: SpoolServices) -> Counter[str] | None:
+def _span_counts(services: SpoolServices) -> Counter[str] | None:
     if services.memory is None:
         return None
     return services.memory.made.spans if services.memory.made else Counter()
@@ -145,7 +145,7 @@ def _describe_lake(state: LakeState, *, shows_words: bool) -> dict[str, object]:
 
 @call("GET", "/routes", VIEW_OPERATION, "List routes", lists=ROUTES, shows=OPERATION)
 async def list_routes(request: OperatorRequest[SpoolServices, None]) -> Result:
-    return await request.list(ROUTES, MemoryRows(await _routes(request)))
+    return await request.list(ROUTES, MemoryRows(await _visible_routes(request)))
 
 
 @call(
@@ -175,7 +175,7 @@ async def drop_route(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def try_route(request: OperatorRequest[SpoolServices, TryRoute]) -> Result:
     """Send at once, whatever the route waits for. Useful after its key or destination was corrected."""
     name = f"{request.word('destination')}/{request.word('topic')}"
-    route = next((route for route in await _routes(request) if route.name == name), None)
+    route = next((route for route in await _visible_routes(request) if route.name == name), None)
     if route is None:
         raise NotThere(f"there is no route named {name!r}")
     if route.state == ORPHANED:
@@ -234,7 +234,7 @@ DELIVERIES: List[UnsettledDelivery] = List(
 async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Result:
     found = await request.services.deliveries.unsettled_deliveries()
     if request.is_limited:
-        found = [replace(delivery, last_error=status_of(delivery.last_error)) for delivery in found]
+        found = [replace(delivery, last_error=http_status_in(delivery.last_error)) for delivery in found]
     return await request.list(DELIVERIES, MemoryRows(found))
 
 
@@ -242,8 +242,8 @@ async def list_deliveries(request: OperatorRequest[SpoolServices, None]) -> Resu
 async def replay(request: OperatorRequest[SpoolServices, Replay]) -> Result:
     services = request.services
     body = request.body
-    since = _time("since", body.since)
-    until = request.now() if body.until is None else _time("until", body.until)
+    since = _parse_time("since", body.since)
+    until = request.now() if body.until is None else _parse_time("until", body.until)
     if since >= until:
         raise Invalid("since must be earlier than until")
     if body.route not in {route.name for route in await services.deliveries.routes()}:
@@ -303,7 +303,7 @@ async def repair_lake(request: OperatorRequest[SpoolServices, Repair]) -> Result
     }
 
 
-async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:
+async def _visible_routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteState]:
     """
     Return the routes. People who may see only some calls get no text of a receiver, because it may repeat
     values of a record.
@@ -312,10 +312,10 @@ async def _routes(request: OperatorRequest[SpoolServices, Any]) -> list[RouteSta
     routes = [*await routes_with_refusals(services.deliveries, request.now()), *services.syncs()]
     if not request.is_limited:
         return routes
-    return [replace(route, reason=status_of(route.reason), refusal=None) for route in routes]
+    return [replace(route, reason=http_status_in(route.reason), refusal=None) for route in routes]
 
 
-def _time(name: str, text: str) -> float:
+def _parse_time(name: str, text: str) -> float:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 
-from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, array, closed
+from gateway.core.schemas import COUNT, TEXT, TEXT_OR_NULL, array_of, closed_object
 from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.records.event_mappings import NewEventMapping, checked
-from gateway.operations.records.events import events_in
-from gateway.operations.records.published import KeptRecord, newest_of
+from gateway.operations.records.event_mappings import NewEventMapping, check_mapping
+from gateway.operations.records.events import usage_events
+from gateway.operations.records.published import KeptRecord, newest_in_log
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.record import USAGE_EVENTS, UsageEvent, decimal_text, moment
@@ -28,16 +28,18 @@ MOST_FIELDS = 50
     VIEW_STREAM_SETTINGS,
     "Preview a mapping of usage events",
     gives={
-        JSON: closed(
+        JSON: closed_object(
             {
-                "preview": closed(
+                "preview": closed_object(
                     {
                         "events": COUNT,
                         "sent": COUNT,
                         "amount": TEXT,
-                        "rows": array(closed({"at": TEXT, "element": TEXT_OR_NULL, "amount": TEXT_OR_NULL})),
-                        "fields": array(
-                            closed({"name": TEXT, "example": TEXT, "numbers": COUNT, "events": COUNT})
+                        "rows": array_of(
+                            closed_object({"at": TEXT, "element": TEXT_OR_NULL, "amount": TEXT_OR_NULL})
+                        ),
+                        "fields": array_of(
+                            closed_object({"name": TEXT, "example": TEXT, "numbers": COUNT, "events": COUNT})
                         ),
                     }
                 )
@@ -52,15 +54,15 @@ async def preview_event_mapping(request: OperatorRequest[SpoolServices, NewEvent
     `sent` counts the events that have an amount and an element, and `amount` is their sum. `fields` are the names in
     the data of these events, each with the number of events in which it is a number.
     """
-    mapping = checked(request.body)
-    stored = await newest_of(request.services.log, (USAGE_EVENTS,))
-    return {"preview": await asyncio.to_thread(_previewed, request.services, mapping, stored)}
+    mapping = check_mapping(request.body)
+    stored = await newest_in_log(request.services.log, (USAGE_EVENTS,))
+    return {"preview": await asyncio.to_thread(_build_preview, request.services, mapping, stored)}
 
 
-def _previewed(
+def _build_preview(
     services: SpoolServices, mapping: NewEventMapping, stored: Sequence[KeptRecord]
 ) -> Mapping[str, object]:
-    events = [(each, event) for each, event in events_in(stored) if event.event_type == mapping.event_type]
+    events = [(each, event) for each, event in usage_events(stored) if event.event_type == mapping.event_type]
     mapped = [services.map_event(event, mapping) for _, event in events]
     amounts = [Decimal(found.value or 0) for found in mapped if found is not None]
     rows = [
@@ -76,11 +78,11 @@ def _previewed(
         "sent": len(amounts),
         "amount": decimal_text(sum(amounts, Decimal())),
         "rows": rows,
-        "fields": _fields(event for _, event in events),
+        "fields": _list_fields(event for _, event in events),
     }
 
 
-def _fields(events: Iterable[UsageEvent]) -> Sequence[Mapping[str, object]]:
+def _list_fields(events: Iterable[UsageEvent]) -> Sequence[Mapping[str, object]]:
     """List the names of data fields in events. Fields that most often have a number come first."""
     found: dict[str, dict[str, object]] = {}
     counts: dict[str, list[int]] = {}

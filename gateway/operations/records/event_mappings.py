@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
+from gateway.core.fields import (
+    KEPT,
+    build_answer,
+    change_struct,
+    given_fields,
+    item_struct,
+    single_item_struct,
+)
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.normalise.unit_cost import stream_name
@@ -19,7 +26,7 @@ from gateway.operations.managed import Answer, Asker, ByPeople, ManagedResource
 from spool.errors import AlreadyThere
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import INSTALLATION_ADMINISTRATION, VIEW_STREAM_SETTINGS
@@ -76,10 +83,10 @@ class EventMapping(NewEventMapping, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
 
-def checked(draft: NewEventMapping) -> NewEventMapping:
+def check_mapping(draft: NewEventMapping) -> NewEventMapping:
     check_one_of("type", draft.type, STREAM_TYPES)
     check_one_of("granularity", draft.granularity, GRANULARITIES)
     return replace_fields(
@@ -91,7 +98,7 @@ def checked(draft: NewEventMapping) -> NewEventMapping:
     )
 
 
-EventMappingItem = item_of(
+EventMappingItem = item_struct(
     NewEventMapping,
     "A mapping that an operator has set. Times are RFC 3339.",
     answered={
@@ -111,7 +118,7 @@ class EventMappingTable(ManagedTable[EventMapping]):
     action = "event_mapping"
 
     def check_draft(self, draft: NewEventMapping) -> NewEventMapping:
-        return checked(draft)
+        return check_mapping(draft)
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
@@ -129,27 +136,29 @@ class EventMappingTable(ManagedTable[EventMapping]):
             raise AlreadyThere(f"the type {row.event_type!r} already has a mapping; change it")
 
 
-def mappings(registry: Registry | None) -> Mapping[str, EventMapping]:
+def mappings_by_type(registry: Registry | None) -> Mapping[str, EventMapping]:
     if registry is None:
         return {}
     return {row.event_type: row for row in registry.table(EventMappingTable).all()}
 
 
-def _describe(row: EventMapping) -> Answer:
-    return answer(EventMappingItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+def _describe_mapping(row: EventMapping) -> Answer:
+    return build_answer(
+        EventMappingItem, row, created=moment(row.created), last_updated=moment(row.last_updated)
+    )
 
 
 class EventMappingResource(ManagedResource[EventMapping]):
     noun = "event_mapping"
     table = EventMappingTable
     new = NewEventMapping
-    changes = changes_of(NewEventMapping)
+    changes = change_struct(NewEventMapping)
     item = EventMappingItem
-    one = one_of(NewEventMapping, EventMappingItem)
+    one = single_item_struct(NewEventMapping, EventMappingItem)
     files = InFiles(name="event-mappings", key=("event_type",), ignores_case=False)
     lists: List[EventMapping] = List(
         root="event_mappings",
-        show=_describe,
+        show=_describe_mapping,
         identity=Sort(value=lambda row: row.id),
         sorts={
             "event_type": Sort(value=lambda row: row.event_type),
@@ -169,7 +178,7 @@ class EventMappingResource(ManagedResource[EventMapping]):
         return row
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        return stated(given)
+        return given_fields(given)
 
 
 EVENT_MAPPING = EventMappingResource()

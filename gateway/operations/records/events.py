@@ -16,7 +16,7 @@ from aiohttp import web
 from msgspec import structs
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed
+from gateway.core.schemas import BOOLEAN, COUNT, OBJECT, TEXT, TEXT_OR_NULL, closed_object
 from gateway.http.address import READ, key_call
 from gateway.http.lists import Filter, List, MemoryRows, Sort
 from gateway.http.requests import Result
@@ -27,9 +27,9 @@ from gateway.operations.records.published import (
     LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
-    describe,
+    describe_stored,
     looked_through,
-    newest_of,
+    newest_in_log,
 )
 from gateway.operations.requests.key_requests import KeyRequest
 from spool.log.counted_names import EventType
@@ -68,7 +68,7 @@ def describe_type(type: SentType) -> dict[str, object]:
     return {
         "type": type.seen.type,
         "count": type.seen.count,
-        "amount": _text(type.seen.amount),
+        "amount": _amount_text(type.seen.amount),
         "last_seen": moment(type.seen.last_seen),
         "sent_as": type.sent_as,
         "unmapped": type.is_unmapped,
@@ -77,10 +77,10 @@ def describe_type(type: SentType) -> dict[str, object]:
 
 def describe_event(row: KeptEvent) -> dict[str, object]:
     """Describe an event with its place in the log. `amount` uses the current mapping of the event's type."""
-    return {**describe(row.stored), "amount": _text(row.amount)}
+    return {**describe_stored(row.stored), "amount": _amount_text(row.amount)}
 
 
-def _text(amount: Decimal | None) -> str | None:
+def _amount_text(amount: Decimal | None) -> str | None:
     return None if amount is None else decimal_text(amount)
 
 
@@ -103,8 +103,10 @@ TYPES: List[SentType] = List(
 )
 
 SPAN: dict[str, Filter[KeptEvent]] = {
-    "start_time": Filter(holds=lambda row, text: row.at >= nanoseconds("start_time", text), type="date-time"),
-    "end_time": Filter(holds=lambda row, text: row.at < nanoseconds("end_time", text), type="date-time"),
+    "start_time": Filter(
+        holds=lambda row, text: row.at >= parse_time_ns("start_time", text), type="date-time"
+    ),
+    "end_time": Filter(holds=lambda row, text: row.at < parse_time_ns("end_time", text), type="date-time"),
 }
 
 EVENTS: List[KeptEvent] = List(
@@ -129,7 +131,7 @@ EVENTS: List[KeptEvent] = List(
 )
 
 
-_EVENT = closed(
+_EVENT = closed_object(
     {
         "topic": TEXT,
         "number": COUNT,
@@ -148,7 +150,7 @@ _EVENT = closed(
         "shadow": BOOLEAN,
     },
 )
-_EVENT_TYPE = closed(
+_EVENT_TYPE = closed_object(
     {
         "type": TEXT,
         "count": COUNT,
@@ -167,7 +169,7 @@ async def read_events(request: KeyRequest[SpoolServices, None]) -> Result:
     """Return the newest events that match. `looked_through` says how far back was searched."""
     check_span(request.http)
     spool = request.services
-    newest_records = await newest_of(spool.log, (USAGE_EVENTS,))
+    newest_records = await newest_in_log(spool.log, (USAGE_EVENTS,))
     return {**await request.list(EVENTS, event_rows(spool, newest_records)), **looked_through(newest_records)}
 
 
@@ -180,16 +182,19 @@ def check_span(request: web.Request) -> None:
     """Refuse an invalid time with 400, even if there are no events."""
     for name in SPAN:
         for text in request.query.getall(name, ()):
-            nanoseconds(name, text)
+            parse_time_ns(name, text)
 
 
 def event_rows(spool: SpoolServices, stored_records: Sequence[KeptRecord]) -> MemoryRows[KeptEvent]:
     return MemoryRows(
-        [KeptEvent(stored, event, spool.event_amount(event)) for stored, event in events_in(stored_records)]
+        [
+            KeptEvent(stored, event, spool.event_amount(event))
+            for stored, event in usage_events(stored_records)
+        ]
     )
 
 
-def events_in(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRecord, UsageEvent]]:
+def usage_events(stored_records: Iterable[KeptRecord]) -> Iterator[tuple[KeptRecord, UsageEvent]]:
     """
     Yield the usage events among records. Links have no sessions and runs, because people read events without the right
     to view such ids.
@@ -213,7 +218,7 @@ async def type_rows(spool: SpoolServices) -> MemoryRows[SentType]:
     return MemoryRows(types)
 
 
-def nanoseconds(name: str, text: str) -> int:
+def parse_time_ns(name: str, text: str) -> int:
     """Return a time in nanoseconds since 1970. Refusal 400 for an invalid time."""
     try:
         moment = datetime.fromisoformat(text)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from functools import lru_cache
 
 from spool.errors import Invalid
-from spool.ledger.sums import hour_of
+from spool.ledger.sums import counted_hour
 from spool.ledger.work import UNITS
 from spool.record import NS, Inference, Record
 
@@ -23,7 +23,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 
-def cost(record: Record) -> float | None:
+def counted_dollars(record: Record) -> float | None:
     """
     Return the dollars that totals count for a call. None if the cost is unknown, for duplicates kept for
     reference, for answers from a gateway's cache, and for records that are not calls.
@@ -34,14 +34,14 @@ def cost(record: Record) -> float | None:
     return None if text is None or record.cost_source == "none" else float(Decimal(text))
 
 
-def tokens(record: Record) -> int | None:
+def total_tokens(record: Record) -> int | None:
     """Return the input and output tokens of a call together, or None if it reports neither."""
     if not isinstance(record, Inference) or record.input_tokens is record.output_tokens is None:
         return None
     return (record.input_tokens or 0) + (record.output_tokens or 0)
 
 
-def duration(record: Record) -> float | None:
+def call_seconds(record: Record) -> float | None:
     """
     Return the seconds that a call took. None if its start or end is unknown, or if it ends before it starts.
     """
@@ -52,14 +52,14 @@ def duration(record: Record) -> float | None:
 
 
 AMOUNTS: Mapping[str, Callable[[Record], float | None]] = {
-    "cost": cost,
-    "tokens": tokens,
-    "duration": duration,
+    "cost": counted_dollars,
+    "tokens": total_tokens,
+    "duration": call_seconds,
 }
 
 
 @lru_cache(100)
-def bound(name: str, text: str) -> Callable[[float], bool]:
+def parse_bound(name: str, text: str) -> Callable[[float], bool]:
     """Return a test of amounts for a bound such as ">0.5". Raises Invalid for any other text."""
     match = _BOUND.fullmatch(text)
     if match is None:
@@ -97,11 +97,11 @@ def day_and_month(start_time: int | None, committed_at: float) -> tuple[str, str
     Return the day and month in which totals count a record: those of its start, or of its arrival if it
     has no start.
     """
-    day = datetime.fromtimestamp(hour_of(start_time, committed_at), UTC).strftime("%Y-%m-%d")
+    day = datetime.fromtimestamp(counted_hour(start_time, committed_at), UTC).strftime("%Y-%m-%d")
     return day, day[:7]
 
 
-def start_of(date: str) -> float:
+def period_start(date: str) -> float:
     """Return the start of a day or a month in epoch seconds. Raises Invalid for any other text."""
     wrong = Invalid(f"{DATE} must be a UTC day such as 2026-11-20, or a month such as 2026-11")
     if not _FORM.fullmatch(date):

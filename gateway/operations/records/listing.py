@@ -12,23 +12,23 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes
+from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort, passes_filters
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.money.costs.questions import ONE_SPAN, times
+from gateway.operations.money.costs.questions import ONE_SPAN, read_time_range
 from gateway.operations.records import filters, newest
 from gateway.operations.records import published as records
 from gateway.operations.records.choices import choices
 from gateway.operations.records.filters import AMOUNTS, DATE
 from gateway.operations.records.newest import RECORDS
-from gateway.operations.records.past import dates_of, days_of, past_records
+from gateway.operations.records.past import dates_in_range, days_between, past_records
 from gateway.operations.records.published import KeptRecord
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.deliveries.protocols import PastDates
 from spool.ledger.own_records import STEP as RANKED_STEP
 from spool.ledger.own_records import first_after
-from spool.ledger.sums import AHEAD_S, hour_of
+from spool.ledger.sums import AHEAD_S, counted_hour
 from spool.listing import DESCENDING, ListPage, SortValue, sort_rank
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
@@ -45,13 +45,13 @@ REPORTED_WITHIN_S = 86_400.0
 OWN_SPAN_S = 48 * 3600.0
 
 
-def _by(name: str) -> Sort[KeptRecord]:
+def _sort_by_amount(name: str) -> Sort[KeptRecord]:
     return Sort(value=lambda stored: AMOUNTS[name](stored.record))
 
 
 LISTED: List[KeptRecord] = replace(
     RECORDS,
-    sorts={**RECORDS.sorts, **{name: _by(name) for name in AMOUNTS}},
+    sorts={**RECORDS.sorts, **{name: _sort_by_amount(name) for name in AMOUNTS}},
     filters={**RECORDS.filters, **{name: Filter(holds=lambda *_: True, is_single=True) for name in ONE_SPAN}},
 )
 
@@ -71,7 +71,7 @@ async def list_records(request: OperatorRequest[SpoolServices, None]) -> Result:
     of a time range by an amount. `looked_through` states how far the search went.
     """
     now = request.now()
-    times({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
+    read_time_range({name: request.http.query[name] for name in ONE_SPAN if name in request.http.query}, now)
     rows = RecordRows(request)
     return {**await request.list(await newest.records_in_views(request, LISTED), rows), **rows.beside}
 
@@ -88,27 +88,30 @@ class RecordRows:
         self.beside: Mapping[str, object] = {}  # how far the search went; set after a page was requested
 
     async def page(self, listed: List[KeptRecord], wanted: PageQuery) -> ListPage[KeptRecord]:
-        if is_asked(wanted) and DATE not in wanted.filters:
+        if asks_for_past(wanted) and DATE not in wanted.filters:
             of_span = RankedRows(self._request)
             page = await of_span.page(listed, wanted)
             self.beside = of_span.beside
             return page
         dates = wanted.filters.get(DATE)
         if dates:
-            start = min(map(filters.start_of, dates)) - AHEAD_S
+            start = min(map(filters.period_start, dates)) - AHEAD_S
             topics = wanted.filters.get("topic", TOPICS)
-            look = self._own_from if self._request.is_limited else self.look_from
+            look = self._search_own_since if self._request.is_limited else self.search_records_since
             newest_records = await look(
-                start, topics, lambda stored: passes(listed, wanted.filters, stored), days_of(dates)
+                start,
+                topics,
+                lambda stored: passes_filters(listed, wanted.filters, stored),
+                days_between(dates),
             )
         else:
-            newest_records = list(await newest.newest(self._request, self._request.services))
+            newest_records = list(await newest.newest_visible(self._request, self._request.services))
             self.beside = records.looked_through(newest_records)
         sources = {each.name: each.sources for each in self._request.whole_ledger.derived()}
         known = await asyncio.to_thread(choices, listed, newest_records, sources)
         return await MemoryRows(newest_records, known=known).page(listed, wanted)
 
-    async def _own_from(
+    async def _search_own_since(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
@@ -118,7 +121,7 @@ class RecordRows:
         """
         end = start + OWN_DATES_S
         until = end if self._request.now() > end else None
-        is_own = newest.own_to(self._request)
+        is_own = newest.call_visibility_test(self._request)
         count = 0
         passing: list[KeptRecord] = []
 
@@ -149,7 +152,7 @@ class RecordRows:
         self.beside = records.how_far(records=count, most=records.LOOKED_THROUGH, since=start, until=until)
         return passing
 
-    async def look_from(
+    async def search_records_since(
         self, start: float, topics: Sequence[str], is_wanted: Callable[[KeptRecord], bool], days: PastDates
     ) -> list[KeptRecord]:
         """
@@ -193,7 +196,7 @@ class RecordRows:
         return passing
 
 
-def is_asked(page_query: PageQuery) -> bool:
+def asks_for_past(page_query: PageQuery) -> bool:
     """Return whether a query requests a time range or amounts, instead of the newest records."""
     return page_query.sort_key in AMOUNTS or any(name in page_query.filters for name in (*ONE_SPAN, *AMOUNTS))
 
@@ -211,24 +214,24 @@ class RankedRows:
         best = _Best(listed, wanted)
         span_filters = {name: values[0] for name, values in wanted.filters.items() if name in ONE_SPAN}
         now = self._request.now()
-        since, until, _ = times(span_filters, now, default="last_30d")
+        since, until, _ = read_time_range(span_filters, now, default="last_30d")
         start = since.timestamp()
         end = until.timestamp()
 
         def take(stored: KeptRecord) -> None:
-            if start <= hour_of(stored.record.start_time, stored.committed_at) < end:
+            if start <= counted_hour(stored.record.start_time, stored.committed_at) < end:
                 best.take(stored)
 
-        days = dates_of(start, end)
+        days = dates_in_range(start, end)
         if self._request.is_limited:
             await self._look_at_own(start, min(now, end + REPORTED_WITHIN_S), now, days, take)
         else:
             is_by_amount = wanted.sort_key in AMOUNTS or not wanted.filters.keys().isdisjoint(AMOUNTS)
             topics = (AI_TELEMETRY,) if is_by_amount else wanted.filters.get("topic", TOPICS)
-            await self._look(topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take)
+            await self._search_topics(topics, start - AHEAD_S, end + REPORTED_WITHIN_S, days, take)
         return await MemoryRows(best.rows()).page(listed, wanted)
 
-    async def _look(
+    async def _search_topics(
         self,
         topics: Sequence[str],
         start: float,
@@ -270,7 +273,7 @@ class RankedRows:
     async def _look_at_own(
         self, start: float, end: float, now: float, days: PastDates, take: Callable[[KeptRecord], None]
     ) -> None:
-        is_own = newest.own_to(self._request)
+        is_own = newest.call_visibility_test(self._request)
         count = 0
         since = max(start - AHEAD_S, end - OWN_SPAN_S)
         closed = self._log.closed_below(AI_TELEMETRY)
@@ -313,7 +316,9 @@ class _Best:
     def take(self, stored: KeptRecord) -> None:
         ranked = _Ranked(self._value(stored), self._falls, stored)
         is_full = len(self._heap) >= MOST_RANKED
-        if (is_full and not self._heap[0] < ranked) or not passes(self._listed, self._filters, stored):
+        if (is_full and not self._heap[0] < ranked) or not passes_filters(
+            self._listed, self._filters, stored
+        ):
             return
         (heapq.heappushpop if is_full else heapq.heappush)(self._heap, ranked)
 

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.http.lists import Filter, List, Sort
 from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
-from gateway.operations.money.work_links.declared import links_of
+from gateway.operations.money.work_links.declared import all_links
 from gateway.operations.records import published as records
 from gateway.operations.records.filters import (
     AMOUNTS,
@@ -22,16 +22,16 @@ from gateway.operations.records.filters import (
     STATE,
     TOPIC,
     VIEW,
-    bound,
     day_and_month,
-    start_of,
+    parse_bound,
+    period_start,
 )
 from gateway.operations.records.published import (
     LOOKED_THROUGH_SCHEMA,
     STATES,
     KeptRecord,
-    describe,
-    newest_of,
+    describe_stored,
+    newest_in_log,
 )
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
@@ -46,7 +46,7 @@ RATE_S = 60.0
 MOST_SOURCES = 50
 
 
-def _filter(name: str) -> Filter[KeptRecord]:
+def _value_filter(name: str) -> Filter[KeptRecord]:
     return Filter(
         values=lambda stored: values_for_filter(name, stored.value),
         is_open=name in OPEN_SETS,
@@ -54,14 +54,14 @@ def _filter(name: str) -> Filter[KeptRecord]:
     )
 
 
-def _unit(name: str) -> Filter[KeptRecord]:
+def _unit_filter(name: str) -> Filter[KeptRecord]:
     return Filter(is_open=True, names_people=name in (SESSION, BRANCH))
 
 
-def _bounds(name: str) -> Filter[KeptRecord]:
+def _amount_filter(name: str) -> Filter[KeptRecord]:
     def holds(stored: KeptRecord, text: str) -> bool:
         amount = AMOUNTS[name](stored.record)
-        return amount is not None and bound(name, text)(amount)
+        return amount is not None and parse_bound(name, text)(amount)
 
     return Filter(holds=holds)
 
@@ -70,7 +70,7 @@ _PLACE: Sort[KeptRecord] = Sort(value=lambda stored: stored.place)
 RECORDS: List[KeptRecord] = List(
     root="records",
     shows_people=True,
-    show=describe,
+    show=describe_stored,
     identity=_PLACE,
     sorts={
         "number": _PLACE,
@@ -78,14 +78,14 @@ RECORDS: List[KeptRecord] = List(
     },
     default_sort=("number", "desc"),
     filters={
-        **{name: _filter(name) for name in FIELDS},
-        **{name: _unit(name) for name in UNITS},  # the real filters are in `records_in_views`
+        **{name: _value_filter(name) for name in FIELDS},
+        **{name: _unit_filter(name) for name in UNITS},  # the real filters are in `records_in_views`
         TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
         STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
         DATE: Filter(
             values=lambda stored: day_and_month(stored.record.start_time, stored.committed_at), is_open=True
         ),
-        **{name: _bounds(name) for name in AMOUNTS},
+        **{name: _amount_filter(name) for name in AMOUNTS},
         VIEW: Filter(),  # the real filter is in `records_in_views`
     },
     max_limit=MAX_LIMIT,
@@ -101,10 +101,10 @@ async def records_in_views(
     excludes values. Refusal 400 for an unknown or broken view, or an invalid date or bound.
     """
     for word in request.http.query.getall(DATE, ()):
-        start_of(word)
+        period_start(word)
     for name in AMOUNTS:
         for word in request.http.query.getall(name, ()):
-            bound(name, word)
+            parse_bound(name, word)
     visible = await request.reads.visible()
     view = cache(lambda word: request.reads.view_among(word, visible))
     for word in request.http.query.getall("view", ()):
@@ -112,7 +112,7 @@ async def records_in_views(
     derived = {dimension.name: dimension for dimension in request.whole_ledger.derived()}
 
     def unit_values(stored: KeptRecord, name: str) -> tuple[str, ...]:
-        return stored.unit_values(name, request.whole_ledger.digests, links_of(request.shared.registry))
+        return stored.unit_values(name, request.whole_ledger.digests, all_links(request.shared.registry))
 
     def value(stored: KeptRecord, name: str) -> str:
         if name in UNITS:
@@ -126,7 +126,7 @@ async def records_in_views(
 
     def of(name: str) -> Filter[KeptRecord]:
         if name in UNITS:
-            return replace(_unit(name), values=lambda stored: unit_values(stored, name))
+            return replace(_unit_filter(name), values=lambda stored: unit_values(stored, name))
         return Filter(
             values=lambda stored: values_for_filter(name, partial(value, stored)), names_people=True
         )
@@ -142,7 +142,10 @@ async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     """
     Count the records that each source committed in the last minute, or in the part of it that was searched.
     """
-    newest_records, until = await newest(request, request.services), _until(request, request.services)
+    newest_records, until = (
+        await newest_visible(request, request.services),
+        _counted_until(request, request.services),
+    )
     seconds = RATE_S
     if len(newest_records) == records.LOOKED_THROUGH:
         seconds = min(RATE_S, max(1.0, until - newest_records[-1].committed_at))
@@ -158,7 +161,7 @@ async def show_rates(request: OperatorRequest[SpoolServices, None]) -> Result:
     return {"rates": {"seconds": seconds, "records": counts.total(), "sources": sources}}
 
 
-async def newest(
+async def newest_visible(
     request: OperatorRequest[Any, Any], spool: SpoolServices, topics: Sequence[str] = TOPICS
 ) -> Sequence[KeptRecord]:
     """
@@ -168,12 +171,12 @@ async def newest(
     the person's own calls of the last `own_records.LOOK_BACK_S`.
     """
     if not request.is_limited:
-        return await newest_of(spool.log, topics)
+        return await newest_in_log(spool.log, topics)
     if not request.rights.slice.parts:
         return []
     stored_records = await spool.own_records.newest(
         request.rights.slice,
-        own_to(request),
+        call_visibility_test(request),
         dimensions=request.whole_ledger.derived(),
         most=records.LOOKED_THROUGH,
     )
@@ -184,13 +187,15 @@ def own_record(row: OwnRecord) -> KeptRecord:
     return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
 
 
-def own_to(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
+def call_visibility_test(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:
     """Return a test of closed calls that is True for calls that the person may see."""
     ledger = request.ledger
     return lambda record: ledger.has_call(KeptRecord(AI_TELEMETRY, 0, 0.0, False, record).counted)
 
 
-def seen(request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord]) -> Iterator[KeptRecord]:
+def visible_records(
+    request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord]
+) -> Iterator[KeptRecord]:
     """
     Yield the records that the person may see, in the form that this person sees.
 
@@ -201,13 +206,13 @@ def seen(request: OperatorRequest[Any, Any], stored_records: Iterable[KeptRecord
     if not request.is_limited:
         yield from stored_records
         return
-    is_own = own_to(request)
+    is_own = call_visibility_test(request)
     for stored in stored_records:
         if stored.topic == AI_TELEMETRY and not stored.is_open and is_own(stored.record):
             yield replace(stored, is_number_shown=False)
 
 
-def _until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
+def _counted_until(request: OperatorRequest[Any, Any], spool: SpoolServices) -> float:
     """
     Return the time until which records are counted. For people who see no open records, this is the time
     before which all records are closed. For all other people, it is now.

@@ -26,14 +26,14 @@ from spool.turns.fair_turns import pause
 _log = logging.getLogger(__name__)
 
 
-def dates_of(start: float, end: float) -> PastDates:
+def dates_in_range(start: float, end: float) -> PastDates:
     """Return the days that a time range touches. The range excludes `end`."""
     last = max(start, end - 1)
     first_day, last_day = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d") for at in (start, last))
     return PastDates(first_day, last_day)
 
 
-def days_of(dates: Collection[str]) -> PastDates:
+def days_between(dates: Collection[str]) -> PastDates:
     """Return all days from the first to the last of the given days and months."""
     return PastDates(min(f"{date}-01"[:10] for date in dates), max(f"{date}-31"[:10] for date in dates))
 
@@ -49,32 +49,34 @@ async def past_records(
     Yield records of days that are older than the log. Yields nothing if the log has all records, or if the
     person may not see data from the lake.
     """
-    past, floor = await _older(request, request.services)
+    past, floor = await _reader_of_older(request, request.services)
     if past is None or (most is not None and most <= 0):
         return
     try:
         async with aclosing(past.read(dates, below=floor, most=most, oldest_first=oldest_first)) as parts:
             async for batch in parts:
-                yield [_kept(request, stored) for stored in batch]
+                yield [_past_to_kept(request, stored) for stored in batch]
                 await pause()
     except SpoolUnavailable as error:
-        _told(request, error)
+        _raise_or_log(request, error)
 
 
 async def past_record(
     request: OperatorRequest[Any, Any], spool: SpoolServices, id: bytes, dates: PastDates
 ) -> KeptRecord | None:
     """Return the record with an id from days that are older than the log, or None."""
-    past, floor = await _older(request, spool)
+    past, floor = await _reader_of_older(request, spool)
     try:
         stored = None if past is None else await past.find(id, dates, below=floor)
     except SpoolUnavailable as error:
-        _told(request, error)
+        _raise_or_log(request, error)
         stored = None
-    return None if stored is None else _kept(request, stored)
+    return None if stored is None else _past_to_kept(request, stored)
 
 
-async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tuple[PastRecords | None, int]:
+async def _reader_of_older(
+    request: OperatorRequest[Any, Any], spool: SpoolServices
+) -> tuple[PastRecords | None, int]:
     """
     Return the reader of older records, and the first record number of the log. The reader is None if the log
     has all records, or if the lake does not state whose calls they are.
@@ -86,12 +88,12 @@ async def _older(request: OperatorRequest[Any, Any], spool: SpoolServices) -> tu
     return (past if floor > 1 else None), floor
 
 
-def _kept(request: OperatorRequest[Any, Any], stored: PastRecord) -> KeptRecord:
+def _past_to_kept(request: OperatorRequest[Any, Any], stored: PastRecord) -> KeptRecord:
     number, at, record = stored
     return KeptRecord(AI_TELEMETRY, number, at, False, record, is_number_shown=not request.is_limited)
 
 
-def _told(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
+def _raise_or_log(request: OperatorRequest[Any, Any], error: SpoolUnavailable) -> None:
     """Raise the error for people with restricted access; for all others, log it."""
     if request.is_limited:
         raise error

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
 
-from gateway.core.schemas import COUNT, TEXT_OR_NULL, closed
+from gateway.core.schemas import COUNT, TEXT_OR_NULL, closed_object
 from spool.ledger.cost_kinds import counted_source
 from spool.ledger.counting import stored_value
 from spool.ledger.own_records import STEP
 from spool.ledger.queries import TAG
-from spool.ledger.sums import hour_of, outcome_of
+from spool.ledger.sums import counted_hour, metric_outcome
 from spool.ledger.work import UNITS, Digests, countable_name, is_digest
 from spool.ledger.work_links import NO_LINKS, TARGETS, UnitLinks
 from spool.log.protocols import Log
@@ -26,7 +26,9 @@ from spool.turns.fair_turns import pause
 LOOKED_THROUGH = 10_000
 STATES = OPEN, CLOSED = "open", "closed"
 LOOKED_THROUGH_SCHEMA = {
-    "looked_through": closed({"records": COUNT, "most": COUNT, "since": TEXT_OR_NULL, "until": TEXT_OR_NULL})
+    "looked_through": closed_object(
+        {"records": COUNT, "most": COUNT, "since": TEXT_OR_NULL, "until": TEXT_OR_NULL}
+    )
 }
 
 
@@ -81,31 +83,31 @@ class KeptRecord:
         record = self.record.after if isinstance(self.record, Correction) else self.record
         if UNITS[name].is_named:
             stated = countable_name(self.value(f"{TAG}{name}"))
-            return (stated if stated or name not in TARGETS else self._linked(name, digests, links),)
+            return (stated if stated or name not in TARGETS else self._linked_target(name, digests, links),)
         own = getattr(record, name, None)
         if not own:
             return ("",)
         digest = digests.shown_digest(name, own, session=getattr(record, "session", None))
         return (digest,) if is_digest(name, own) else (own, digest)
 
-    def _linked(self, target: str, digests: Digests, links: UnitLinks) -> str:
+    def _linked_target(self, target: str, digests: Digests, links: UnitLinks) -> str:
         if not isinstance(self.record, AiRecord | Correction):
             return ""
-        hour = hour_of(self.record.start_time, self.committed_at)
+        hour = counted_hour(self.record.start_time, self.committed_at)
 
         def name_of(unit: str) -> str:
             return self.unit_values(unit, digests)[-1]
 
-        return links.target_of(target, name_of, hour) or ""
+        return links.find_target(target, name_of, hour) or ""
 
     def counted(self, name: str) -> str:
         """Return the value under which totals count the record."""
         if isinstance(self.record, UsageMetric) and name in ("status", "cost_source"):
-            return outcome_of(self.record)[name == "cost_source"]
+            return metric_outcome(self.record)[name == "cost_source"]
         return countable_name(str(stored_value(self.value(name))))
 
 
-def describe(stored: KeptRecord) -> dict[str, object]:
+def describe_stored(stored: KeptRecord) -> dict[str, object]:
     row = describe_record(stored.record)
     row.pop("body", None)  # the body is an hourly file, which is as large as a request
     return {**describe_place(stored), **row}
@@ -146,14 +148,14 @@ def how_far(*, records: int, most: int, since: float | None, until: float | None
     return {"looked_through": {"records": records, "most": most, "since": first, "until": last}}
 
 
-async def newest_of(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
+async def newest_in_log(log: Log, topics: Sequence[str]) -> Sequence[KeptRecord]:
     """Return the newest records of some topics, at most LOOKED_THROUGH, newest commit first."""
-    by_topic = [await _newest_of_topic(log, topic) for topic in topics]
+    by_topic = [await _newest_in_topic(log, topic) for topic in topics]
     merged = merge(*by_topic, key=lambda stored: stored.committed_at, reverse=True)
     return await asyncio.to_thread(list, islice(merged, LOOKED_THROUGH))
 
 
-async def _newest_of_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
+async def _newest_in_topic(log: Log, topic: str) -> Sequence[KeptRecord]:
     """Read the newest records of a topic in steps, so that the event loop runs other tasks in between."""
     stored_records: list[KeptRecord] = []
     below = log.next_number(topic)

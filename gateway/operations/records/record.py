@@ -9,14 +9,14 @@ from math import inf
 
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
-from gateway.intake.reasons import field_reasons, not_counted, price_lines
+from gateway.intake.reasons import field_reasons, not_counted_reason, price_lines
 from gateway.money.costs.times import parse_moment
-from gateway.operations.money.work_links.declared import links_of
+from gateway.operations.money.work_links.declared import all_links
 from gateway.operations.records.dead_letters import describe_dead
 from gateway.operations.records.deliveries import describe_delivery
 from gateway.operations.records.listing import STEP
-from gateway.operations.records.newest import seen
-from gateway.operations.records.past import dates_of, past_record
+from gateway.operations.records.newest import visible_records
+from gateway.operations.records.past import dates_in_range, past_record
 from gateway.operations.records.published import KeptRecord, describe_place, describe_record
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
@@ -69,11 +69,13 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
     if "since" in request.http.query:
         since = parse_moment("since", request.http.query["since"]).timestamp()
     id = bytes.fromhex(word)
-    stored = await _known(services.spool.log, id) or await _found(services.spool.log, id, since, inf)
+    stored = await _find_recent(services.spool.log, id) or await _find_in_span(
+        services.spool.log, id, since, inf
+    )
     if stored is None and "since" in request.http.query:
-        days = dates_of(since, request.now())
+        days = dates_in_range(since, request.now())
         stored = await past_record(request, services.spool, id, days)
-    stored = None if stored is None else next(seen(request, [stored]), None)
+    stored = None if stored is None else next(visible_records(request, [stored]), None)
     if request.is_limited and stored is not None and stored.committed_at < since:
         # the record is hidden, because other people's calls decide whether the list of recent ids still
         # has its id
@@ -89,22 +91,22 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         book = await asyncio.to_thread(services.money.prices)
     except CardUnreadable as error:
         raise Invalid(str(error)) from error
-    corrections = await _corrections(request, services.spool.log, stored.record)
-    digests, links = request.whole_ledger.digests, links_of(request.shared.registry)
+    corrections = await _find_corrections(request, services.spool.log, stored.record)
+    digests, links = request.whole_ledger.digests, all_links(request.shared.registry)
     shown = {
         "record": describe_record(stored.record),
         **describe_place(stored),
         "work": {name: value for name in UNITS if (value := stored.unit_values(name, digests, links)[-1])},
-        "why": field_reasons(stored.record, book) | _why_not_counted(corrections),
+        "why": field_reasons(stored.record, book) | _not_counted_fields(corrections),
         "price_lines": price_lines(stored.record, book),
-        **_corrected(corrections),
+        **_correction_fields(corrections),
     }
     if request.is_limited:  # deliveries are left out, because they also contain other people's records
         return {**shown, "deliveries": [], "dead": [], "routes": [], "not_stored": list(NOT_STORED)}
     held = [
         delivery
         for delivery in await services.spool.deliveries.unsettled_deliveries()
-        if _holds(delivery, stored)
+        if _contains_record(delivery, stored)
     ]
     dead = [
         letter
@@ -116,21 +118,23 @@ async def show_record(request: OperatorRequest[OperatorServices, None]) -> Resul
         **shown,
         "deliveries": [describe_delivery(delivery) for delivery in held],
         "dead": [describe_dead(letter) for letter in dead],
-        "routes": [_passed(route, stored, held, dead) for route in routes if route.topic == stored.topic],
+        "routes": [
+            _route_progress(route, stored, held, dead) for route in routes if route.topic == stored.topic
+        ],
         "not_stored": list(NOT_STORED),
     }
 
 
-async def _corrections(
+async def _find_corrections(
     request: OperatorRequest[OperatorServices, None], log: Log, record: Record
 ) -> list[Correction]:
     """Return the corrections of a call, oldest first. Most calls have none."""
     corrections: list[Correction] = []
     while len(corrections) < MOST and isinstance(record, Inference):
-        stored = await _known(log, correction_id(record.id, len(corrections) + 1))
+        stored = await _find_recent(log, correction_id(record.id, len(corrections) + 1))
         if (
             stored is None
-            or next(seen(request, [stored]), None) is None
+            or next(visible_records(request, [stored]), None) is None
             or not isinstance(stored.record, Correction)
         ):
             break
@@ -138,12 +142,12 @@ async def _corrections(
     return corrections
 
 
-def _why_not_counted(corrections: Sequence[Correction]) -> dict[str, str]:
+def _not_counted_fields(corrections: Sequence[Correction]) -> dict[str, str]:
     counted_by = corrections[-1].after.counted_by if corrections else None
-    return {} if counted_by is None else {"corrections": not_counted(counted_by)}
+    return {} if counted_by is None else {"corrections": not_counted_reason(counted_by)}
 
 
-def _corrected(corrections: Sequence[Correction]) -> dict[str, object]:
+def _correction_fields(corrections: Sequence[Correction]) -> dict[str, object]:
     if not corrections:
         return {}
     return {
@@ -152,24 +156,24 @@ def _corrected(corrections: Sequence[Correction]) -> dict[str, object]:
     }
 
 
-async def _known(log: Log, id: bytes) -> KeptRecord | None:
+async def _find_recent(log: Log, id: bytes) -> KeptRecord | None:
     known = log.whereabouts(id)
     if known is None:
         return None
     if known.place is None:
-        return await _found(log, id, known.since, known.until)
+        return await _find_in_span(log, id, known.since, known.until)
     topic, number = known.place
     entries = await log.read(topic, number, number, with_open=True)
-    return next((stored for stored in _matching(log, entries, id)), None)
+    return next((stored for stored in _records_with_id(log, entries, id)), None)
 
 
-async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
+async def _find_in_span(log: Log, id: bytes, since: float, until: float) -> KeptRecord | None:
     for topic in TOPICS:
         below = log.next_number(topic)
         last = below - 1 if until == inf else await first_after(log, topic, until, below) - 1
         while last > 0:
             entries = await log.read(topic, max(1, last - STEP + 1), last, with_open=True)
-            for stored in _matching(log, entries, id):
+            for stored in _records_with_id(log, entries, id):
                 return stored
             if not entries or entries[0].committed_at < since:
                 break
@@ -178,7 +182,7 @@ async def _found(log: Log, id: bytes, since: float, until: float) -> KeptRecord 
     return None
 
 
-def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
+def _records_with_id(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRecord]:
     for entry in reversed(entries):
         for number, record in reversed(list(enumerate(entry.records, entry.first))):
             if record is not None and record.id == id:
@@ -186,7 +190,7 @@ def _matching(log: Log, entries: Sequence[Entry], id: bytes) -> Iterator[KeptRec
                 yield KeptRecord(entry.topic, number, entry.committed_at, is_open, record)
 
 
-def _passed(
+def _route_progress(
     route: RouteState, stored: KeptRecord, held: Sequence[UnsettledDelivery], dead: Sequence[DeadLetter]
 ) -> dict[str, object]:
     """
@@ -203,6 +207,6 @@ def _passed(
     return {"route": route.name, "state": state, "last_error": None}
 
 
-def _holds(delivery: UnsettledDelivery, stored: KeptRecord) -> bool:
+def _contains_record(delivery: UnsettledDelivery, stored: KeptRecord) -> bool:
     of_topic = delivery.route.rpartition("/")[2] == stored.topic
     return of_topic and delivery.first <= stored.number <= delivery.last

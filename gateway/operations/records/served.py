@@ -18,7 +18,7 @@ from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.records import filters
 from gateway.operations.records.filters import DATE
 from gateway.operations.records.listing import RecordRows
-from gateway.operations.records.past import days_of
+from gateway.operations.records.past import days_between
 from gateway.operations.records.published import KeptRecord
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest
@@ -80,10 +80,10 @@ class ServedDay:
         if isinstance(record, Inference | UsageMetric | Correction):
             day, _ = filters.day_and_month(record.start_time, stored.committed_at)
             if day == self._day:
-                self._add(record)
+                self._add_record(record)
         return False
 
-    def _add(self, record: Inference | UsageMetric | Correction) -> None:
+    def _add_record(self, record: Inference | UsageMetric | Correction) -> None:
         if isinstance(record, UsageMetric):
             self._add_counter(record)
         elif isinstance(record, Correction):
@@ -94,7 +94,12 @@ class ServedDay:
 
     def _add_call(self, call: Inference, *, times: int = 1) -> None:
         name = call.response_model or call.request_model
-        if call.shadow or call.status == "cached" or not name or not (served_model := self._of(name)):
+        if (
+            call.shadow
+            or call.status == "cached"
+            or not name
+            or not (served_model := self._sums_of_model(name))
+        ):
             return
         served_model.calls += times
         served_model.told["input_tokens"] += times * (call.input_tokens or 0)
@@ -106,7 +111,7 @@ class ServedDay:
         is_served = counter.source in SERVERS
         if kind is None or counter.unit != TOKEN_UNIT or (counter.shadow and not is_served):
             return
-        served_model = self._of(counter.model)
+        served_model = self._sums_of_model(counter.model)
         if served_model is None:
             return
         # the record counts as a call even if `count = true` names its server
@@ -122,7 +127,7 @@ class ServedDay:
             f"{counter.source} {service}" if service and service != counter.source else counter.source
         )
 
-    def _of(self, model: str | None) -> ServedModel | None:
+    def _sums_of_model(self, model: str | None) -> ServedModel | None:
         """Return the sums of a model. Names that differ only in punctuation are the same model."""
         model_key = family_letters(model) if model else ""
         return (
@@ -153,12 +158,12 @@ async def show_served(request: OperatorRequest[SpoolServices, None]) -> Result:
     """Show a UTC day, by default today."""
     now = datetime.fromtimestamp(request.services.clock.now(), UTC)
     day = request.http.query.get(DATE) or now.strftime("%Y-%m-%d")
-    start = filters.start_of(day)
+    start = filters.period_start(day)
     if len(day) != len("2026-11-20"):
         raise Invalid("date must be a UTC day, such as 2026-11-20")
     rows = RecordRows(request)
     served_day = ServedDay(day)
-    await rows.look_from(start - AHEAD_S, (AI_TELEMETRY,), served_day.add, days_of([day]))
+    await rows.search_records_since(start - AHEAD_S, (AI_TELEMETRY,), served_day.add, days_between([day]))
     return {
         "date": day,
         "models": [served_model.shown() for served_model in served_day.models()],

@@ -12,7 +12,7 @@ from gateway.bills.contracts.workloads import TOO_MANY, UNKNOWN, ModelTokens, Se
 from gateway.normalise.otlp.metric_rules import CACHE_READ, INPUT, OUTPUT
 from gateway.normalise.otlp.metrics import SERVERS
 from spool.ledger.own_records import first_after
-from spool.ledger.sums import HOUR_S, hour_of
+from spool.ledger.sums import HOUR_S, counted_hour
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, TOKEN_UNIT, Record, UsageMetric
 from spool.turns.fair_turns import pause
@@ -42,7 +42,7 @@ class ServedHours:
     async def in_span(self, start: int, end: int) -> ServedSpan:
         """Return the tokens in hours from `start` to before `end` (epoch seconds)."""
         async with self._turn:
-            is_whole = await self._follow()
+            is_whole = await self._read_further()
         if start < self._first_hour:
             return ServedSpan(missing=TOO_MANY)
         if not is_whole or start < self._since:
@@ -51,7 +51,7 @@ class ServedHours:
             [ServedTokens(*place, tokens) for place, tokens in self._sums.items() if start <= place[0] < end]
         )
 
-    async def _follow(self) -> bool:
+    async def _read_further(self) -> bool:
         """Read further records. Return whether all closed records are read."""
         below = self._log.closed_below(AI_TELEMETRY)
         if not 0 < self._next <= below:
@@ -63,13 +63,13 @@ class ServedHours:
         while self._next < until:
             following = min(self._next + STEP, until)
             for entry in await self._log.read(AI_TELEMETRY, self._next, following - 1):
-                self._add(entry.records, entry.committed_at)
+                self._add_records(entry.records, entry.committed_at)
             self._next = following
             self._drop_oldest()
             await pause()
         return until == below
 
-    def _add(self, records: Iterable[Record | None], committed_at: float) -> None:
+    def _add_records(self, records: Iterable[Record | None], committed_at: float) -> None:
         for record in records:
             if (
                 not isinstance(record, UsageMetric)
@@ -86,7 +86,7 @@ class ServedHours:
                 OUTPUT: ModelTokens(output=count),
             }.get(record.token_type or "")
             if counted is not None:
-                hour = hour_of(record.start_time, committed_at)
+                hour = counted_hour(record.start_time, committed_at)
                 place = hour, record.source, record.model or ""
                 if hour >= self._first_hour:
                     self._bytes += 0 if place in self._sums else _size(place)

@@ -11,7 +11,7 @@ from gateway.http.requests import Result
 from gateway.operations.holders.operators import SpoolServices
 from gateway.operations.receivers.unit_cost import STREAMS
 from gateway.operations.records.events import EVENTS, TYPES, check_span, event_rows, type_rows
-from gateway.operations.records.newest import newest
+from gateway.operations.records.newest import newest_visible
 from gateway.operations.records.published import looked_through
 from gateway.operations.requests.address import call
 from gateway.operations.requests.requests import OperatorRequest, RequestBody
@@ -68,7 +68,7 @@ async def list_streams(request: OperatorRequest[SpoolServices, None]) -> Result:
 async def list_events(request: OperatorRequest[SpoolServices, None]) -> Result:
     """List the newest events that match. `looked_through` says how far back was searched."""
     check_span(request.http)
-    event_records = await newest(request, request.services, (USAGE_EVENTS,))
+    event_records = await newest_visible(request, request.services, (USAGE_EVENTS,))
     return {
         **await request.list(EVENTS, event_rows(request.services, event_records)),
         **looked_through(event_records),

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from aiohttp import web
 
 from gateway.core.schemas import TEXT
-from gateway.http.event_streams import EVENT_STREAM, News, event
-from gateway.http.lists import chosen
-from gateway.operations.records.changes import follow
-from gateway.operations.records.newest import RECORDS, own_record, own_to, records_in_views
-from gateway.operations.records.published import KeptRecord, describe, kept_records
+from gateway.http.event_streams import EVENT_STREAM, News, encode_event
+from gateway.http.lists import row_filter
+from gateway.operations.records.changes import send_event_stream
+from gateway.operations.records.newest import RECORDS, call_visibility_test, own_record, records_in_views
+from gateway.operations.records.published import KeptRecord, describe_stored, kept_records
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from gateway.operations.services import OperatorServices
-from spool.ledger.own_records import STEP, OwnRecord, own_of
+from spool.ledger.own_records import STEP, OwnRecord, own_records_in
 from spool.record import AI_TELEMETRY, TOPICS
 from spool.registry.permission_sets import VIEW_RECORDS
 from spool.seen import save_seen
@@ -43,12 +43,14 @@ async def tail(request: OperatorRequest[OperatorServices, None]) -> web.StreamRe
     their `skipped` is null instead of a number.
     """
     listed = await records_in_views(request)
-    passes = chosen(listed, list(request.http.query.items()), request.shared.people)
+    passes = row_filter(listed, list(request.http.query.items()), request.shared.people)
     await save_seen()
-    return await follow(request, _own_tail(request, passes) if request.is_limited else _tail(request, passes))
+    return await send_event_stream(
+        request, _own_tail(request, passes) if request.is_limited else _tail_reader(request, passes)
+    )
 
 
-def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
+def _tail_reader(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
     log = request.services.spool.log
     reached = {topic: log.next_number(topic) for topic in TOPICS}
 
@@ -58,11 +60,11 @@ def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> N
             below = log.next_number(topic)
             begin = max(first, below - MOST_AT_ONCE)
             if begin > first:
-                events.append(event("skipped", {"topic": topic, "records": begin - first}))
+                events.append(encode_event("skipped", {"topic": topic, "records": begin - first}))
             if below > begin:
                 entries = await log.read(topic, begin, below - 1, with_open=True)
                 events += [
-                    event("record", describe(record))
+                    encode_event("record", describe_stored(record))
                     for record in kept_records(log, entries)
                     if passes(record)
                 ]
@@ -75,7 +77,7 @@ def _tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> N
 def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) -> News:
     """Stream the person's own closed calls. Calls of other people never displace one of them."""
     log = request.services.spool.log
-    is_own = own_to(request)
+    is_own = call_visibility_test(request)
     reached = log.closed_below(AI_TELEMETRY)
 
     async def news() -> Iterable[bytes]:
@@ -85,16 +87,18 @@ def _own_tail(request: OperatorRequest[OperatorServices, None], passes: Passes) 
         for begin in range(reached, below, STEP):
             own_records = [
                 *own_records,
-                *reversed(await own_of(log, begin, min(begin + STEP, below), is_own)),
+                *reversed(await own_records_in(log, begin, min(begin + STEP, below), is_own)),
             ][-MOST_AT_ONCE - 1 :]
             await asyncio.sleep(0)
         reached = max(reached, below)
         skipped = (
-            [event("skipped", {"topic": AI_TELEMETRY, "records": None})]
+            [encode_event("skipped", {"topic": AI_TELEMETRY, "records": None})]
             if len(own_records) > MOST_AT_ONCE
             else []
         )
         records = map(own_record, own_records[-MOST_AT_ONCE:])
-        return skipped + [event("record", describe(record)) for record in records if passes(record)]
+        return skipped + [
+            encode_event("record", describe_stored(record)) for record in records if passes(record)
+        ]
 
     return news

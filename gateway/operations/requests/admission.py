@@ -22,21 +22,29 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gateway.configuration.values import is_loopback
-from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
 from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import CSRF_HEADER
-from gateway.http.admission import authority, check_single, host_name, is_own_name
-from gateway.http.answers import JSON, UNCACHED, Pieces, give, json_pieces
-from gateway.http.error_table import SAFE_METHODS, confirmed, refusals_of
-from gateway.http.listening.forwarded import may_be_shared
+from gateway.http.admission import check_single, host_name, is_own_name, parse_authority
+from gateway.http.answers import JSON, UNCACHED, Pieces, json_pieces, send_answer
+from gateway.http.error_table import SAFE_METHODS, refuse_when_durable, statuses_that_need_confirmation
+from gateway.http.listening.forwarded import may_be_shared_address
 from gateway.http.listening.listener import begin_work
 from gateway.http.requests import Result, check_parameters, named_holder
-from gateway.http.viewers import COMMAND, CONSOLE, Viewer, is_own_only, needs_reason, reason_of, watched
-from gateway.money.costs.reader import hides
+from gateway.http.viewers import (
+    COMMAND,
+    CONSOLE,
+    Viewer,
+    is_own_only,
+    needs_reason,
+    record_viewings,
+    viewing_reason,
+)
+from gateway.money.costs.reader import hidden_cost_types_refusal
 from gateway.operations.holders.operators import PeopleServices
 from gateway.operations.requests.address import OPERATION, SIGNED_IN, SLICED, WHOLE, OperatorAddress
-from gateway.operations.requests.requests import OperatorRequest, holder, read_body
+from gateway.operations.requests.requests import OperatorRequest, read_body, session_role_holder
 from gateway.operations.services import OperatorServices
 from spool.errors import Invalid
 from spool.registry.operators import ADMIN, Actor, check_email
@@ -61,7 +69,7 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
     holder_services = services.of(named_holder(row.handler))
 
     async def admit(request: web.Request) -> OperatorRequest[Any, object]:
-        admitted = await _admitted(request, row, services)
+        admitted = await _admit_request(request, row, services)
         admitted.services = holder_services
         return admitted
 
@@ -77,12 +85,12 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             # check again, because the rights may have changed while the body arrived
             admitted = await admit(request)
             admitted.body = body
-        statuses = () if row.needs is None else refusals_of(request.method)
+        statuses = () if row.needs is None else statuses_that_need_confirmation(request.method)
 
         async def work() -> Result:
-            viewer, registry = _viewer(row, admitted), services.installation.registry
-            handled = watched(row.handler(admitted), viewer, registry)
-            answer = await confirmed(handled, registry, statuses=statuses)
+            viewer, registry = _make_viewer(row, admitted), services.installation.registry
+            handled = record_viewings(row.handler(admitted), viewer, registry)
+            answer = await refuse_when_durable(handled, registry, statuses=statuses)
             if (
                 row.asks_closed is None
                 or isinstance(answer, (web.StreamResponse, Pieces))
@@ -91,32 +99,32 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
                 return answer
 
             secret = services.installation.cursor_secret
-            return await tagged(request, answer, asker=_rights_of(admitted), secret=secret)
+            return await answer_with_etag(request, answer, asker=_rights_text(admitted), secret=secret)
 
         if row.takes_turn(admitted.body):
             questions = services.installation.questions
             party_name = f"person {admitted.actor.name}"
             return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
-        return await give(request, await work(), status=row.status, headers=UNCACHED)
+        return await send_answer(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
 
 
-def _viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
+def _make_viewer(row: OperatorAddress, admitted: OperatorRequest[Any, object]) -> Viewer:
     rights, name, shared = admitted.rights, admitted.actor.name, admitted.shared
     is_limited = not rights.slice.has_every_call
     return Viewer(
         name=name,
         face=CONSOLE if admitted.session is not None else COMMAND,
         page=row.path.removeprefix(OPERATOR_API),
-        reason=reason_of(admitted.http),
+        reason=viewing_reason(admitted.http),
         at=admitted.now(),
         is_own_only=is_limited and is_own_only(rights, name, shared.people),
         needs_reason=needs_reason(rights, name, shared.registry),
     )
 
 
-def _rights_of(admitted: OperatorRequest[Any, object]) -> str:
+def _rights_text(admitted: OperatorRequest[Any, object]) -> str:
     """
     Return a text that identifies the person and the person's rights. Every process returns the same text.
     """
@@ -143,7 +151,7 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
     kind = named_holder(row.handler)
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        admitted = await _admitted(request, row, services)
+        admitted = await _admit_request(request, row, services)
         demo = services.installation.demo
         if demo is None:
             raise Refusal(404, "no_demo", "no demo month is loaded here")
@@ -162,12 +170,12 @@ def demo_endpoint(row: OperatorAddress, services: OperatorServices) -> Handler:
             if row.takes_turn(None):
                 questions = services.installation.questions
                 return await questions.give(party_name, request, work, status=row.status, headers=UNCACHED)
-            return await give(request, await work(), status=row.status, headers=UNCACHED)
+            return await send_answer(request, await work(), status=row.status, headers=UNCACHED)
 
     return handle
 
 
-async def _admitted(
+async def _admit_request(
     request: web.Request, row: OperatorAddress, services: OperatorServices
 ) -> OperatorRequest[Any, object]:
     check_single(request.headers.items())
@@ -242,7 +250,7 @@ async def _admit_over_http(
         token = request.headers.get(CSRF_HEADER, "")
         if not hmac.compare_digest(token.encode("utf-8", "surrogateescape"), session.csrf.encode()):
             raise Refusal(403, "csrf", f"a change needs the session's token in the header {CSRF_HEADER}")
-    asker = holder(services.people, session)
+    asker = session_role_holder(services.people, session)
     return OperatorRequest(
         http=request,
         body=None,
@@ -269,10 +277,10 @@ def _is_permitted(row: OperatorAddress, rights: Rights) -> bool:
 def _check_permission(row: OperatorAddress, rights: Rights) -> None:
     if row.needs is None or _is_permitted(row, rights):
         return
-    raise lacks(row.needs)
+    raise missing_right_refusal(row.needs)
 
 
-def lacks(permission_set: str, what: str = "this") -> Refusal:
+def missing_right_refusal(permission_set: str, what: str = "this") -> Refusal:
     """Return the refusal for a missing permission set. `what` is the subject of the sentence."""
     title = PERMISSION_SETS[permission_set].title
     message = f"{what} needs the permission set {title}; an Admin can give you a role with it"
@@ -288,12 +296,12 @@ def _check_data(row: OperatorAddress, admitted: OperatorRequest[Any, object]) ->
         )
         raise Refusal(403, "limited_data", message)
     if _hides_calls(row, admitted.rights):
-        raise hides(admitted.rights, COUNTED_TYPES)
+        raise hidden_cost_types_refusal(admitted.rights, COUNTED_TYPES)
 
 
 def _needs_more_calls(row: OperatorAddress, rights: Rights) -> bool:
     if row.shows == OPERATION:
-        return not rights.slice_of_roles.is_everything
+        return not rights.visible_slice.is_everything
     return row.shows == WHOLE and not rights.slice.is_everything
 
 
@@ -312,7 +320,7 @@ def _check_origin(request: web.Request, hosts: frozenset[str]) -> None:
     if request.method in SAFE_METHODS:
         return
     origin = request.headers.get("Origin")
-    foreign = origin is not None and authority(origin) != host.lower()
+    foreign = origin is not None and parse_authority(origin) != host.lower()
     if foreign or request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
         raise Refusal(403, "foreign_origin", "only pages of the console may make changes")
 
@@ -349,13 +357,13 @@ def speaks_https(request: web.Request, people: PeopleServices) -> bool:
     )
 
 
-def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
+def sign_in_tries(request: OperatorRequest[PeopleServices, Any], what: str) -> tuple[Buckets, str]:
     """
     Return the limit of attempts for the request's address, and the key under which `what` is counted there.
     """
     services = request.services
-    network = neighbourhood(request.actor.address)
-    is_shared = may_be_shared(request.http, is_behind_tls=services.is_behind_tls)
+    network = address_network(request.actor.address)
+    is_shared = may_be_shared_address(request.http, is_behind_tls=services.is_behind_tls)
     return services.shared_sign_ins if is_shared else services.sign_ins, f"{what} {network}"
 
 
@@ -365,7 +373,7 @@ def tries_from(request: OperatorRequest[PeopleServices, Any], what: str) -> tupl
 _KEPT = {"Cache-Control": "private, no-cache", "Vary": "Cookie", "X-Content-Type-Options": "nosniff"}
 
 
-async def tagged(
+async def answer_with_etag(
     request: web.Request, answer: Mapping[str, object], *, asker: str, secret: bytes
 ) -> web.Response | Pieces:
     """
@@ -379,11 +387,11 @@ async def tagged(
         digest.update(piece)
     tag = f'"{digest.hexdigest()}"'
     headers = {**_KEPT, "ETag": tag}
-    if tag in _named(request):
+    if tag in _requested_etags(request):
         return web.Response(status=304, headers=headers)
     return Pieces(pieces=pieces, content_type=JSON, headers=headers)
 
 
-def _named(request: web.Request) -> list[str]:
+def _requested_etags(request: web.Request) -> list[str]:
     fields = ",".join(request.headers.getall("If-None-Match", ()))
     return [tag.strip().removeprefix("W/") for tag in fields.split(",")]

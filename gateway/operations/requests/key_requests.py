@@ -60,7 +60,7 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
         return await self.page(listed, rows, self.shared)
 
 
-def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
+def request_names(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | None:
     """
     Return the names under which a request is deduplicated, from its Idempotency-Key. None without the header.
 
@@ -72,7 +72,7 @@ def names_of(request: KeyRequest[Any, bytes], *more: bytes) -> RequestNames | No
     return build_request_names(request.bearer.name, request.http.path, key, request.body, *more)
 
 
-def identity_of(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
+def item_identity(names: RequestNames | None, place: int, given: bytes | None) -> Identity:
     """
     Return the dedup key of an item: the id that another Tollhouse gave it, or its position in the request.
     """

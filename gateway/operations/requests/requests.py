@@ -18,7 +18,7 @@ from aiohttp.typedefs import Handler
 from gateway.core.errors import Refusal
 from gateway.core.faults import InvalidDefinition
 from gateway.http.answers import uncached_json
-from gateway.http.error_table import operator_refusal_of
+from gateway.http.error_table import operator_refusal_for_error
 from gateway.http.lists import List, Rows
 from gateway.http.requests import AdmittedRequest
 from gateway.money.costs.reader import CostReader
@@ -117,7 +117,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
         return await self.page(listed, rows, self.shared)
 
 
-def holder(people: PeopleServices, session: Session) -> Holder:
+def session_role_holder(people: PeopleServices, session: Session) -> Holder:
     """Return the signed-in user as a role holder."""
     role_holder = session_holder(session)
     return replace(role_holder, has_default_role=is_default(people, session.issuer, role_holder.groups))
@@ -210,21 +210,21 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     try:
         return await handler(request)
     except Refusal as refusal:
-        return _refused(refusal)
+        return _refusal_response(refusal)
     except InvalidDefinition as error:
         faults = [fault._asdict() for fault in error.faults]
         error_body = {"type": "invalid_definition", "message": f"the definition is not valid: {error}"}
         return uncached_json({"error": error_body, "errors": faults}, 422)
     except SpoolError as error:
-        return _refused(operator_refusal_of(error))
+        return _refusal_response(operator_refusal_for_error(error))
     except web.HTTPException as error:
         if error.status < 400:
             raise
         type, message = _HTTP.get(error.status, ("refused", error.reason))
-        return _error(error.status, type, message, None, {"Allow": error.headers.get("Allow", "")})
+        return _error_response(error.status, type, message, None, {"Allow": error.headers.get("Allow", "")})
     except Exception:  # noqa: BLE001 - the request boundary: one request fails, the process goes on
         _log.exception("an operator request failed", extra={"action": "operator_request_failed"})
-        return _error(500, "internal", "internal error of Tollhouse; the server log has the reason")
+        return _error_response(500, "internal", "internal error of Tollhouse; the server log has the reason")
 
 
 _HTTP = {
@@ -233,11 +233,11 @@ _HTTP = {
 }
 
 
-def _refused(refusal: Refusal) -> web.Response:
-    return _error(refusal.status, refusal.type, refusal.message, refusal.retry_after_s)
+def _refusal_response(refusal: Refusal) -> web.Response:
+    return _error_response(refusal.status, refusal.type, refusal.message, refusal.retry_after_s)
 
 
-def _error(
+def _error_response(
     status: int,
     type: str,
     message: str,

@@ -37,15 +37,15 @@ class SocketFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own = _file_at(path)
+        self._own = _file_identity(path)
 
     def remove(self) -> None:
         """Delete the file, unless it is gone or belongs to another process."""
-        if self._own is not None and _file_at(self._path) == self._own:
+        if self._own is not None and _file_identity(self._path) == self._own:
             self._path.unlink(missing_ok=True)
 
 
-def _file_at(path: Path) -> tuple[int, int] | None:
+def _file_identity(path: Path) -> tuple[int, int] | None:
     with contextlib.suppress(FileNotFoundError):
         status = path.stat()
         return status.st_ino, status.st_mtime_ns
@@ -71,7 +71,7 @@ class OperatorSocket:
         """
         if sys.platform == "win32":
             return self._directory / "operator.sock"
-        path = self._place()
+        path = self._choose_path()
         # Bind, restrict the file mode, then listen, so that no other user can connect in between.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
@@ -82,7 +82,7 @@ class OperatorSocket:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._runner.server, sock=listener)
         if self._shelter:
-            _write(self._directory / "operator.path", str(path))
+            _replace_text(self._directory / "operator.path", str(path))
         return path
 
     async def stop(self) -> None:
@@ -97,7 +97,7 @@ class OperatorSocket:
             shutil.rmtree(self._shelter, ignore_errors=True)
             self._shelter = None
 
-    def _place(self) -> Path:
+    def _choose_path(self) -> Path:
         path = self._directory / "operator.sock"
         path.unlink(missing_ok=True)
         self._forget_old_shelter()
@@ -116,7 +116,7 @@ class OperatorSocket:
         pointer.unlink(missing_ok=True)
 
 
-def _write(path: Path, text: str) -> None:
+def _replace_text(path: Path, text: str) -> None:
     draft = path.with_suffix(".new")
     draft.write_text(text, "utf-8")
     replace_file(draft, path)

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from gateway.configuration.sections import ConfigError, ServerSettings, names_some
 from gateway.configuration.values import Networks
-from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
 from gateway.people.authentication.bearer import Bearer
 from gateway.people.authentication.legacy_key import DEPLOYMENT, LegacyKey
@@ -63,7 +63,7 @@ NOT_OPEN = {
 }
 
 
-async def _nobody() -> Sequence[str]:
+async def _no_names() -> Sequence[str]:
     return ()
 
 
@@ -115,7 +115,7 @@ class Access:
         local: Bearer | None = None,
         deployment: str = DEPLOYMENT,
         node: str = "this gateway",
-        others: Callable[[], Awaitable[Sequence[str]]] = _nobody,
+        others: Callable[[], Awaitable[Sequence[str]]] = _no_names,
     ) -> None:
         self._registry = registry
         self._clock = clock
@@ -164,7 +164,7 @@ class Access:
                 if rate
             }
 
-    async def admit_of_now(self, secret: str | None, scope: str, *, address: str) -> Bearer:
+    async def admit_with_current_keys(self, secret: str | None, scope: str, *, address: str) -> Bearer:
         """
         Admit a key as `admit` does, but refuse only on facts as new as the request, because other gateways
         may change keys.
@@ -187,7 +187,7 @@ class Access:
 
     def known(self, credential: str | None) -> KnownKey | None:
         """Return None for a key that is not in the registry, and so must be checked in full each time."""
-        key = self._find(_without_prefix(credential or ""))
+        key = self._find_key(_strip_bearer(credential or ""))
         checked = None if key is None else self._bearers.get(key.id)
         if self._registry is None or key is None or checked is None or checked[0] is not key:
             return None
@@ -223,10 +223,10 @@ class Access:
             return self.local
         if not secret or not secret.strip():
             message = "no API key: send the key as the whole value of the Authorization header"
-            raise self._failed("missing_key", message)
-        plain = _without_prefix(secret)
+            raise self._count_and_refuse("missing_key", message)
+        plain = _strip_bearer(secret)
         if len(plain) < len(secret) and not self._accept_bearer:
-            raise self._failed(
+            raise self._count_and_refuse(
                 "bearer_prefix",
                 "the header has a Bearer prefix: send only the key as its value, or let the "
                 "operator set server.accept_bearer",
@@ -238,9 +238,9 @@ class Access:
                 "is still valid; retry"
             )
             raise Refusal(503, "keys_unavailable", message, retry_after_s=1)
-        bearer = self._bearer(secret, address)
+        bearer = self._find_bearer(secret, address)
         if scope not in bearer.scopes:
-            raise lacking(scope)
+            raise missing_scope_refusal(scope)
         if scope not in WITHOUT_FIGURES and self._hides_figures(bearer.name):
             raise hidden_figures()
         return bearer
@@ -279,7 +279,7 @@ class Access:
         keys = [] if self._registry is None else self._registry.keys.all()
         if self._legacy and not self._is_adopted:
             keys.append(self._legacy.key)
-        return [replace(key, last_accessed=self._last_accessed(key)) for key in keys]
+        return [replace(key, last_accessed=self._last_access_at(key)) for key in keys]
 
     async def listed_keys(self) -> Sequence[ListedKey]:
         """Include the facts of all gateways."""
@@ -295,7 +295,7 @@ class Access:
                 last_test=tests.get(key.id),
                 last_record=records.get(key.name),
                 expired_tries=tries.get(key.id),
-                addresses=tuple(name for names, _ in self._places_of(key.name) for name in names),
+                addresses=tuple(name for names, _ in self._allowed_places(key.name) for name in names),
             )
             for key in self.keys()
         ]
@@ -310,10 +310,10 @@ class Access:
         expired = {key.id: key.expires_at for key in self.keys() if key.state(now) == EXPIRED}
         return {id: each for id, each in tries.items() if expired.get(id) == each.expires_at}
 
-    def identified(self, secret: str) -> tuple[Key, bool] | None:
+    def identify_key(self, secret: str) -> tuple[Key, bool] | None:
         """Return also whether the key's senders may be other gateways. Expired keys are included."""
-        key = self._find(secret) or self._find_expired(secret)
-        return None if key is None else (key, bool(self._chaining(key.name)))
+        key = self._find_key(secret) or self._find_expired_key(secret)
+        return None if key is None else (key, bool(self._chain_patterns(key.name)))
 
     def note_test(self, bearer: Bearer) -> None:
         if bearer.number is None:
@@ -336,17 +336,17 @@ class Access:
             if not pattern.startswith("device ") and not any(fnmatchcase(name, pattern) for name in names)
         ]
 
-    def _last_accessed(self, key: Key) -> float | None:
+    def _last_access_at(self, key: Key) -> float | None:
         times = [at for at in (self._seen.get(key.id), key.last_accessed) if at is not None]
         return max(times, default=None)
 
     def key(self, name: str) -> Key:
         """Raises NotThere."""
-        return _named(self.keys(), name)
+        return _require_key(self.keys(), name)
 
     async def listed_key(self, name: str) -> ListedKey:
         """Raises NotThere."""
-        return _named(await self.listed_keys(), name)
+        return _require_key(await self.listed_keys(), name)
 
     def has_same_legacy(self, other: LegacyKey | None) -> bool:
         """Return whether both have the same deployment's key, or none."""
@@ -360,7 +360,7 @@ class Access:
         return self._legacy is not None
 
     @property
-    def not_open(self) -> str:
+    def reason_not_open(self) -> str:
         """Return "" if the key is accepted, or if that is unknown."""
         legacy = self._legacy
         registry = self._registry
@@ -475,54 +475,55 @@ class Access:
             await self.flush()
 
     def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
-        secret = _without_prefix(credential or "").strip()
+        secret = _strip_bearer(credential or "").strip()
         # the text of a device key shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
             return False
         if self._registry is not None and self._registry.enrolment_tokens.find_by_text(secret) is not None:
             return False  # a token never becomes valid again, and its scope never changes
-        key = self._find(secret)
+        key = self._find_key(secret)
         if key is not None:
-            return key.status != ENABLED or scope not in self._bearer_of(key).scopes
+            return key.status != ENABLED or scope not in self._key_bearer(key).scopes
         if self._registry is not None and self._registry.keys.is_over(secret):
             return True  # another gateway may have extended the expiry
         if self._registry is not None and self._registry.keys.was_deleted(secret):
             return False  # a replaced secret never becomes valid again
-        return not self._guesses.wait_s(neighbourhood(address))
+        return not self._guesses.wait_s(address_network(address))
 
-    def _bearer(self, secret: str, address: str) -> Bearer:
+    def _find_bearer(self, secret: str, address: str) -> Bearer:
         if secret.startswith("thd_") and self._devices:
             bearer = self._devices(secret)
             if bearer:
                 self._check_address(bearer.name, address)
-                return replace(bearer, may_chain=True) if self._chaining(bearer.name) else bearer
-            raise self._guessed(address)
+                return replace(bearer, may_chain=True) if self._chain_patterns(bearer.name) else bearer
+            raise self._refuse_guess(address)
         if secret.startswith(enrolment_tokens.PREFIX) and self._registry is not None:
             token = self._registry.enrolment_tokens.find_by_text(secret)
             if token is None:
-                raise self._guessed(address)
-            return self._bearer_of_token(self._registry, token, address)
-        key = self._find(secret)
+                raise self._refuse_guess(address)
+            return self._token_bearer(self._registry, token, address)
+        key = self._find_key(secret)
         if key is None:
             if self._registry is None:
                 raise Refusal(
                     503, "keys_unavailable", "the key table cannot be read; retry later", retry_after_s=30
                 )
-            if expired := self._find_expired(secret):
-                raise self._refused_expired(expired)
+            if expired := self._find_expired_key(secret):
+                raise self._refuse_expired(expired)
             if self._registry.keys.was_deleted(secret):
-                raise self._unknown()  # this does not count as a guess, because the installation had this key before
-            raise self._guessed(address)
+                # this does not count as a guess, because the installation had this key before
+                raise self._refuse_unknown()
+            raise self._refuse_guess(address)
         if key.status == DISABLED:
-            raise self._disabled()
+            raise self._refuse_disabled()
         self._check_address(key.name, address)
         self._seen[key.id] = self._clock.now()
         self._unwritten.add(key.id)
-        bearer = self._bearer_of(key)
+        bearer = self._key_bearer(key)
         expectation = self._registry.keys.secret_expectation(secret) if self._registry and key.id else None
         return bearer if expectation is None else replace(bearer, expects=(expectation,))
 
-    def _bearer_of_token(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
+    def _token_bearer(self, registry: Registry, token: EnrolmentToken, address: str) -> Bearer:
         """
         Return the bearer of an enrolment token. A token that is used up stays valid for devices that it
         enrolled, because an answer with the key of a device may have been lost. Raises Refusal 401 if the
@@ -537,23 +538,23 @@ class Access:
 
     def _check_address(self, name: str, address: str) -> None:
         """Raises Refusal 403."""
-        places = self._places_of(name)
+        places = self._allowed_places(name)
         if places and not any(address in networks for _, networks in places):
             message = "this API key may not be used from this address; see server.key_addresses"
             raise Refusal(403, "address_not_allowed", message)
 
-    def _places_of(self, name: str) -> Sequence[tuple[Sequence[str], Networks]]:
+    def _allowed_places(self, name: str) -> Sequence[tuple[Sequence[str], Networks]]:
         if name in self._key_addresses:
             return (self._key_addresses[name],)
         return [places for pattern, places in self._key_addresses.items() if fnmatchcase(name, pattern)]
 
-    def _chaining(self, name: str) -> Sequence[str]:
+    def _chain_patterns(self, name: str) -> Sequence[str]:
         return [pattern for pattern in self._chain_keys if fnmatchcase(name, pattern)]
 
-    def _bearer_of(self, key: Key) -> Bearer:
+    def _key_bearer(self, key: Key) -> Bearer:
         known, bearer = self._bearers.get(key.id, (None, None))
         if bearer is None or known is not key:  # a changed key is a new object
-            naming = self._chaining(key.name)
+            naming = self._chain_patterns(key.name)
             # "*" does not make a key a gateway's
             is_gateway = any(map(names_some, naming))
             bearer = Bearer(
@@ -569,7 +570,7 @@ class Access:
             self._bearers[key.id] = key, bearer
         return bearer
 
-    async def expects_of(self, number: int) -> tuple[Expectation, ...]:
+    async def key_expectations(self, number: int) -> tuple[Expectation, ...]:
         """
         Use them for requests to an upload address that was returned earlier.
 
@@ -586,7 +587,7 @@ class Access:
             raise KeyEnded("the key for which the address was given has ended")
         return self._registry.keys.number_expectation(number)
 
-    def _find(self, secret: str) -> Key | None:
+    def _find_key(self, secret: str) -> Key | None:
         if self._registry is None:
             return self._legacy.key if self._legacy and self._legacy.matches(secret) else None
         key = self._registry.keys.find(secret)
@@ -599,12 +600,12 @@ class Access:
             return self._legacy.key if self._legacy.matches(secret) else None
         return key
 
-    def _find_expired(self, secret: str) -> Key | None:
+    def _find_expired_key(self, secret: str) -> Key | None:
         return None if self._registry is None else self._registry.keys.find_expired(secret)
 
-    def _refused_expired(self, key: Key) -> Refusal:
+    def _refuse_expired(self, key: Key) -> Refusal:
         if key.status == DISABLED:
-            return self._disabled()
+            return self._refuse_disabled()
         now = self._clock.now()
         expiry = key.expires_at or now
         tried = ExpiredTries(expires_at=expiry, count=1, newest=now)
@@ -612,13 +613,13 @@ class Access:
         message = (
             f"this API key expired on {moment(expiry)}; use another key, or ask an operator to move the date"
         )
-        return self._failed("expired_key", message)
+        return self._count_and_refuse("expired_key", message)
 
-    def _disabled(self) -> Refusal:
-        return self._failed("disabled_key", "this API key is disabled; an operator can enable it")
+    def _refuse_disabled(self) -> Refusal:
+        return self._count_and_refuse("disabled_key", "this API key is disabled; an operator can enable it")
 
-    def _guessed(self, address: str) -> Refusal:
-        network = neighbourhood(address)
+    def _refuse_guess(self, address: str) -> Refusal:
+        network = address_network(address)
         wait_s = self._guesses.wait_s(network)
         if wait_s:
             self.failed_attempts += 1
@@ -629,28 +630,28 @@ class Access:
                 retry_after_s=wait_s,
             )
         self._guesses.charge(network)
-        return self._unknown()
+        return self._refuse_unknown()
 
-    def _unknown(self) -> Refusal:
-        return self._failed("unknown_key", "this API key is unknown or was deleted")
+    def _refuse_unknown(self) -> Refusal:
+        return self._count_and_refuse("unknown_key", "this API key is unknown or was deleted")
 
-    def _failed(self, type: str, message: str) -> Refusal:
+    def _count_and_refuse(self, type: str, message: str) -> Refusal:
         self.failed_attempts += 1
         return Refusal(401, type, message)
 
 
-def _named(keys: Iterable[AnyKey], name: str) -> AnyKey:
+def _require_key(keys: Iterable[AnyKey], name: str) -> AnyKey:
     for key in keys:
         if key.name == name:
             return key
     raise NotThere(f"there is no key named {name!r}")
 
 
-def _without_prefix(credential: str) -> str:
+def _strip_bearer(credential: str) -> str:
     return credential[7:].strip() if credential[:7].lower() == "bearer " else credential
 
 
-def lacking(scope: str) -> Refusal:
+def missing_scope_refusal(scope: str) -> Refusal:
     """Return a refusal that says how to give the scope to a key."""
     use_case = granting_use_case(scope)
     grant = f'or the managed use case "{use_case}"' if use_case else "(no managed use case grants it)"

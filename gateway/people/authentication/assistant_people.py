@@ -54,7 +54,7 @@ def takes_tokens(oauth: McpOAuthSettings, path: str) -> bool:
     return oauth.resource.endswith(FOR_PEOPLE) == path.endswith(FOR_PEOPLE)
 
 
-def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
+def challenge_header(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", words: str = "") -> str:
     """Return the header of a 401, from which clients learn where to get a token and with which scopes."""
     parameters = {
         "error": error,
@@ -67,23 +67,25 @@ def challenge(oauth: McpOAuthSettings, *, scopes: str = "", error: str = "", wor
 
 def step_up(oauth: McpOAuthSettings) -> str:
     """Name also the scopes that the token has, which allow only reading."""
-    return challenge(oauth, error="insufficient_scope", scopes=f"{oauth.read_scope} {oauth.write_scope}")
+    return challenge_header(
+        oauth, error="insufficient_scope", scopes=f"{oauth.read_scope} {oauth.write_scope}"
+    )
 
 
-def no_credential(oauth: McpOAuthSettings) -> Refusal:
+def no_credential_refusal(oauth: McpOAuthSettings) -> Refusal:
     message = (
         "sign in with your organization's provider, or send an API key as the whole Authorization header"
     )
-    return Refusal(401, "missing_token", message, challenge=challenge(oauth))
+    return Refusal(401, "missing_token", message, challenge=challenge_header(oauth))
 
 
 def bad_token(oauth: McpOAuthSettings, reason: str) -> Refusal:
     """Name the failed check, but nothing of the token."""
-    sent = challenge(oauth, error="invalid_token", words=f"the token is refused: {reason}")
+    sent = challenge_header(oauth, error="invalid_token", words=f"the token is refused: {reason}")
     return Refusal(401, "invalid_token", f"the token is refused: {reason}", challenge=sent)
 
 
-def no_scope(oauth: McpOAuthSettings) -> Refusal:
+def no_scope_refusal(oauth: McpOAuthSettings) -> Refusal:
     message = f"the token lacks the scope {oauth.read_scope} (mcp.oauth.read_scope)"
-    sent = challenge(oauth, error="insufficient_scope")
+    sent = challenge_header(oauth, error="insufficient_scope")
     return Refusal(403, "insufficient_scope", message, challenge=sent)

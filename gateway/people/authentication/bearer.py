@@ -72,6 +72,6 @@ class Bearer:
         return LISTED_DEVICE_KEYS if self.may_chain else DEVICE_KEYS
 
 
-def key_ended() -> Refusal:
+def key_ended_refusal() -> Refusal:
     """Return a refusal, because another gateway ended the key just after the request was admitted."""
     return Refusal(401, "unknown_key", "this API key is unknown or was deleted")

@@ -24,7 +24,7 @@ class LegacyKey:
 
     def __init__(self, path: Path) -> None:
         self._file = SecretFile("server.api_key_file", path)
-        self.digest = _digest(self._file.value)
+        self.digest = _digest_secret(self._file.value)
         self.last_accessed: float | None = None
 
     @property
@@ -47,14 +47,14 @@ class LegacyKey:
         return self._file.value
 
     def matches(self, secret: str) -> bool:
-        return hmac.compare_digest(_digest(secret), self.digest)
+        return hmac.compare_digest(_digest_secret(secret), self.digest)
 
     def refresh(self) -> bool:
         changed = self._file.refresh()
         if changed:
-            self.digest = _digest(self._file.value)
+            self.digest = _digest_secret(self._file.value)
         return changed
 
 
-def _digest(secret: str) -> bytes:
+def _digest_secret(secret: str) -> bytes:
     return blake2b(secret.encode("utf-8", "surrogatepass"), digest_size=32).digest()

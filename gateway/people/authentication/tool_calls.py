@@ -35,7 +35,7 @@ class ToolCalls:
     async def charge(self, name: str, actor: Actor) -> None:
         """Charge a tool call. Raises Refusal 429, which names the setting of the limit."""
         settings = self._settings()
-        self._configure(settings.calls_per_minute)
+        self._apply_limit(settings.calls_per_minute)
         minute = self._minute
         if minute is not None and (wait_s := minute.wait_s(name)):
             raise _too_many(f"{settings.calls_per_minute} calls a minute (mcp.calls_per_minute)", wait_s)
@@ -50,7 +50,7 @@ class ToolCalls:
 
     def count(self, name: str) -> None:
         """Count a message. Raises Refusal 429 above MESSAGES_A_CALL times the allowed number of calls."""
-        self._configure(self._settings().calls_per_minute)
+        self._apply_limit(self._settings().calls_per_minute)
         if self._messages is None:
             return
         wait_s = self._messages.wait_s(name)
@@ -61,14 +61,14 @@ class ToolCalls:
             )
         self._messages.charge(name)
 
-    def _configure(self, per_minute: int) -> None:
+    def _apply_limit(self, per_minute: int) -> None:
         """Set the limit. New buckets start full."""
         if per_minute != self._per_minute:
-            self._minute = self._of(per_minute)
-            self._messages = self._of(MESSAGES_A_CALL * per_minute)
+            self._minute = self._new_buckets(per_minute)
+            self._messages = self._new_buckets(MESSAGES_A_CALL * per_minute)
             self._per_minute = per_minute
 
-    def _of(self, per_minute: int) -> Buckets | None:
+    def _new_buckets(self, per_minute: int) -> Buckets | None:
         return Buckets(self._clock, burst=per_minute, per_s=per_minute / MINUTE_S) if per_minute else None
 
 

@@ -6,18 +6,18 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import changes_of, item_of, one_of
+from gateway.core.fields import change_struct, item_struct, single_item_struct
 from spool.registry.field_notes import example, words
 from spool.registry.roles import NewRole
 
-RoleChanges = changes_of(
+RoleChanges = change_struct(
     NewRole,
     """
     Fields that are left out do not change; a list replaces the whole list. If `version` is sent, the change is refused
     if the role has changed since it was read.
     """,
 )
-RoleItem = item_of(
+RoleItem = item_struct(
     NewRole,
     """
     A role. Times are epoch seconds as text, and null for a built-in role.
@@ -47,7 +47,7 @@ RoleItem = item_of(
         ],
     },
 )
-OneRole = one_of(NewRole, RoleItem)
+OneRole = single_item_struct(NewRole, RoleItem)
 
 
 class PermissionSetItem(msgspec.Struct, kw_only=True):

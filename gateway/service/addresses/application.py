@@ -11,11 +11,11 @@ import orjson
 from aiohttp import web
 
 from gateway.core.errors import Refusal
-from gateway.core.first_use import import_here, imported
+from gateway.core.first_use import import_here, import_in_thread
 from gateway.core.mounts import CONSOLE, OPERATOR_API
 from gateway.http import answers, bodies
 from gateway.http.address import Address
-from gateway.http.endpoint import Handler, endpoint, unguarded
+from gateway.http.endpoint import Handler, build_endpoint, build_unguarded_endpoint
 from gateway.operations.installation.status import (
     DOCUMENT,
     FOR_METRICS,
@@ -49,7 +49,7 @@ _TABLE = "gateway.service.addresses.table"
 
 def _page_handler(name: str) -> Handler:
     async def handle(request: web.Request) -> web.StreamResponse:
-        pages = await imported("gateway.console.pages")
+        pages = await import_in_thread("gateway.console.pages")
         response: web.StreamResponse = await getattr(pages, name)(request)
         return response
 
@@ -65,13 +65,13 @@ CONSOLE_PAGES: Mapping[str, Handler] = {
 }
 
 
-def application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
+def build_application(services: Services, *, for_senders: bool, for_operators: bool) -> web.Application:
     """Build the application of one listener: the addresses for senders, those for operators, or both."""
     app = web.Application()
 
     def add(path: str, handler: Handler) -> None:
         # The route accepts all methods, because endpoints answer 405 in their own format.
-        app.router.add_route("*", path, handler, expect_handler=bodies.later)
+        app.router.add_route("*", path, handler, expect_handler=bodies.delay_continue)
 
     if for_senders:
         metrics = services.receivers.metrics
@@ -79,21 +79,21 @@ def application(services: Services, *, for_senders: bool, for_operators: bool) -
         for area in (*FOR_SENDERS, *OF_AN_AGENT) if is_agent else FOR_SENDERS:
             for name in area.endpoints:
                 metrics.expect(name, 200)
-            _add_area(app, area, partial(_add_for_senders, area, lambda rows: endpoint(rows, services)))
+            _add_area(app, area, partial(_add_for_senders, area, lambda rows: build_endpoint(rows, services)))
         if services.receivers.cors:
             app.on_response_prepare.append(services.receivers.cors.on_prepare)
     for row in ON_EVERY_LISTENER:
-        add(row.path, unguarded(row, services))
+        add(row.path, build_unguarded_endpoint(row, services))
     if for_operators:
         version = services.operators.installation.version
         make_document: Callable[[], bytes] = cache(partial(_openapi_document, version))
         app[DOCUMENT] = make_document
         for row in FOR_OPERATORS:
-            add(row.path, unguarded(row, services))
+            add(row.path, build_unguarded_endpoint(row, services))
         app.add_subapp(OPERATOR_API, operator_application(services.operators))
         for path, handler in CONSOLE_PAGES.items():
             app.router.add_get(path, handler)
-    add(NOWHERE.path, endpoint([NOWHERE], services))
+    add(NOWHERE.path, build_endpoint([NOWHERE], services))
     return app
 
 
@@ -101,8 +101,12 @@ def metrics_application(services: Services) -> web.Application:
     """Build the application of a listener that serves only metrics and health."""
     app = web.Application()
     for row in (*ON_EVERY_LISTENER, *FOR_METRICS):
-        app.router.add_route("*", row.path, unguarded(row, services), expect_handler=bodies.later)
-    app.router.add_route("*", NOWHERE.path, endpoint([NOWHERE], services), expect_handler=bodies.later)
+        app.router.add_route(
+            "*", row.path, build_unguarded_endpoint(row, services), expect_handler=bodies.delay_continue
+        )
+    app.router.add_route(
+        "*", NOWHERE.path, build_endpoint([NOWHERE], services), expect_handler=bodies.delay_continue
+    )
     return app
 
 
@@ -125,7 +129,7 @@ def refusing_application(error: Refusal, clock: Clock, *, shown_reason: str | No
             app, area, partial(_add_for_senders, area, lambda rows: _refusing_handler(rows[0], error, clock))
         )
     app.router.add_route(
-        "*", NOWHERE.path, _refusing_handler(NOWHERE, error, clock), expect_handler=bodies.later
+        "*", NOWHERE.path, _refusing_handler(NOWHERE, error, clock), expect_handler=bodies.delay_continue
     )
     return app
 
@@ -172,7 +176,7 @@ def _add_for_senders(
 ) -> None:
     for path, rows in _group_by_path(sender_rows(area)).items():
         # The route accepts all methods, because endpoints answer 405 in their own format.
-        router.add_route("*", path, handler_of(rows), expect_handler=bodies.later)
+        router.add_route("*", path, handler_of(rows), expect_handler=bodies.delay_continue)
 
 
 def _add_for_operators(area: Area, services: OperatorServices, router: web.UrlDispatcher) -> None:
@@ -193,19 +197,19 @@ def _add_for_demo(area: Area, services: OperatorServices, router: web.UrlDispatc
 
 def _openapi_document(version: str) -> bytes:
     addresses = import_here(_TABLE).ADDRESSES
-    document = import_here("gateway.http.openapi").document
+    document = import_here("gateway.http.openapi").openapi_document
     return orjson.dumps(document(addresses, version=version))
 
 
 async def _operations_by_scope() -> Mapping[str, tuple[str, ...]]:
-    table = await imported(_TABLE)
-    scopes = await imported("gateway.operations.people.scopes")
+    table = await import_in_thread(_TABLE)
+    scopes = await import_in_thread("gateway.operations.people.scopes")
     operations_by_scope: Mapping[str, tuple[str, ...]] = scopes.opened_by_scope(table.FOR_SENDERS)
     return operations_by_scope
 
 
 async def _all_operator_rows() -> Sequence[OperatorAddress]:
-    rows: Sequence[OperatorAddress] = (await imported(_TABLE)).OPERATOR_ADDRESSES
+    rows: Sequence[OperatorAddress] = (await import_in_thread(_TABLE)).OPERATOR_ADDRESSES
     return rows
 
 

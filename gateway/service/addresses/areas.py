@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 from yarl import URL
 
-from gateway.core.first_use import imported
-from gateway.http.address import Address, collect
+from gateway.core.first_use import import_in_thread
+from gateway.http.address import Address, collect_addresses
 from gateway.operations.list import RESOURCES
 from gateway.operations.managed import ManagedResource
 from gateway.operations.requests.address import OperatorAddress
@@ -389,7 +389,7 @@ def operator_rows(area: Area) -> tuple[OperatorAddress, ...]:
 
 def _iter_rows(area: Area, of_resource: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
     for module in map(import_module, area.modules):
-        yield from collect(
+        yield from collect_addresses(
             module, lambda value: of_resource(value) if isinstance(value, ManagedResource) else ()
         )
 
@@ -404,7 +404,7 @@ class AreaRoutes:
 
     async def load(self) -> web.UrlDispatcher:
         for module in (*self._area.modules, _MANAGED):
-            await imported(module)
+            await import_in_thread(module)
         return self.find_or_build_router()
 
     def find_or_build_router(self) -> web.UrlDispatcher:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gateway.core.first_use import Once, imported
-from gateway.devices.states import revoked_by
+from gateway.core.first_use import Once, import_in_thread
+from gateway.devices.states import device_revoker
 from gateway.intake.billing_connections import BillingConnections
 from gateway.monitoring.memory import make_full_rounds
 from gateway.monitoring.metrics import Metrics
@@ -69,7 +69,7 @@ def tasks_by_name(tasks: Iterable[Task], leases: Leases) -> Background:
     }
 
 
-def tasks_of_every_server(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
+def server_tasks(assembler: Assembler, operators: OperatorServices) -> Iterator[Task]:
     storage = assembler.storage
     if storage.is_shared:
         yield Task("reach of the ledger", lambda: storage.ledger.watch(storage.log))
@@ -86,7 +86,7 @@ def tasks_of_every_server(assembler: Assembler, operators: OperatorServices) -> 
     yield Task("ledger beside the log", partial(_run_ledger_mender, assembler, operators), lease="ledger")
 
 
-def tasks_of_gateway(
+def gateway_tasks(
     assembler: Assembler, operators: OperatorServices, metrics: Metrics, turns: FairTurns
 ) -> Iterator[Task]:
     if assembler.memory is not None:
@@ -137,19 +137,19 @@ def _registry_tasks(assembler: Assembler, operators: OperatorServices) -> Iterat
 async def _run_inspector(operators: OperatorServices) -> None:
     """Run the detectors repeatedly. They are imported for their first run, some time after the start."""
     await asyncio.sleep(FIRST_INSPECTION_S)
-    insights = await imported("gateway.operations.money.insights")
-    await insights.inspector(operators).run()
+    insights = await import_in_thread("gateway.operations.money.insights")
+    await insights.make_inspector(operators).run()
 
 
 async def _follow_erasures(assembler: Assembler) -> None:
-    erasing = await imported("spool.erasing")
-    await erasing.run_erasures(assembler.storage, assembler.clock, revoked_by(""))
+    erasing = await import_in_thread("spool.erasing")
+    await erasing.run_erasures(assembler.storage, assembler.clock, device_revoker(""))
 
 
 async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) -> None:
-    mending = await imported("spool.ledger.comparing")
+    mending = await import_in_thread("spool.ledger.comparing")
     storage = assembler.storage
-    changed = operators.money.sums_changed
+    changed = operators.money.wake_dependents
     await mending.LedgerMender(
         ledger=storage.ledger, log=storage.log, clock=assembler.clock, changed=changed
     ).run()
@@ -158,28 +158,28 @@ async def _run_ledger_mender(assembler: Assembler, operators: OperatorServices) 
 async def _run_report_sender(operators: OperatorServices) -> None:
     """Wait until a scheduled report exists. Then send scheduled reports when they are due."""
     await wait_until(lambda: bool(operators.money.require_registry().table(ScheduledReportTable).count()))
-    reports = await imported("gateway.operations.money.costs.scheduled_reports")
-    await reports.sender(operators).run()
+    reports = await import_in_thread("gateway.operations.money.costs.scheduled_reports")
+    await reports.make_report_sender(operators).run()
 
 
 async def _run_adviser(operators: OperatorServices) -> None:
     """Look for savings repeatedly. The service is imported for its first run."""
     await asyncio.sleep(FIRST_ADVICE_S)
-    await imported("gateway.money.recommendations.adviser")
+    await import_in_thread("gateway.money.recommendations.adviser")
     await operators.money.require_adviser().run()
 
 
 async def _run_statement_puller(puller: Once[StatementPuller], assembler: Assembler) -> None:
     """Wait until the configuration names a provider. Then fetch the provider bills that are due."""
     await wait_until(lambda: bool(assembler.config.reconciliation.pull))
-    await imported("gateway.service.assembly.statements")
+    await import_in_thread("gateway.service.assembly.statements")
     await puller().run()
 
 
 async def _run_enforcer_reader(reader: Once[EnforcerReader], assembler: Assembler) -> None:
     """Wait until the configuration names an enforcer. Then read the limits that are due."""
     await wait_until(lambda: bool(assembler.config.enforcers))
-    await imported("gateway.service.assembly.enforcers")
+    await import_in_thread("gateway.service.assembly.enforcers")
     await reader().run()
 
 

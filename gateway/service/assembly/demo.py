@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from exporters.errors import Misconfigured
 from exporters.exporter import RouteConfig
-from exporters.notifications.catalogue import build
+from exporters.notifications.catalogue import build_channel
 from exporters.notifications.channel import Channel, Message
 from exporters.probe import OK, Probe
 from exporters.settings import NotifySettings
@@ -17,7 +17,7 @@ from gateway.service.demo.note import REFUSAL, DemoNote
 from spool.clock import Clock
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.devices.device import ENROLLED, Device
-from spool.log.books import topic_of
+from spool.log.books import route_topic
 from spool.log.values import Entry
 
 
@@ -48,7 +48,7 @@ def planted_routes(note: DemoNote | None) -> Iterator[RouteConfig]:
         return
     for names, refuses in ((note.routes, False), (note.paused_routes, True)):
         for name in names:
-            spec = RouteSpec(name=name, topic=topic_of(name))
+            spec = RouteSpec(name=name, topic=route_topic(name))
             yield RouteConfig(spec=spec, made_of=("demo", refuses), exporter=_MadeUpReceiver(refuses=refuses))
 
 
@@ -74,7 +74,9 @@ class _MadeUpChannel:
 def planted_channels(note: DemoNote | None) -> Callable[[NotifySettings, Clock], Channel]:
     """Return a function that builds channels. It builds a made-up one for the channels that a demo planted."""
     planted = () if note is None else note.channels
-    return lambda settings, clock: _MadeUpChannel() if settings.name in planted else build(settings, clock)
+    return lambda settings, clock: (
+        _MadeUpChannel() if settings.name in planted else build_channel(settings, clock)
+    )
 
 
 async def report_as_laptops(note: DemoNote, devices: DeviceLifecycle, clock: Clock) -> None:

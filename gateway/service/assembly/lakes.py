@@ -58,12 +58,12 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
     settings = next((lake for lake in lakes if AI_TELEMETRY in lake.topics), None)
     if settings is None:
         return None
-    from exporters.destinations.catalogue import secret_of
+    from exporters.destinations.catalogue import destination_secret
     from exporters.lake.destination import open_store
     from exporters.lake.past.history import LakeHistory
 
     return LakeHistory(
-        store=open_store(settings, secret_of(settings)),
+        store=open_store(settings, destination_secret(settings)),
         landings=storage.small.open_table(LANDINGS),
         route=f"{settings.name}/{AI_TELEMETRY}",
         directory=config.data_dir / "lake",
@@ -79,7 +79,7 @@ async def repair_lake(
     SpoolUnavailable if its store is unreachable.
     """
     settings = _lake_of_files(config, destination)
-    from exporters.destinations.catalogue import secret_of
+    from exporters.destinations.catalogue import destination_secret
     from exporters.errors import SendError
     from exporters.lake.destination import open_store
     from exporters.lake.repair import LakeRepair
@@ -90,7 +90,7 @@ async def repair_lake(
     try:
         for topic in settings.topics:
             repair = LakeRepair(
-                store=open_store(settings, secret_of(settings)),
+                store=open_store(settings, destination_secret(settings)),
                 landings=storage.small.open_table(LANDINGS),
                 log=storage.log,
                 clock=clock,

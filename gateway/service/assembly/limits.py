@@ -21,7 +21,7 @@ from spool.storage import Storage
 from spool.streams import StreamSize
 
 
-def limits(
+def current_limits(
     config: Config,
     stats: LogStats,
     receivers: ReceiverServices,

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.bills.contracts.declared import contracts_of
+from gateway.bills.contracts.declared import all_contracts
 from gateway.configuration.sections import Config, KeyOwner
-from gateway.core.first_use import Once, imported
+from gateway.core.first_use import Once, import_in_thread
 from gateway.core.mounts import page_link
 from gateway.devices.own_verdicts import AMOUNTS, OFF, OwnVerdicts
 from gateway.money.budgets.declared import BudgetTable
@@ -51,7 +51,7 @@ _DIVIDED = "proportional"  # treatment of a layer of a bill: it is spread over t
 _log = logging.getLogger(__name__)
 
 
-def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
+def make_adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Adviser] | None:
     """Return the service that looks for savings, created at first use. None without a registry."""
     registry = storage.registry
     if registry is None:
@@ -72,7 +72,7 @@ def adviser(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Onc
     return Once(make)
 
 
-def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
+def make_reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Reconciler] | None:
     """
     Return the service that compares provider bills with counted calls, created at first use. None
     without a registry.
@@ -89,7 +89,7 @@ def reconciler(storage: Storage, clock: Clock, config: Callable[[], Config]) -> 
     return Once(make)
 
 
-def biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
+def make_biller(storage: Storage, clock: Clock, config: Callable[[], Config]) -> Once[Biller] | None:
     """
     Return the service that spreads bills over counted calls, created at first use. None without a registry.
     """
@@ -163,7 +163,7 @@ async def run_biller(biller: Once[Biller], statements: Statements) -> None:
         except SpoolError as error:
             _log.warning("provider bills cannot be read: %s", error, extra={"action": "billed_waits"})
         await asyncio.sleep(CONFIGURED_LOOK_S)
-    await imported("gateway.bills.billed.biller")
+    await import_in_thread("gateway.bills.billed.biller")
     await biller().run()
 
 
@@ -174,7 +174,7 @@ async def keep_rows(book: Once[RowBook], in_costs: PlainDocuments, prices: Seque
     """
     while not (prices or in_costs.all()):  # noqa: ASYNC110 - another process may bring it
         await asyncio.sleep(CONFIGURED_LOOK_S)
-    await imported("gateway.bills.billed.row_book")
+    await import_in_thread("gateway.bills.billed.row_book")
     await book().run()
 
 
@@ -187,7 +187,7 @@ async def wait_until(configured: Callable[[], bool]) -> None:
 def _statement_sources(
     storage: Storage, statements: Statements, config: Callable[[], Config]
 ) -> StatementSources:
-    from gateway.bills.contracts.reading import charges_in
+    from gateway.bills.contracts.reading import read_month_charges
     from gateway.bills.reconciliation.comparing import Tolerance
     from gateway.bills.reconciliation.gathering import StatementSources
 
@@ -200,8 +200,8 @@ def _statement_sources(
         tolerance=lambda: Tolerance(
             money=config().reconciliation.tolerance_money, tokens=config().reconciliation.tolerance_tokens
         ),
-        contracts=lambda: contracts_of(storage.registry),
-        charges=partial(charges_in, storage.ledger, storage.registry),
+        contracts=lambda: all_contracts(storage.registry),
+        charges=partial(read_month_charges, storage.ledger, storage.registry),
     )
 
 
@@ -266,7 +266,7 @@ def device_verdicts(
         granted = parts.config.devices.verdicts
         if granted == OFF or budgets is None:
             return None
-        await imported("gateway.money.budgets.device_verdicts")
+        await import_in_thread("gateway.money.budgets.device_verdicts")
         return await verdicts().of(device, has_amounts=granted == AMOUNTS)
 
     return own_verdicts
@@ -276,5 +276,5 @@ async def evaluate_budgets(evaluator: Once[BudgetEvaluator], registry: Registry)
     """Wait until a budget exists. Then evaluate budgets repeatedly."""
     while not registry.table(BudgetTable).all():
         await registry.wait_for_change()
-    await imported("gateway.money.budgets.evaluator")
+    await import_in_thread("gateway.money.budgets.evaluator")
     await evaluator().run()

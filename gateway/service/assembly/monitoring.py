@@ -14,9 +14,9 @@ from gateway.monitoring.health import Health
 from gateway.monitoring.metrics import Exposition, Metrics
 from gateway.monitoring.snapshot import Limit, ReconciledRatio, Snapshot
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.operations.money.reports.declared import REPORT_STATES, ScheduledReportTable, state_of_report
+from gateway.operations.money.reports.declared import REPORT_STATES, ScheduledReportTable, report_state
 from gateway.service.assembly.lakes import lake_states
-from gateway.service.assembly.limits import limits
+from gateway.service.assembly.limits import current_limits
 from gateway.service.assembly.parts import Assembler
 from spool.clock import clock_doubts
 from spool.installation import public_id
@@ -65,7 +65,7 @@ def build_exposition(
         channels = await parts.channel_states()
         states = await storage.deliveries.routes()
         soundness = await storage.ledger.soundness()
-        coverage = parts.fleet.coverage_of(await parts.fleet.rows())
+        coverage = parts.fleet.measure_coverage(await parts.fleet.rows())
         # costs that change with each call would show the calls of one person
         shows_costs = storage.registry is None or not storage.registry.people.min_group
         return Snapshot(
@@ -95,7 +95,7 @@ def build_exposition(
             keys=await _key_gauges(parts, receivers),
             certificates={end.setting: end.ends_at or 0.0 for end in await certificates()},
             limits=[
-                *limits(
+                *current_limits(
                     parts.config,
                     stats,
                     receivers,
@@ -142,10 +142,10 @@ def _name_limits(spend: SpendSeries | None, allowed: int) -> Sequence[Limit]:
 async def _sender_gauges(parts: Assembler, receivers: ReceiverServices) -> SenderGauges | None:
     if parts.sender_hours is None:
         return None
-    from gateway.money.insights.rhythms import gauges
+    from gateway.money.insights.rhythms import sender_gauges
 
     hours = await parts.sender_hours.current()
-    return await asyncio.to_thread(gauges, hours, receivers.access.keys(), now=parts.clock.now())
+    return await asyncio.to_thread(sender_gauges, hours, receivers.access.keys(), now=parts.clock.now())
 
 
 async def _key_gauges(parts: Assembler, receivers: ReceiverServices) -> KeyGauges | None:
@@ -162,9 +162,9 @@ async def _key_gauges(parts: Assembler, receivers: ReceiverServices) -> KeyGauge
 def _budget_gauges(budgets: BudgetEvaluator) -> Sequence[BudgetGauge]:
     if not budgets.figures:
         return ()
-    from gateway.money.budgets.evaluator import gauges
+    from gateway.money.budgets.evaluator import budget_gauges
 
-    return [*gauges(budgets.figures.values())]
+    return [*budget_gauges(budgets.figures.values())]
 
 
 def _count_unheard_budgets(parts: Assembler, channels: Sequence[ChannelState]) -> int:
@@ -179,11 +179,11 @@ def _count_unheard_budgets(parts: Assembler, channels: Sequence[ChannelState]) -
 def _count_reports_by_state(parts: Assembler, channels: Sequence[ChannelState]) -> Mapping[str, int]:
     registry = parts.storage.registry
     reports = () if registry is None else registry.table(ScheduledReportTable).all()
-    by_state = Counter(state_of_report(report, channels) for report in reports)
+    by_state = Counter(report_state(report, channels) for report in reports)
     return {state: by_state[state] for state in REPORT_STATES}
 
 
 def _reconciled_ratios(reconciler: Reconciler) -> Sequence[ReconciledRatio]:
-    from gateway.bills.reconciliation.reconciler import gauges
+    from gateway.bills.reconciliation.reconciler import reconciliation_gauges
 
-    return [*gauges(reconciler.newest.values())]
+    return [*reconciliation_gauges(reconciler.newest.values())]

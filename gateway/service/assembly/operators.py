@@ -16,7 +16,7 @@ from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
 from exporters.settings import UpstreamSettings
 from gateway.bills.plans.declared import PlanTable
-from gateway.configuration.in_effect import in_effect
+from gateway.configuration.in_effect import settings_in_effect
 from gateway.configuration.sections import Config, OidcSettings
 from gateway.configuration.values import split_address
 from gateway.core.first_use import Once
@@ -35,7 +35,13 @@ from gateway.operations.services import OperatorServices
 from gateway.people.authentication.access import Access
 from gateway.service.assembly.lakes import lake_states, past_records, recount_lake, repair_lake
 from gateway.service.assembly.limits import role_limits
-from gateway.service.assembly.money import adviser, biller, budget_evaluator, reconciler, row_book
+from gateway.service.assembly.money import (
+    budget_evaluator,
+    make_adviser,
+    make_biller,
+    make_reconciler,
+    row_book,
+)
 from gateway.service.assembly.parts import Assembler
 from gateway.service.assembly.prices import installed_prices
 from gateway.service.assembly.storage import open_storage
@@ -150,9 +156,9 @@ def money_services(parts: Assembler, billing: BillingSync, urls: Callable[[], Ur
         billing=billing,
         billing_connections=parts.billing_connections,
         prices=lambda: installed_prices(parts.config, storage.registry),
-        adviser=adviser(storage, clock, lambda: parts.config),
-        reconciler=reconciler(storage, clock, lambda: parts.config),
-        biller=biller(storage, clock, lambda: parts.config),
+        adviser=make_adviser(storage, clock, lambda: parts.config),
+        reconciler=make_reconciler(storage, clock, lambda: parts.config),
+        biller=make_biller(storage, clock, lambda: parts.config),
         row_book=row_book(storage, clock, lambda: parts.config, parts.billing_connections),
         statement_puller=pulled_statements(parts),
         reconciliation=lambda: parts.config.reconciliation,
@@ -280,7 +286,7 @@ def installation_services(
         storage=storage,
         connections=parts.operator_connections,
         event_streams=parts.event_streams,
-        settings=lambda: tuple(in_effect(parts.config)),
+        settings=lambda: tuple(settings_in_effect(parts.config)),
         config=lambda: parts.config,
         most=lambda limit: parts.config.most(limit),
         answers=lambda: parts.config.answers,

@@ -21,7 +21,7 @@ from exporters.service.upstream_client import UpstreamClient, build_client
 from exporters.settings import EventStream, UpstreamSettings
 from gateway.bills.contracts.declared import price_terms
 from gateway.clusters.clusters import Clusters
-from gateway.configuration.changes import digests
+from gateway.configuration.changes import digest_settings
 from gateway.configuration.local_operator import local_address
 from gateway.configuration.secret_file import signing_secret
 from gateway.configuration.sections import Config, ConfigError
@@ -49,8 +49,8 @@ from gateway.monitoring.metrics import Metrics
 from gateway.normalise.formats.langfuse.merger import Merger
 from gateway.normalise.outcome import Options
 from gateway.operations.holders.receivers import ReceiverServices
-from gateway.operations.money.own_prices import overrides
-from gateway.operations.records.event_mappings import NewEventMapping, mappings
+from gateway.operations.money.own_prices import price_overrides
+from gateway.operations.records.event_mappings import NewEventMapping, mappings_by_type
 from gateway.operations.services import Background
 from gateway.people.authentication.access import Access
 from gateway.people.authentication.bearer import Bearer
@@ -322,7 +322,7 @@ class Assembler:
 
     def tell_settings(self, prices: PriceBook) -> None:
         """Publish the settings that are in effect here to the other gateways on this storage."""
-        setting_digests = digests(self.config, prices=prices.version, secret=self.storage.secret)
+        setting_digests = digest_settings(self.config, prices=prices.version, secret=self.storage.secret)
         self.storage.leases.publish_settings(setting_digests)
 
     def receiver_services(
@@ -386,7 +386,7 @@ class Assembler:
         return await nearly_used_shares(self.config, self.devices.table.all(), self.storage, waiting, senders)
 
     def amount_of(self, event: UsageEvent) -> Decimal | None:
-        from exporters.service.events import amount_of as event_amount
+        from exporters.service.events import event_amount
 
         return event_amount(self.upstream(), event)
 
@@ -401,16 +401,17 @@ class Assembler:
         configuration maps, the configuration applies.
         """
         settings = (config or self.config).upstream
-        if not (stored := mappings(self.storage.registry)):
+        if not (stored := mappings_by_type(self.storage.registry)):
             return settings
         return replace(
-            settings, events={**{type: stream_of(one) for type, one in stored.items()}, **settings.events}
+            settings,
+            events={**{type: to_event_stream(one) for type, one in stored.items()}, **settings.events},
         )
 
     def map_event(self, event: UsageEvent, mapping: NewEventMapping) -> UnitCostOperation | None:
         from exporters.service.events import event_operation
 
-        return event_operation(event, stream_of(mapping), self.clock.now())
+        return event_operation(event, to_event_stream(mapping), self.clock.now())
 
     def publisher(self, deposits: Deposits) -> Publisher:
         return Publisher(
@@ -423,7 +424,7 @@ class Assembler:
         )
 
 
-def stream_of(mapping: NewEventMapping) -> EventStream:
+def to_event_stream(mapping: NewEventMapping) -> EventStream:
     return EventStream(
         **{
             field.name: getattr(mapping, field.name)
@@ -435,9 +436,9 @@ def stream_of(mapping: NewEventMapping) -> EventStream:
 
 async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry) -> None:
     """Use own prices and contracts from the next call on, also if another gateway stores them."""
-    known = overrides(registry), price_terms(registry)
+    known = price_overrides(registry), price_terms(registry)
     while True:
-        current = overrides(registry), price_terms(registry)
+        current = price_overrides(registry), price_terms(registry)
         if current == known:
             await registry.wait_for_change()
             continue

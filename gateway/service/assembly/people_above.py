@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.core.first_use import imported
-from gateway.devices.states import revoked_by
+from gateway.core.first_use import import_in_thread
+from gateway.devices.states import device_revoker
 from gateway.service.assembly.money import wait_until
 from gateway.service.assembly.parts import Assembler
 from spool.installation import public_id
@@ -61,7 +61,7 @@ class PeopleLink:
         await asyncio.gather(above.tell_addresses(), orders())
 
     async def _erase_person(self, order: Erasure) -> None:
-        erasing = await imported("spool.erasing")
-        await erasing.erase(
-            self._assembler.storage, order, revoked=revoked_by(""), actor=Actor("the Tollhouse above", "")
+        erasing = await import_in_thread("spool.erasing")
+        await erasing.erase_from_storage(
+            self._assembler.storage, order, revoked=device_revoker(""), actor=Actor("the Tollhouse above", "")
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from gateway.bills.contracts.declared import price_terms
 from gateway.configuration.sections import Config
 from gateway.intake.prices import PriceBook
-from gateway.operations.money.own_prices import overrides
+from gateway.operations.money.own_prices import price_overrides
 from spool.registry.registry import Registry
 
 
 def installed_prices(config: Config, registry: Registry | None) -> PriceBook:
     """Load the prices. Raises CardUnreadable if the file of [prices] cannot be read."""
-    return PriceBook.load(config.prices, config.data_dir, overrides(registry), price_terms(registry))
+    return PriceBook.load(config.prices, config.data_dir, price_overrides(registry), price_terms(registry))

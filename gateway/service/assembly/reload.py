@@ -16,8 +16,8 @@ from typing import TypeVar
 from exporters.exporter import RouteConfig
 from exporters.forwarder import Forwarder
 from exporters.service.billing_sync import BillingSync
-from gateway.configuration.changes import ConfigChange, change
-from gateway.configuration.problems import problems as problems_of
+from gateway.configuration.changes import ConfigChange, compare_configs
+from gateway.configuration.problems import config_problems as problems_of
 from gateway.configuration.secret_file import SecretFile, signing_secret
 from gateway.configuration.sections import Config, ConfigError
 from gateway.http.listening.tls import Certificate
@@ -79,7 +79,7 @@ class Reload:
     ) -> tuple[Config, Reloaded]:
         try:
             new = await asyncio.to_thread(read)
-            config_change = change(running, new)
+            config_change = compare_configs(running, new)
             prepared = await self._prepare_parts(config_change.config, new)
         except ConfigError as error:
             _log.error(
@@ -197,7 +197,7 @@ class Reload:
         if self.assembler.notifier is not None:
             self.assembler.notifier.set_configured_channels(config.notify)
         if config.log != running.log:
-            logs.configure(config.log.level, lines_per_minute=config.log.lines_per_minute)
+            logs.start_logging(config.log.level, lines_per_minute=config.log.lines_per_minute)
 
     async def _note_in_audit_log(self, actor: Actor, action: str, after: Mapping[str, object]) -> None:
         registry = self.operators.installation.registry

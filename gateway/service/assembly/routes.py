@@ -16,7 +16,7 @@ from exporters.service.paths import UPSTREAM
 from exporters.service.upstream_client import UpstreamClient
 from gateway.configuration.sections import Config, ConfigError
 from gateway.devices.fleet.forwarded import state_what_waits
-from gateway.operations.records.event_mappings import mappings
+from gateway.operations.records.event_mappings import mappings_by_type
 from gateway.service.assembly.demo import planted_routes
 from gateway.service.assembly.parts import Assembler
 from spool.deliveries.protocols import LANDINGS
@@ -81,9 +81,9 @@ def route_configs(parts: Assembler, config: Config) -> list[RouteConfig]:
 
 def _price_lines(parts: Assembler, total: TokenSum) -> Sequence[SumLine]:
     # imported late, because the start does not need this module
-    from gateway.intake.price_lines import lines_of_sum
+    from gateway.intake.price_lines import price_lines_of_sum
 
-    return lines_of_sum(parts.prices(), total)
+    return price_lines_of_sum(parts.prices(), total)
 
 
 def _lake_context(parts: Assembler, config: Config) -> LakeContext | None:
@@ -118,9 +118,9 @@ def _upstream_context(parts: Assembler, config: Config) -> UpstreamContext:
 
 async def follow_event_mappings(parts: Assembler, routes: Forwarder, registry: Registry) -> None:
     """Send usage events by the mappings that operators set, also if another gateway stores them."""
-    known = mappings(registry)
+    known = mappings_by_type(registry)
     while True:
-        current = mappings(registry)
+        current = mappings_by_type(registry)
         if current == known:
             await registry.wait_for_change()
             continue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured, SendError
-from exporters.notifications.catalogue import build
+from exporters.notifications.catalogue import build_channel
 from gateway.configuration.sections import Config
 from spool.clock import SystemClock
 
@@ -20,7 +20,7 @@ def secret_problems(config: Config) -> Iterator[str]:
         if key.secret_env and not os.environ.get(key.secret_env):
             yield f"upstream.keys[{index}].secret_env: the environment variable {key.secret_env} is not set"
     secrets_sent = [
-        secret_of(destination, f"destinations[{index}].secret_file")
+        destination_secret(destination, f"destinations[{index}].secret_file")
         for index, destination in enumerate(config.destinations)
     ]
     for secret in secrets_sent:
@@ -35,7 +35,7 @@ async def channel_problems(config: Config) -> list[str]:
     """List the channels whose secret cannot be used. Sends nothing."""
     problems = []
     for settings in config.notify:
-        channel = build(settings, SystemClock())
+        channel = build_channel(settings, SystemClock())
         try:
             channel.check_secret()
         except SendError as error:

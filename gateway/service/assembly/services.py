@@ -32,11 +32,11 @@ from gateway.people.authentication.bearer import Bearer
 from gateway.service.assembly import monitoring
 from gateway.service.assembly.background import (
     Task,
+    gateway_tasks,
     leased_task,
+    server_tasks,
     span_memory,
     tasks_by_name,
-    tasks_of_every_server,
-    tasks_of_gateway,
 )
 from gateway.service.assembly.demo import report_as_laptops
 from gateway.service.assembly.money import device_verdicts
@@ -138,7 +138,7 @@ async def _assemble_services(
     is_agent = local is not None
     access = await assembler.start_access(local)
     if assembler.sender_hours is not None:
-        access.newest_records = assembler.sender_hours.newest_of_keys
+        access.newest_records = assembler.sender_hours.newest_by_key
     if not is_agent:
         await _start_gateway(assembler, metrics)
     people = storage.ledger.people
@@ -168,7 +168,7 @@ async def _assemble_services(
         spend,
         operators.installation.certificates,
     )
-    tasks = [*tasks_of_every_server(assembler, operators), leased_task("publisher", publisher.run)]
+    tasks = [*server_tasks(assembler, operators), leased_task("publisher", publisher.run)]
     relay = relay_to_nobody
     if storage.registry is not None:
         people_link = PeopleLink(assembler, storage.registry, is_agent=is_agent)
@@ -179,7 +179,7 @@ async def _assemble_services(
         )
         tasks.append(Task("own prices", partial(follow_own_prices, intake, assembler, storage.registry)))
     if not is_agent:
-        tasks += tasks_of_gateway(assembler, operators, metrics, receivers.turns)
+        tasks += gateway_tasks(assembler, operators, metrics, receivers.turns)
     if assembler.demo_note is not None:
         laptops = partial(report_as_laptops, assembler.demo_note, assembler.devices, assembler.clock)
         tasks.append(Task("laptops of the demo", laptops))

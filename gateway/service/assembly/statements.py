@@ -17,7 +17,7 @@ from exporters.secret_source import SecretSource
 from gateway.bills.plans.declared import PlanTable
 from gateway.bills.statements.puller import PullFailed, StatementPuller
 from gateway.configuration.sections import Config, StatementPullSettings
-from gateway.core.first_use import imported
+from gateway.core.first_use import import_in_thread
 from spool.clock import Clock
 from spool.errors import NotThere
 from spool.statements import Statements
@@ -85,7 +85,7 @@ def statement_puller(
     async def keep_seats(pull: StatementPullSettings, pages: Sequence[Any]) -> str:
         if plans is None:
             raise NotThere("this server stores no plans")
-        seat_lists = await imported("gateway.bills.plans.seat_lists")
+        seat_lists = await import_in_thread("gateway.bills.plans.seat_lists")
         summary: str = await seat_lists.keep_seats(plans, pull, pages, now=clock.now())
         return summary
 

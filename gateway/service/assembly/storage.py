@@ -25,7 +25,7 @@ AGENT_CACHE_BYTES = 512 << 10
 AGENT_LEDGER_CHUNK = 512
 
 
-def options_of(
+def storage_options(
     config: Config,
     *,
     clock: Clock,
@@ -76,7 +76,7 @@ def stored_price_book(card: bytes, overrides: bytes) -> Pricer:
     """Open the price book of a recalculation. The module of the prices is imported at first use."""
     from gateway.intake.prices import PriceBook
 
-    return PriceBook.of_texts(card, overrides)
+    return PriceBook.from_texts(card, overrides)
 
 
 def apply_privacy(registry: Registry, settings: PrivacySettings) -> None:
@@ -97,7 +97,7 @@ async def open_storage(
     native: Native | None = None,
 ) -> AsyncIterator[Storage]:
     """Open the storage, as spool.storage describes. Raises SpoolLocked while another process has it open."""
-    options = options_of(
+    options = storage_options(
         config,
         clock=clock,
         registry_clock=registry_clock,

@@ -18,7 +18,7 @@ from gateway.service.demo.month import DAY_S
 from gateway.service.demo.note import CHANNEL
 from gateway.service.demo.samples import ACTOR, EVENT_TYPE, MOST
 from spool.ledger.ledger import Ledger
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.registry.connections import ConnectionDraft
 from spool.registry.registry import Registry
 from spool.registry.tables.kept_channels import ChannelDraft
@@ -90,7 +90,7 @@ async def _add_contract(registry: Registry, ledger: Ledger, end: int) -> None:
 
 async def _spent(ledger: Ledger, since: datetime, end: int, by: str) -> dict[str | None, Decimal]:
     query = CostQuery(
-        since=since, until=end_of_hour(end), granularity=TOTAL, group_by=[by], measures=("cost",)
+        since=since, until=next_full_hour(end), granularity=TOTAL, group_by=[by], measures=("cost",)
     )
     return {row.group[0]: Decimal(row.cost) for row in await ledger.costs(query)}
 

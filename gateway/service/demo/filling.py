@@ -215,7 +215,7 @@ class Filled:
     missed: Sequence[str]  # planted problems that no detector found
 
 
-async def fill(
+async def fill_directory(
     directory: Path,
     period: Period,
     *,
@@ -328,12 +328,12 @@ async def _send_month(
     for _, reports in month.iterate_days():
         for first in range(0, len(reports), BATCH):
             batch = reports[first : first + BATCH]
-            await intake.take(_outcome_of_reports(batch), bearer)
+            await intake.take(_reports_outcome(batch), bearer)
             sent += len(batch)
             progress(sent)
 
 
-def _outcome_of_reports(reports: Sequence[Report]) -> Outcome:
+def _reports_outcome(reports: Sequence[Report]) -> Outcome:
     outcome = Outcome(received=len(reports))
     for record, identity in reports:
         outcome.add(record, identity)
@@ -343,7 +343,7 @@ def _outcome_of_reports(reports: Sequence[Report]) -> Outcome:
 async def _main(directory: Path, days: int, records: int) -> None:
     clock = SystemClock()
     period = Period(end=int(clock.now()), days=days, records=records)
-    await fill(directory, period, seed=SEED, clock=clock)
+    await fill_directory(directory, period, seed=SEED, clock=clock)
 
 
 if __name__ == "__main__":

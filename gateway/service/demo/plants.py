@@ -173,11 +173,11 @@ MOST = dict.fromkeys(("paid-retries", "repeated-questions"), 150_000)
 MOST_DAYS = 30
 
 
-def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
+def plants_without_room(words: Collection[str], *, days: int, records: int) -> list[str]:
     """Return the planted words that a month of this size cannot show, each with the size that it needs."""
-    total_weight = _sum_of_shares(words)
+    total_weight = _sum_shares(words)
     needs = {
-        word: LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_of_shares([word]))
+        word: LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_shares([word]))
         for word in words
     }
     small = [
@@ -187,9 +187,7 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
     ]
     longer = max(1.0, days / MOST_DAYS)
     max_records = {
-        word: int(MOST[word] * longer * _sum_of_shares([word]) / total_weight)
-        for word in words
-        if word in MOST
+        word: int(MOST[word] * longer * _sum_shares([word]) / total_weight) for word in words if word in MOST
     }
     return [
         *small,
@@ -204,15 +202,15 @@ def not_shown(words: Collection[str], *, days: int, records: int) -> list[str]:
 def least_month(words: Collection[str], *, days: int) -> tuple[int, int]:
     """Return the days and records of the smallest month, of at least `days`, that shows all words."""
     days = max((LEAST.get(word, LeastMonth()).needed_size(days)[0] for word in words), default=days)
-    total_weight = _sum_of_shares(words)
+    total_weight = _sum_shares(words)
     records = (
-        LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_of_shares([word]))[1]
+        LEAST.get(word, LeastMonth()).needed_size(days, total_weight / _sum_shares([word]))[1]
         for word in words
     )
     return days, max(records, default=1)
 
 
-def _sum_of_shares(plant_names: Collection[str]) -> float:
+def _sum_shares(plant_names: Collection[str]) -> float:
     return sum(workload.share for workload in (*WORKLOADS, *_added_workloads(plant_names)))
 
 

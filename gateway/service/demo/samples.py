@@ -14,7 +14,7 @@ import msgspec
 from gateway.bills.plans.declared import NewPlan, PlanTable, Seat
 from gateway.configuration.sections import AllocationSettings
 from gateway.devices.fleet.assistant_states import OFF, OTHER_CALLS, Memory, stored_uses
-from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_of
+from gateway.devices.fleet.facts import TELEMETRY_OFF, UNUSED, assistant_name
 from gateway.money.allocation.declared import DEFAULT, AllocationTable
 from gateway.money.allocation.language import Limits
 from gateway.money.allocation.published import Published
@@ -36,7 +36,7 @@ from spool.deliveries.values import PARKED, RouteSpec
 from spool.devices.device import Device
 from spool.identity import Identity, cloud_event_id
 from spool.ledger.ledger import Ledger
-from spool.log.books import topic_of
+from spool.log.books import route_topic
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST, USAGE_EVENTS, UnitCostOperation, UsageEvent, moment
 from spool.registry.operators import Actor
@@ -169,7 +169,7 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
         loses = laptop in losing
         newest = now - LATE_DAYS * DAY_S if loses else now
         sources = {workload.source for workload in WORKLOADS if person in workload.users}
-        assistants = sorted({name for source in sources if (name := assistant_of(source)) is not None})
+        assistants = sorted({name for source in sources if (name := assistant_name(source)) is not None})
         claim = {"state": UNUSED, "used_at": moment(now)}
         uses: Mapping[str, Memory] = {}
         if loses:
@@ -195,7 +195,7 @@ async def _add_devices(storage: Storage, now: float, begin: int, losing: Sequenc
 
 async def _add_routes(deliveries: Deliveries, plant_names: Sequence[str], now: float) -> None:
     await deliveries.set_routes(
-        [RouteSpec(name=ROUTES[word], topic=topic_of(ROUTES[word])) for word in plant_names]
+        [RouteSpec(name=ROUTES[word], topic=route_topic(ROUTES[word])) for word in plant_names]
     )
     if "parked-route" in plant_names:
         await deliveries.set_state(ROUTES["parked-route"], PARKED, REFUSAL)

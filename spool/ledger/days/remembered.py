@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from spool.ledger.costs import costs
+from spool.ledger.costs import query_costs
 from spool.ledger.counting import EVERY, EVERY_BILLED, mark_name
 from spool.ledger.periods import next_beginning
 from spool.ledger.queries import CostQuery, CostRow
@@ -53,12 +53,12 @@ class RememberedCosts:
         self, rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None, now: float
     ) -> list[CostRow]:
         if not _is_cached(query, now):
-            return costs(rows, query, limit, rates)
-        marks = marks_of(rows.state_values(), query.since, query.until, is_billed=bool(query.arranged))
+            return query_costs(rows, query, limit, rates)
+        marks = change_marks(rows.state_values(), query.since, query.until, is_billed=bool(query.arranged))
         key = _query_key(query)
         if isinstance(found := self._find_answer(key, marks), list):
             return found
-        cost_rows = costs(rows, query, limit, rates)
+        cost_rows = query_costs(rows, query, limit, rates)
         # exchange rates have no mark, so converted results are not cached
         if not any(row.charges or row.unconverted for row in cost_rows):
             self._store_answer(key, marks, cost_rows)
@@ -72,7 +72,7 @@ class RememberedCosts:
         rates: Rates | None,
         now: float,
     ) -> list[Usages]:
-        from spool.ledger.usages import usages
+        from spool.ledger.usages import usages_by_group
 
         state = rows.state_values()
         answers: dict[int, Usages] = {}
@@ -81,7 +81,7 @@ class RememberedCosts:
             if isinstance(found, dict):
                 answers[place] = found
         missing = [place for place in range(len(queries)) if place not in answers]
-        read = usages(rows, [queries[place] for place in missing], limit, rates) if missing else ()
+        read = usages_by_group(rows, [queries[place] for place in missing], limit, rates) if missing else ()
         for place, answer in zip(missing, read, strict=True):
             answers[place] = answer
             if _is_cached(queries[place], now) and not state.get("charged"):
@@ -116,7 +116,9 @@ def _is_cached(query: CostQuery, now: float) -> bool:
     return not query.arranged or query.until <= month + _DAY  # over in any time zone
 
 
-def marks_of(state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False) -> Marks:
+def change_marks(
+    state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False
+) -> Marks:
     of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
     names = (*of_state, *_mark_names(since, until, every))
     return tuple(map(state.get, names))
@@ -130,16 +132,16 @@ def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
 
 
 def _place_of_usages(query: CostQuery, state: Mapping[str, int]) -> tuple[Hashable, Marks]:
-    return ("usages", _query_key(query)), marks_of(state, query.since, query.until)
+    return ("usages", _query_key(query)), change_marks(state, query.since, query.until)
 
 
 def _query_key(query: CostQuery) -> Hashable:
-    return tuple(_as_hashable(getattr(query, attribute.name)) for attribute in fields(query))
+    return tuple(_to_hashable(getattr(query, attribute.name)) for attribute in fields(query))
 
 
-def _as_hashable(value: object) -> Hashable:
+def _to_hashable(value: object) -> Hashable:
     if isinstance(value, Mapping):
-        return tuple((name, _as_hashable(item)) for name, item in value.items())
+        return tuple((name, _to_hashable(item)) for name, item in value.items())
     if isinstance(value, list):
         return tuple(value)
     return value  # only this field can change

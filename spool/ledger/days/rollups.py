@@ -15,7 +15,7 @@ from itertools import product
 
 from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import OF_BILLS, CostQuery
-from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, begin
+from spool.ledger.sums import BILLED_ROLLUPS, DAY_S, FOUR_WEEKS_S, ROLLUP_WIDTHS, WEEK_S, period_start
 
 Made = tuple[int, int, int]  # number, width, start
 
@@ -125,7 +125,7 @@ def next_missing_rollup(rows: LedgerRows, daily: int, now: int) -> Made | None:
     missing_rollup = None
     first = rows.first_start_since(DAY_S, 0)
     if first is not None and first < daily:
-        existing = set(rows.marked_rollups(begin(FOUR_WEEKS_S, first), daily))
+        existing = set(rows.marked_rollups(period_start(FOUR_WEEKS_S, first), daily))
         missing_rollup = next(
             (candidate for candidate in _all_rollups(first, daily) if candidate not in existing), None
         )
@@ -142,13 +142,13 @@ def drop_old(rows: LedgerRows, daily: int) -> None:
 def _all_rollups(first: int, daily: int) -> Iterator[Made]:
     for rollup in ROLLUPS:
         if rollup.recent:
-            last = begin(rollup.recent, daily) - rollup.recent
+            last = period_start(rollup.recent, daily) - rollup.recent
             for start in range(last, max(first, daily - RECENT_S) - 1, -rollup.recent):
                 yield rollup.number, rollup.recent, start
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in ROLLUPS if width in rollup.widths]
-        last = begin(width, daily) - width
-        for start, number in product(range(last, begin(width, first) - 1, -width), numbers):
+        last = period_start(width, daily) - width
+        for start, number in product(range(last, period_start(width, first) - 1, -width), numbers):
             yield number, width, start
 
 
@@ -156,10 +156,10 @@ def _missing_billed(rows: LedgerRows, now: int) -> Made | None:
     days = rows.billed_starts(0, now)
     if not days:
         return None
-    existing = set(rows.marked_rollups(begin(FOUR_WEEKS_S, days[0]), now))
+    existing = set(rows.marked_rollups(period_start(FOUR_WEEKS_S, days[0]), now))
     for width in reversed(ROLLUP_WIDTHS):
         numbers = [rollup.number for rollup in OF_BILLED if width in rollup.widths]
-        starts = {begin(width, day) for day in days}
+        starts = {period_start(width, day) for day in days}
         for start, number in product(sorted(starts, reverse=True), numbers):
             if start + width <= now and (number, width, start) not in existing:
                 return number, width, start

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spool.errors import NotKept
 from spool.ledger.ledger_rows import LedgerRows, Span
-from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, HOUR_S, begin
+from spool.ledger.sums import DAY_S, FOUR_WEEKS_S, HOUR_S, period_start
 from spool.ledger.work import ROLLUP
 from spool.record import CURRENCY, format_to_second
 
@@ -74,7 +74,7 @@ class SpanQuestion:
     def span(self) -> Span:
         return self.width, self.low, self.high, self.rollup
 
-    def period_of(self, start: int) -> datetime:
+    def period_at(self, start: int) -> datetime:
         """Return the period to which the sum that begins at `start` belongs."""
         return self.periods[(start - self.low) // self.width if len(self.periods) > 1 else 0]
 
@@ -89,7 +89,7 @@ def plan_reads(time_ranges: Iterable[tuple[datetime, datetime]], spans: Spans) -
     open_run: SpanQuestion | None = None
     for start, end in time_ranges:
         for width, low, high, rollup in spans(int(start.timestamp()), int(end.timestamp())):
-            is_one_sum = high - low == width and begin(width, low) == low
+            is_one_sum = high - low == width and period_start(width, low) == low
             kind = (width, rollup, low)
             if is_one_sum and open_run and kind == (open_run.width, open_run.rollup, open_run.high):
                 open_run.high = high
@@ -136,7 +136,7 @@ def divide_periods(
     spans: Spans = partial(divide_into_sums, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state["daily"]):
-        spans = _with_rollups(rows, query, low, high, spans)
+        spans = _use_rollups(rows, query, low, high, spans)
     return plan_reads(time_ranges, spans)
 
 
@@ -147,11 +147,11 @@ def divide_billed_periods(
     moments = distinct_moments(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
-        spans = _with_rollups(rows, query, low, high, spans)
+        spans = _use_rollups(rows, query, low, high, spans)
     return plan_reads(time_ranges, spans)
 
 
-def _with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
+def _use_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
     from spool.ledger.days.rollups import Division  # imported only for queries that need days
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S

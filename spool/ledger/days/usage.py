@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from spool.ledger.counting import smallest_period, state_of
+from spool.ledger.counting import read_state, smallest_period
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.repricing import TokenSum, token_sum
-from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, sized
+from spool.ledger.sums import COUNTS, DAY_S, INPUT_UNKNOWN, MONEY, Dimensions, Measures, decode_size
 from spool.turns.threads import sort_in_steps
 
 # -- sums that can be priced, and their cost ----------------------------------------------------------------
@@ -35,15 +35,15 @@ class DaySum(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cost: int
 
 
-def sums_of_day(
+def priceable_day_sums(
     rows: LedgerRows, day: int, most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[DaySum]:
     """Return at most `most` sums of a UTC day with a cost, most expensive first."""
-    day_sums = [day_sum for sums in sums_of_days(rows, (day,), most, chosen) for day_sum in sums]
+    day_sums = [day_sum for sums in day_sums_by_dimensions(rows, (day,), most, chosen) for day_sum in sums]
     return sort_in_steps(day_sums, key=lambda day_sum: (-day_sum.cost, day_sum.dimensions))
 
 
-def sums_of_days(
+def day_sums_by_dimensions(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
     """Return `sums_of_day` of several days by dimensions, in no order, each in the order of the days."""
@@ -51,7 +51,7 @@ def sums_of_days(
     # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}
     for day in days:
-        width = width_of_day(rows, day)
+        width = stored_width(rows, day)
         # one hour does not show the day's most expensive sums, so read hours completely
         dearest = most if width == DAY_S and chosen is None else 0
         summed, meters = _sum_tokens(rows, day, width, dearest)
@@ -102,13 +102,13 @@ def _most_expensive_sums(named_sums: list[_Named], most: int) -> list[_Named]:
     return [*dearer, *equal[: most - len(dearer)]]
 
 
-def width_of_day(rows: LedgerRows, day: int) -> int:
+def stored_width(rows: LedgerRows, day: int) -> int:
     """Return DAY_S if the day is summed up, else HOUR_S."""
-    state = state_of(rows)
+    state = read_state(rows)
     return DAY_S if day < state["daily"] else smallest_period(day, state["hourly"])[0]
 
 
-def cost_of(dimensions: Dimensions, measures: Measures) -> int:
+def counted_cost(dimensions: Dimensions, measures: Measures) -> int:
     """Return the reported cost, else the estimate. Calls from a gateway's cache cost 0."""
     if dimensions.status == "cached":
         return 0
@@ -137,12 +137,12 @@ class UsageSum(msgspec.Struct, frozen=True, kw_only=True):
     cost: int
 
 
-def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
+def day_usage(rows: LedgerRows, day: int, *, whole: bool = False) -> list[UsageSum]:
     """Leave out calls from a gateway's cache. `whole` keeps users, devices and tags."""
     nobody: Mapping[str, Any] = {} if whole else _NOBODY
     summed: dict[Dimensions, Measures] = {}
     meters: dict[Dimensions, Counter[str]] = {}
-    width = width_of_day(rows, day)
+    width = stored_width(rows, day)
     for start in range(day, day + DAY_S, width):
         for dimensions, measures in rows.read_sums(width, start):
             if dimensions.status == "cached":
@@ -165,8 +165,8 @@ def usage_of_day(rows: LedgerRows, day: int, *, whole: bool = False) -> list[Usa
                 output_tokens=measures[COUNTS.index("output_tokens")],
             ),
             sized=dimensions.kind != "call"
-            or (dimensions.size != INPUT_UNKNOWN and sized(dimensions.size)[1]),
-            cost=cost_of(dimensions, measures),
+            or (dimensions.size != INPUT_UNKNOWN and decode_size(dimensions.size)[1]),
+            cost=counted_cost(dimensions, measures),
         )
         for dimensions, measures in summed.items()
     ]

@@ -247,7 +247,7 @@ class Following:
             first = self._unconfirmed[0]
             return self.last.at - first.at, self.last.size - first.size
 
-    def time_of_next(self, now: float) -> float:
+    def next_commit_time(self, now: float) -> float:
         """Return a time that never precedes the last row, unless that is too far ahead of the clock."""
         before = self.last.at
         return before if now < before <= now + SOONER_S else now

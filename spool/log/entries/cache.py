@@ -147,7 +147,7 @@ class EntryCache:
     ) -> CachedEntry:
         entry = CachedEntry(raws, packed, checksum=checksum)
         with self._lock:
-            self._remove(topic, first)
+            self._remove_entry(topic, first)
             self._kept[topic, first] = entry
             self._make_room(entry.size)
         return entry
@@ -165,7 +165,7 @@ class EntryCache:
         with self._lock:
             for topic, first, _, _, entry in entries:
                 if topic in self._unread and self._unread_bytes + entry.size <= self._max_unread:
-                    self._remove(topic, first)
+                    self._remove_entry(topic, first)
                     self._unread[topic][first] = entry
                     self._unread_bytes += entry.size
                     self._make_room(entry.size)
@@ -203,9 +203,9 @@ class EntryCache:
                 self._note_reached(topic, oldest[topic] - 1)
             for topic, first in list(self._kept):
                 if first < oldest[topic]:
-                    self._remove(topic, first)
+                    self._remove_entry(topic, first)
 
-    def _remove(self, topic: str, first: int) -> None:
+    def _remove_entry(self, topic: str, first: int) -> None:
         gone = self._kept.pop((topic, first), None)
         if gone is not None:
             gone.is_kept = False
@@ -214,4 +214,4 @@ class EntryCache:
     def _make_room(self, added: int) -> None:
         self.bytes += added
         while self.bytes > self._max_bytes and len(self._kept) > 1:
-            self._remove(*next(iter(self._kept)))
+            self._remove_entry(*next(iter(self._kept)))

@@ -64,7 +64,7 @@ def compress_entry(packed: bytes, place: str) -> EntryBody:
     Compress an entry. The checksum includes `place`, so bytes that were moved elsewhere count as damaged.
     """
     data = zstd.compress(packed, LEVEL)
-    return EntryBody(VERSION, checksum(data, place), data)
+    return EntryBody(VERSION, entry_checksum(data, place), data)
 
 
 def entry_place(topic: str, first: int, count: int) -> str:
@@ -75,7 +75,7 @@ def amendment_place(topic: str, number: int) -> str:
     return f"{topic}:{number}"
 
 
-def checksum(data: bytes, place: str) -> int:
+def entry_checksum(data: bytes, place: str) -> int:
     return zlib.crc32(data, zlib.crc32(place.encode()))
 
 
@@ -85,7 +85,7 @@ def check_entry(body: EntryBody, place: str) -> bytes:
         raise EntryUnreadable(
             f"the entry has format {body.version}, but this Tollhouse only knows format {VERSION}"
         )
-    if checksum(body.data, place) != body.checksum:
+    if entry_checksum(body.data, place) != body.checksum:
         raise EntryUnreadable("the checksum does not match")
     try:
         decompressor = zstd.ZstdDecompressor()
@@ -134,7 +134,10 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
 
 def check_fields(topic: str, number: int, checksum_kept: int, packed: object) -> dict[str, Any]:
     """Return the fields of an added report. Raises EntryUnreadable if they are damaged."""
-    if not isinstance(packed, bytes) or checksum(packed, amendment_place(topic, number)) != checksum_kept:
+    if (
+        not isinstance(packed, bytes)
+        or entry_checksum(packed, amendment_place(topic, number)) != checksum_kept
+    ):
         raise EntryUnreadable("the checksum of the added report does not match")
     return unpack_fields(packed)
 

@@ -36,7 +36,7 @@ def cost_rank(report: Inference, identity: Identity) -> Rank:
     return Rank.FINAL if identity.is_final else Rank.REPORTED
 
 
-def names_of_first(report: Inference, rank: Rank) -> tuple[bytes, ...]:
+def first_report_names(report: Inference, rank: Rank) -> tuple[bytes, ...]:
     if rank == Rank.GUESS:
         return (_guess_name(report.id),)
     return (_final_name(report.id),) if rank == Rank.FINAL else ()
@@ -70,16 +70,18 @@ class KnownCosts:
         owners = [key for key in dict.fromkeys(keys) if self._is_from(later, key)]
         if first_rank > Rank.GUESS and not any(self._is_from(first, key) for key in owners):
             return False, ()
-        return True, self.names_of_later(first, rank, owners)
+        return True, self.later_report_names(first, rank, owners)
 
-    def names_of_later(self, known: Inference, rank: Rank, keys: Sequence[str | None]) -> tuple[bytes, ...]:
+    def later_report_names(
+        self, known: Inference, rank: Rank, keys: Sequence[str | None]
+    ) -> tuple[bytes, ...]:
         """Return the names that a record gets if it takes over a cost of one of these keys."""
         if rank == Rank.GUESS:
             return (_guess_name(known.id),)
         names: tuple[bytes, ...] = (_final_name(known.id),) if rank == Rank.FINAL else ()
         if known.sender_key in keys and not self._is_known(_guess_name(known.id)):
             return names
-        return (*names, _taken_over(known.id), *[_from_key(known.id, key) for key in keys])
+        return (*names, _taken_over(known.id), *[_key_name(known.id, key) for key in keys])
 
     def _known_rank(self, known: Inference) -> Rank:
         if not has_cost(known):
@@ -94,7 +96,7 @@ class KnownCosts:
     def _is_from(self, known: Inference, key: str | None) -> bool:
         """Return whether the key reported the cost. The record itself has the key of its first report."""
         if self._is_known(_taken_over(known.id)):
-            return self._is_known(_from_key(known.id, key))
+            return self._is_known(_key_name(known.id, key))
         return known.sender_key == key
 
 
@@ -110,5 +112,5 @@ def _taken_over(record_id: bytes) -> bytes:
     return derived_id(record_id, "cost of a later report")
 
 
-def _from_key(record_id: bytes, key: str | None) -> bytes:
+def _key_name(record_id: bytes, key: str | None) -> bytes:
     return derived_id(record_id, f"cost from {key}")

@@ -34,7 +34,7 @@ _ESTIMATE: Final = frozenset({"estimated_cost", "price_book", "cost_source"})
 _EMPTY: Final = Inference(id=b"", source="")
 
 
-def is_measured(report: Inference) -> bool:
+def states_measurement(report: Inference) -> bool:
     """Return whether a report states a count, a meter, a cost, or an outcome other than `ok`."""
     return (
         report.status != "ok"
@@ -93,7 +93,7 @@ class DeviceReports:
             return False
         return not self._is_known(_settled_name(known.id, name))
 
-    def without_claims(self, known: Inference, later: LaterReport) -> Inference:
+    def remove_claims(self, known: Inference, later: LaterReport) -> Inference:
         """Remove an owner that a device stated, where a server states another."""
         replaced: dict[str, Any] = {
             name: None
@@ -115,7 +115,7 @@ class DeviceReports:
                 yield _settled_name(known.id, name)
         if known.sender_key == DEVICE_KEYS:
             return
-        if later.is_of_device and later.is_measured and not is_measured(known):
+        if later.is_of_device and later.states_measurement and not states_measurement(known):
             yield _measured_name(known.id)
         yield from [_claim_name(known.id, name) for name in later.claims if name in fields]
 
@@ -128,13 +128,13 @@ class LaterReport(NamedTuple):
     claims: tuple[str, ...]
 
     @property
-    def is_measured(self) -> bool:
-        return is_measured(self.report)
+    def states_measurement(self) -> bool:
+        return states_measurement(self.report)
 
     @property
     def is_deciding(self) -> bool:
         """Return whether the report replaces what devices reported."""
-        return not self.is_of_device and not self.report.shadow and self.is_measured
+        return not self.is_of_device and not self.report.shadow and self.states_measurement
 
     @property
     def stated_by_server(self) -> list[str]:

@@ -42,8 +42,8 @@ from spool.log.planning.costs import (
     KnownCosts,
     Rank,
     cost_rank,
+    first_report_names,
     has_cost,
-    names_of_first,
 )
 from spool.log.planning.device_reports import (
     DeviceReports,
@@ -51,8 +51,8 @@ from spool.log.planning.device_reports import (
     added_by_device,
     arriving_report,
     changed_fields,
-    is_measured,
     kept_after_server,
+    states_measurement,
 )
 from spool.log.planning.nested_reports import NestedReports, pair_name
 from spool.log.planning.plan import Plan, PlanReader
@@ -110,15 +110,15 @@ class KnownCalls:
         self._used_names.clear()
         if isinstance(record, Inference):
             for place, pair_names in self._matching_sides(record, identity.nesting, identity.links, hours):
-                self._keep_pair_names(pair_names, place)
+                self._mark_pair_names_used(pair_names, place)
                 return place
         return None
 
-    def _keep_pair_names(self, pair_names: Sequence[bytes], place: int) -> None:
+    def _mark_pair_names_used(self, pair_names: Sequence[bytes], place: int) -> None:
         if pair_names:
             self._used_names.update(pair_names)
             self._used_names.update(
-                derived_id(known.id, _GUESSED) for known in self._records_of_call(place)[-1:]
+                derived_id(known.id, _GUESSED) for known in self._call_records(place)[-1:]
             )
 
     def is_of_another_call(self, place: int, record: Record, scope: str | None, hours: Iterable[int]) -> bool:
@@ -136,14 +136,14 @@ class KnownCalls:
         devices = self._device_reports(hours)
         is_doubtful = any(
             self._is_guessed(known, hours) or devices.is_doubtful(known, record)
-            for known in self._records_of_call(place)[-1:]
+            for known in self._call_records(place)[-1:]
         )
         return is_doubtful and self._has_another_id(place, record, hours)
 
     def _has_span(self, place: int, scope: str, hours: Iterable[int]) -> bool:
         return any(
             self.find_place(mark, hours) is not None
-            for known in self._records_of_call(place)[-1:]
+            for known in self._call_records(place)[-1:]
             for mark in span_marks(known.id, scope, ANY_SCOPE)
         )
 
@@ -157,7 +157,7 @@ class KnownCalls:
         """Return the call of the other nested report. Names are kept for `file_names`."""
         place = self._find_nested(record, identity, hours)
         if place is not None:
-            self._used_names.update(map(pair_name, self._records_of_call(place)[-1:]))
+            self._used_names.update(map(pair_name, self._call_records(place)[-1:]))
         return place
 
     def find_relayed(self, record: Inference, identity: Identity, hours: Iterable[int]) -> int | None:
@@ -168,7 +168,7 @@ class KnownCalls:
         return place
 
     def _keep_relay_names(self, place: int) -> None:
-        for known in self._records_of_call(place)[-1:]:
+        for known in self._call_records(place)[-1:]:
             self._used_names.update((relay_name(known), derived_id(known.id, _GUESSED)))
 
     @property
@@ -196,7 +196,7 @@ class KnownCalls:
                 # the report states only a cost, which is final
                 is_final = all(getattr(known, name) is None for name in TOKENS)
                 if is_final and known.sender_key == record.sender_key:
-                    record = _with_cost_of(record, known)
+                    record = _take_later_cost(record, known)
                 if known.sender_key == DEVICE_KEYS != record.sender_key:
                     known = added_by_device(known)
                 record = replace_fields(record, missing_fields(record, known))
@@ -213,7 +213,7 @@ class KnownCalls:
             return place
         if identity.also or identity.links or identity.nesting or identity.relay:
             place = self._join_matches(record, identity, place, hours)
-        if self._record_at(place) == record:  # most frequent: the sender repeats a request
+        if self._read_record(place) == record:  # most frequent: the sender repeats a request
             return place
         known, corrections_so_far = self._current_record(place)
         if isinstance(known, Inference) and known.counted_by is not None:
@@ -227,11 +227,11 @@ class KnownCalls:
         rank = cost_rank(record, identity)
         replaces = False
         if rank == Rank.GUESS and has_cost(known):
-            record = _without_cost(record, known)
+            record = _drop_cost(record, known)
         elif rank == Rank.FINAL or (rank and has_cost(known)):
             replaces = self._known_costs(hours).can_replace(known, rank, record.sender_key)
         later = arriving_report(record)
-        devices = self._device_reports_of(known, later, hours)
+        devices = self._device_reports_if_any(known, later, hours)
         fields = self._compare_report(
             topic, known, later, devices, is_open=self.can_amend(topic, number), replaces_cost=replaces
         )
@@ -250,7 +250,7 @@ class KnownCalls:
         if names:
             self._note_later(names, place, known, hours)
         if rank and (replaces or not {"cost", "charges"}.isdisjoint(fields)):
-            names = self._known_costs(hours).names_of_later(known, rank, (record.sender_key,))
+            names = self._known_costs(hours).later_report_names(known, rank, (record.sender_key,))
             self._note_later(names, place, known, hours)
         return place
 
@@ -260,7 +260,7 @@ class KnownCalls:
     def _device_reports(self, hours: Iterable[int]) -> DeviceReports:
         return DeviceReports(lambda name: self.find_place(name, hours) is not None)
 
-    def _device_reports_of(
+    def _device_reports_if_any(
         self, known: Inference, later: LaterReport, hours: Iterable[int]
     ) -> DeviceReports | None:
         devices = self._device_reports(hours)
@@ -278,19 +278,19 @@ class KnownCalls:
         return bool(self._plan.ids.get(id) or self._index.place_at_hand(id))
 
     def _current_record(self, place: int) -> tuple[Record | None, int]:
-        known = self._record_at(place)
+        known = self._read_record(place)
         is_closed = place != IN_A_RUN and not self.can_amend(*duplicates.decode_place(place))
         if is_closed and isinstance(known, Inference) and self._is_at_hand(known):
             # imported here because most processes never handle a correction
             from spool.log.planning.corrections import newest_state
 
-            return newest_state(known, self._known_under)
+            return newest_state(known, self._find_record_by_name)
         return known, 0
 
-    def _known_under(self, name: bytes) -> Record | None:
+    def _find_record_by_name(self, name: bytes) -> Record | None:
         id = self._index.id_of(name)
         place = self._plan.ids.get(id) or self._index.place_at_hand(id)
-        return self._record_at(place) if place else None
+        return self._read_record(place) if place else None
 
     def _store_late_report(
         self, known: Inference, count: int, later: Inference, fields: dict[str, Any], *, replaces_cost: bool
@@ -349,7 +349,7 @@ class KnownCalls:
         reports = {
             place: known
             for place in (*siblings.besides, *siblings.others)
-            if isinstance(known := self._record_at(place), Inference) and _are_alike(record, known)
+            if isinstance(known := self._read_record(place), Inference) and _are_alike(record, known)
         }
         if len(reports) > MOST_BESIDE:
             return
@@ -397,13 +397,13 @@ class KnownCalls:
         topic, number = duplicates.decode_place(place)
         # the names of a new record were looked up before
         known_in = hours if number < self._plan.first.get(topic, 1) else ()
-        form, known = id_prefix(record) if isinstance(record, Inference) else None, self._record_at(place)
+        form, known = id_prefix(record) if isinstance(record, Inference) else None, self._read_record(place)
         if form is not None and isinstance(known, Inference) and form != id_prefix(known):
             self._used_names.add(derived_id(known.id, form))
         if identity.scope is not None and isinstance(known, Inference):
             self._used_names.update(span_marks(known.id, "", identity.scope))
         if known is record and isinstance(record, Inference):
-            self._used_names.update(names_of_first(record, cost_rank(record, identity)))
+            self._used_names.update(first_report_names(record, cost_rank(record, identity)))
         names = (identity.id, *identity.names, *self.used_names)
         noted = [name for name in names if self.file_name(name, place, hour, known_in)]
         self._used_names.clear()
@@ -450,7 +450,7 @@ class KnownCalls:
         fields = self._plan.amendments.get((topic, number))
         return replace_fields(known, fields) if fields and isinstance(known, Inference) else known
 
-    def _record_at(self, place: int) -> Record | None:
+    def _read_record(self, place: int) -> Record | None:
         return None if place == IN_A_RUN else self.current_record(*duplicates.decode_place(place))
 
     def amend_record(self, topic: str, number: int, known: Inference, fields: dict[str, Any]) -> None:
@@ -464,10 +464,10 @@ class KnownCalls:
     # -- two records of one call -----------------------------------------------------------------------------
 
     def _counting_place(self, place: int) -> int:
-        *_, counting = self._counted_by(place)
+        *_, counting = self._counting_places(place)
         return counting
 
-    def _counted_by(self, place: int) -> Iterator[int]:
+    def _counting_places(self, place: int) -> Iterator[int]:
         yield place
         while isinstance(known := self._current_record(place)[0], Inference) and known.counted_by is not None:
             id = self._index.id_of(known.counted_by)
@@ -477,10 +477,10 @@ class KnownCalls:
             place = earlier
             yield place
 
-    def _records_of_call(self, place: int) -> list[Inference]:
+    def _call_records(self, place: int) -> list[Inference]:
         records = []
-        for each in self._counted_by(place):
-            known, (current, _) = self._record_at(each), self._current_record(each)
+        for each in self._counting_places(place):
+            known, (current, _) = self._read_record(each), self._current_record(each)
             if isinstance(known, Inference) and isinstance(current, Inference):
                 records.append(current if current is known else replace_fields(current, {"also": known.also}))
         return records
@@ -532,9 +532,9 @@ class KnownCalls:
         if place not in joined:
             return place
         for _, pair_names in pairs:
-            self._keep_pair_names(pair_names, first)
+            self._mark_pair_names_used(pair_names, first)
         if nested is not None:
-            self._used_names.update(map(pair_name, self._records_of_call(first)[-1:]))
+            self._used_names.update(map(pair_name, self._call_records(first)[-1:]))
         if relayed is not None:
             self._keep_relay_names(first)
         return first
@@ -560,7 +560,7 @@ class KnownCalls:
         self._relayed = record
         reports = RelayedReports(
             lambda name: self.find_place(name, hours),
-            self._records_of_call,
+            self._call_records,
             lambda place, report: self._has_another_id(place, report, hours),
         )
         found = reports.find(record, relay, own)
@@ -568,7 +568,7 @@ class KnownCalls:
         return found.place
 
     def _nested_reports(self, hours: Iterable[int]) -> NestedReports:
-        return NestedReports(lambda name: self.find_place(name, hours), self._records_of_call)
+        return NestedReports(lambda name: self.find_place(name, hours), self._call_records)
 
     def _bridged_late(self, record: Record) -> None:
         self._terms.bridged_late += 1
@@ -624,7 +624,7 @@ class KnownCalls:
         form = id_prefix(record)
         return form is not None and any(
             known.request_id != record.request_id and self._has_form(known, form, hours)
-            for known in self._records_of_call(place)
+            for known in self._call_records(place)
         )
 
     def _is_paired(self, place: int, nesting: Nesting, hours: Iterable[int]) -> bool:
@@ -657,7 +657,7 @@ class KnownCalls:
     def _is_call(self, place: int) -> bool:
         if place == IN_A_RUN:
             return False
-        known = self._record_at(place)
+        known = self._read_record(place)
         topic, _ = duplicates.decode_place(place)
         return topic == self._terms.topic and isinstance(known, Inference) and not known.shadow
 
@@ -681,12 +681,12 @@ class KnownCalls:
         takes_cost, cost_names = costs.decide_later_cost(known, later_call, keys)
         said = later_call
         if has_cost(known) and costs.is_guess(later_call):
-            said = _without_cost(later_call, known)
+            said = _drop_cost(later_call, known)
         devices = self._device_reports(hours)
         later_report = LaterReport(
             said, devices.is_only_from_devices(later_call), devices.claimed_fields(later_call)
         )
-        heard = self._device_reports_of(known, later_report, hours)
+        heard = self._device_reports_if_any(known, later_report, hours)
         compared = partial(
             self._compare_report, topic, known, later_report, heard, is_open=is_open, replaces_cost=takes_cost
         )
@@ -760,7 +760,7 @@ class KnownCalls:
         Return the fields that a report adds. If the report disagrees with the record, a conflict is counted.
         """
         record = later.report
-        effective = _with_cost_of(known, record) if replaces_cost else known
+        effective = _take_later_cost(known, record) if replaces_cost else known
         is_costlier = effective is not known
         if has_disagreement(effective, record):
             self._terms.conflict += 1
@@ -769,9 +769,9 @@ class KnownCalls:
         if devices is not None:
             if later.is_deciding and devices.is_only_from_devices(known):
                 return self._server_changes(known, record, is_open=is_open)
-            if later.is_of_device and is_measured(known) and not devices.is_only_from_devices(known):
+            if later.is_of_device and states_measurement(known) and not devices.is_only_from_devices(known):
                 record = added_by_device(record)
-            effective = devices.without_claims(effective, later)
+            effective = devices.remove_claims(effective, later)
         fields = missing_fields(effective, record)
         if fields:
             self._estimate_anew(effective, fields)
@@ -811,7 +811,7 @@ def _are_alike(one: Inference, other: Inference) -> bool:
     return one.status == other.status and (one.output_tokens or 0) == (other.output_tokens or 0)
 
 
-def _with_cost_of(known: Inference, later: Inference) -> Inference:
+def _take_later_cost(known: Inference, later: Inference) -> Inference:
     if not (has_cost(known) and has_cost(later)):
         return known
     if known.charges == later.charges and _cost_amount(known) == _cost_amount(later):
@@ -820,7 +820,7 @@ def _with_cost_of(known: Inference, later: Inference) -> Inference:
     return replace_fields(known, cost)
 
 
-def _without_cost(report: Inference, known: Inference) -> Inference:
+def _drop_cost(report: Inference, known: Inference) -> Inference:
     return replace_fields(report, {"cost": None, "charges": {}, "cost_source": known.cost_source})
 
 

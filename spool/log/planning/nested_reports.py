@@ -59,7 +59,7 @@ class _Fit(NamedTuple):
     is_exact: bool  # False if another report, perhaps from another clock, states the times
 
 
-def reports_of_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
+def find_other_kind(nesting: Nesting, place_of: PlaceOf) -> Iterator[tuple[str, int]]:
     """Yield common key and place of the reports of the other kind that end at about this time."""
     first, last = nesting.end - LATEST_END_NS, nesting.end + SLACK_NS
     if nesting.is_inner:
@@ -129,7 +129,7 @@ class NestedReports:
             return False
         own = nesting.start, nesting.end
         return not any(
-            overlie(own, times)
+            contain_each_other(own, times)
             for record in records
             for times in nested_times(further_names(record), is_inner=nesting.is_inner)
         )
@@ -141,7 +141,7 @@ class NestedReports:
     def _fitting_calls(self, record: Inference, nesting: Nesting) -> dict[bytes, _Fit]:
         fitting: dict[bytes, _Fit] = {}
         is_inner, times = nesting.is_inner, (nesting.start, nesting.end)
-        for key, place in reports_of_other_kind(nesting, self._place_of):
+        for key, place in find_other_kind(nesting, self._place_of):
             records = self._records_of(place)
             if not records or records[-1].shadow:
                 continue
@@ -153,7 +153,7 @@ class NestedReports:
             # a report that joined a closed record could not add its times
             stated = nested_times(further_names(other), is_inner=not is_inner)
             slack = SLACK_NS if stated else LATEST_END_NS
-            for other_times in stated or [_times_of(other)]:
+            for other_times in stated or [_start_and_end(other)]:
                 nested = (times, other_times) if is_inner else (other_times, times)
                 if _is_within(*nested, slack):
                     if self._is_free(records, is_inner=is_inner):
@@ -179,7 +179,7 @@ class NestedReports:
             yield nested_name(key, step, count, is_inner=nesting.is_inner)
 
 
-def _times_of(record: Inference) -> Times:
+def _start_and_end(record: Inference) -> Times:
     return record.start_time or 0, record.end_time or 0
 
 
@@ -187,7 +187,7 @@ def _duration_ns(fit: _Fit) -> int:
     return fit.times[1] - fit.times[0]
 
 
-def overlie(one: Times, other: Times) -> bool:
+def contain_each_other(one: Times, other: Times) -> bool:
     """Return whether one span of time contains the other, as those of one call do."""
     return any(
         outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]

@@ -21,9 +21,9 @@ from spool.log.counters import SeriesState, advance_series, delta_record
 from spool.log.duplicates import HOUR_NS, DuplicateIndex, NearHours
 from spool.log.partial_reports import PartialReport, stale_submissions
 from spool.log.pending_spans import BESIDE, CallBelow, LinkedSpan, PendingSpans
-from spool.log.planning.costs import cost_rank, names_of_first
+from spool.log.planning.costs import cost_rank, first_report_names
 from spool.log.planning.known_calls import KnownCalls
-from spool.log.planning.nested_reports import PlaceOf, reports_of_other_kind
+from spool.log.planning.nested_reports import PlaceOf, find_other_kind
 from spool.log.planning.plan import Plan, PlanReader
 from spool.log.planning.relayed_reports import other_reports
 from spool.log.retention import SERIES_AGE_S
@@ -102,9 +102,7 @@ class Planner:
         return () if siblings is None else (*siblings.besides, *siblings.others)
 
     def _nested_places(self, nesting: Nesting, hours: Iterable[int], now: float) -> Iterator[int]:
-        return filter(
-            None, [place for _, place in reports_of_other_kind(nesting, self._place_finder(hours, now))]
-        )
+        return filter(None, [place for _, place in find_other_kind(nesting, self._place_finder(hours, now))])
 
     def _relayed_places(self, relay: Relay, hours: Iterable[int], now: float) -> Iterator[int]:
         return filter(None, other_reports(relay, self._place_finder(hours, now)))
@@ -319,7 +317,7 @@ class _SubmissionPlanner:
                     if scope is not None:
                         record.also += b"".join(span_marks(known_as, "", scope))
                     if is_guess or is_final:
-                        record.also += b"".join(names_of_first(record, cost_rank(record, identity)))
+                        record.also += b"".join(first_report_names(record, cost_rank(record, identity)))
             else:
                 place = self._known.report(record, identity, place, near)
             if also or links or joins or nesting or relay:

@@ -62,7 +62,7 @@ class RelayedReports:
             records = self._records_of(place)
             if not records or records[-1].shadow or self._are_paired(records):
                 continue
-            distance = _distance(relay, records[0])
+            distance = _call_distance(relay, records[0])
             if distance is not None and not self._is_of_another(place, record):
                 yield place, (records, distance)
 
@@ -99,7 +99,7 @@ def _filed_places(relay: Relay, side: str, place_of: PlaceOf, *, names_request: 
                     yield place
 
 
-def _distance(relay: Relay, other: Inference) -> Distance | None:
+def _call_distance(relay: Relay, other: Inference) -> Distance | None:
     """
     Return a distance, or None for different calls.
 

@@ -215,7 +215,7 @@ class Lane:
                 if left_s > 0:
                     next_s = min(next_s, left_s)
                 else:
-                    loop.run_in_executor(None, _cancel, session)
+                    loop.run_in_executor(None, _cancel_session, session)
             if awaits_since is not None:
                 is_silent = self._reachability.is_silent and answer_s < math.inf
                 left_s = awaits_since + (self._silent_s if is_silent else answer_s) - now
@@ -336,7 +336,7 @@ def _cancel_watch(done: asyncio.Future[Any], watch: asyncio.TimerHandle) -> None
         done.exception()
 
 
-def _cancel(session: ServerSession) -> None:
+def _cancel_session(session: ServerSession) -> None:
     try:
         session.cancel()
     # the connection was lost in the meantime, and the caller that waits for the commit gets that error

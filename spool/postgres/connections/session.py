@@ -61,12 +61,12 @@ class PooledConnection(WatchedConnection):
     ) -> psycopg.Cursor[tuple[Any, ...]]:
         if not self._stands_alone():
             return super().execute(query, params, prepare=prepare, binary=binary)
-        with self._one_transaction():
+        with self._run_transaction():
             return super().execute(query, params, prepare=prepare, binary=binary)
 
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
-        with self._one_transaction() if self._stands_alone() else super().pipeline() as pipeline:
+        with self._run_transaction() if self._stands_alone() else super().pipeline() as pipeline:
             yield pipeline
 
     def _stands_alone(self) -> bool:
@@ -74,7 +74,7 @@ class PooledConnection(WatchedConnection):
         return not in_pipeline and self.pgconn.transaction_status == TransactionStatus.IDLE
 
     @contextmanager
-    def _one_transaction(self) -> Iterator[psycopg.Pipeline]:
+    def _run_transaction(self) -> Iterator[psycopg.Pipeline]:
         try:
             with self.begin_with_statements() as pipeline:
                 yield pipeline

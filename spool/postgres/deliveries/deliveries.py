@@ -37,7 +37,7 @@ from spool.deliveries.values import (
 )
 from spool.errors import NotCertain, NotThere, SpoolUnavailable
 from spool.leases import lease_name
-from spool.log.books import topic_of
+from spool.log.books import route_topic
 from spool.postgres.connections.standby import NO_STANDBY
 from spool.postgres.database import Connection, Database, JoinedTransaction, PostgresConnection
 from spool.postgres.deliveries import delivery_rows, queries
@@ -200,14 +200,14 @@ class PostgresDeliveries(SentDeliveries):
         deliveries = await self._database.read(
             lambda connection: session.read_deliveries(connection, queries.UNKNOWNS)
         )
-        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery, _ in deliveries]
+        return [transitions.show_unknown(delivery, route_topic(delivery.route)) for delivery, _ in deliveries]
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
-        delivery = await self._change(id, UNKNOWN, partial(transitions.resolve, sent=sent))
+        delivery = await self._change(id, UNKNOWN, partial(transitions.resolve_unknown, sent=sent))
         if delivery is None:
             raise NotThere("no delivery with this id waits to be settled by hand")
         await self._leases.wake_tasks(lease_name(delivery.route))
-        return transitions.show_unknown(delivery, topic_of(delivery.route))
+        return transitions.show_unknown(delivery, route_topic(delivery.route))
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
         session = self._delivery_rows()
@@ -270,7 +270,7 @@ class PostgresDeliveries(SentDeliveries):
                 session.read_route(connection, route) if dry_run else session.route_to_send(connection, route)
             )
             span = {"topic": topic_code(known.topic), "since": since, "until": until}
-            change = transitions.replay(
+            change = transitions.replay_route(
                 known,
                 committed=session.execute(connection, queries.COMMITTED, span),
                 unsettled=session.execute(connection, queries.UNSETTLED, {"route": route}).fetchall(),
@@ -278,7 +278,7 @@ class PostgresDeliveries(SentDeliveries):
             )
             if not dry_run:
                 session.write(connection, change)
-            return sum(ranges.count(delivery.span) for delivery in change.added)
+            return sum(ranges.count_numbers(delivery.span) for delivery in change.added)
 
         replayed = await self._database.pool.run_joined(store_replay)
         if not dry_run:
@@ -351,12 +351,12 @@ class PostgresDeliveries(SentDeliveries):
         time has passed, and choose again.
         """
         delivery, closed = await self._choose_and_commit(choose, route)
-        is_behind = self._log.closed_below(topic_of(route)) > closed
+        is_behind = self._log.closed_below(route_topic(route)) > closed
         if delivery is None and is_behind and self._clock.monotonic() >= self._closes_at:
             self._closes_at = self._clock.monotonic() + CLOSE_EVERY_S
             await self._log.close_what_is_due()
             delivery, closed = await self._choose_and_commit(choose, route)
-            is_behind = self._log.closed_below(topic_of(route)) > closed
+            is_behind = self._log.closed_below(route_topic(route)) > closed
         self._behind[route] = delivery is None and is_behind
         if delivery is not None:
             self.version += 1

@@ -147,7 +147,7 @@ class DeliveryRows(NamedTuple):
             values |= {
                 f"landed_{name}": value for name, value in LANDING.stored_values(change.landing).items()
             }
-        statement = queries.change(
+        statement = queries.change_statement(
             removed=bool(change.removed),
             changed=change.changed is not None,
             added=bool(change.added),
@@ -281,7 +281,7 @@ class PostgresRoutes:
     def _skip_below(self, connection: Connection, route: StoredRoute, number: int, locked: set[int]) -> int:
         where = {"route": route.name, "number": number}
         below = [row.delivery for row in self._session.read_deliveries(connection, queries.BELOW, where)]
-        change = transitions.skip(route, below, number)
+        change = transitions.skip_records(route, below, number)
         if not any(change.counts.values()) and not change.removed:
             return 0
         is_moved = not locked.issuperset(delivery.id for delivery in below)
@@ -351,7 +351,7 @@ class DeliveryChoice:
 
     def split_off(self, batch: StoredDelivery) -> StoredDelivery | None:
         """Split off the last record of a batch, and take it."""
-        change = transitions.split(batch, batch.last, reason=batch.last_error)
+        change = transitions.split_delivery(batch, batch.last, reason=batch.last_error)
         rest, single = change.added
         added = [rest, replace(single, sending=True, fence=1)]
         change = RouteChange(route=change.route, removed=change.removed, added=added, counts=change.counts)

@@ -242,7 +242,7 @@ COMMITTED = """
 
 
 @cache
-def change(
+def change_statement(
     *,
     removed: bool,
     changed: bool,

@@ -19,7 +19,7 @@ from spool.log.commits.following import CommitRow, numbers_by_topic
 from spool.log.commits.writer import IndexOutOfStep
 from spool.log.partial_reports import expected_keys
 from spool.log.planning.plan import Answer, Plan
-from spool.log.protocols import Observer, notify
+from spool.log.protocols import Observer, notify_observer
 from spool.log.receipts import Sealer
 from spool.log.values import Commit, Submission
 from spool.postgres.database import (
@@ -144,7 +144,7 @@ class AttemptWriter:
         submissions = () if group.stands else group.submissions
         if submissions:
             self._room.check(connection, following.last.size)
-        now = following.time_of_next(head.now)
+        now = following.next_commit_time(head.now)
         closed = following.closed_at(now, durable=following.durable_number if self._hold_s else inf)
         reader = store.PostgresPlanReader(
             self._database,
@@ -158,7 +158,7 @@ class AttemptWriter:
         plan = following.planner.plan(submissions, reader, numbers_by_topic(closed), now)
         in_two_steps = self._in_two_steps and others_commit
         with transaction.commit_with_statements(in_two_steps=in_two_steps, needs_standby=self.needs_standby):
-            row = store.write(
+            row = store.write_plan(
                 self._database,
                 connection,
                 plan,
@@ -328,7 +328,7 @@ class GroupCommits:
             commit = Commit(
                 seconds=ended_at - began, flush_seconds=ended_at - attempt.ended, terms=stored.plan.observed
             )
-            notify(self._observer, commit)
+            notify_observer(self._observer, commit)
         return stored.answers
 
     async def _wait_until_confirmed(self, error: TooMuchUnconfirmed) -> None:

@@ -89,7 +89,7 @@ class ConfirmedCommits:
         self._is_written = True
         text = json.dumps({"incarnation": self._incarnation, "commits": list(self._commits)})
         try:
-            await asyncio.to_thread(_write, self._directory / CONFIRMED_FILE, text)
+            await asyncio.to_thread(_write_draft, self._directory / CONFIRMED_FILE, text)
         except OSError as error:
             if not self._has_failed:
                 facts = {"action": "confirmed_not_written", "reason": error.strerror}
@@ -108,9 +108,9 @@ class ConfirmedCommits:
         lost = _sum_losses(missing)
         _log.critical(lost.describe(), extra={"action": "commits_lost", **asdict(lost)})
         path = self._directory / LOST_FILE
-        text = json.dumps([*_read(path, []), asdict(lost)])
+        text = json.dumps([*_read_json(path, []), asdict(lost)])
         try:
-            await asyncio.to_thread(_write, path, text)
+            await asyncio.to_thread(_write_draft, path, text)
         except OSError as error:
             _log.error(
                 "the list of lost commits cannot be written",
@@ -125,7 +125,7 @@ class ConfirmedCommits:
         The node writes a loss before it removes the commits from its list, so the same loss may be in both
         files.
         """
-        losses = [LostCommits(**loss) for loss in _read(self._directory / LOST_FILE, [])]
+        losses = [LostCommits(**loss) for loss in _read_json(self._directory / LOST_FILE, [])]
         missing = [
             loss
             for loss in await self._find_missing(database)
@@ -172,7 +172,7 @@ def _sum_losses(missing: Sequence[ConfirmedCommit]) -> LostCommits:
 def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedCommit]:
     """Read the list. A list that belongs to another installation is ignored."""
     path = directory / CONFIRMED_FILE
-    contents = _read(path, {})
+    contents = _read_json(path, {})
     try:
         return (
             [ConfirmedCommit(*commit_fields) for commit_fields in contents["commits"]]
@@ -187,7 +187,7 @@ def _read_confirmed(directory: Path, incarnation: str) -> Sequence[ConfirmedComm
         return []
 
 
-def _read(path: Path, otherwise: Any) -> Any:
+def _read_json(path: Path, otherwise: Any) -> Any:
     try:
         return json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -197,7 +197,7 @@ def _read(path: Path, otherwise: Any) -> Any:
         return otherwise
 
 
-def _write(path: Path, text: str) -> None:
+def _write_draft(path: Path, text: str) -> None:
     draft = path.with_suffix(".new")
     draft.write_text(text)
     draft.chmod(0o600)

@@ -207,7 +207,7 @@ class KeptRecords:
 
     def read_record(self, topic: str, number: int) -> Record | None:
         if (topic, number) not in self._asked:
-            self._read(topic, number)
+            self._read_records(topic, number)
         raw = self._raws.get((topic, number))
         if raw is None:
             return None
@@ -218,7 +218,7 @@ class KeptRecords:
         fields = self.fields.get((topic, number))
         return replace_fields(record, fields) if fields and isinstance(record, Inference) else record
 
-    def _read(self, topic: str, number: int) -> None:
+    def _read_records(self, topic: str, number: int) -> None:
         wanted_numbers: dict[str, set[int]] = defaultdict(set, {topic: {number}})
         if self._places is not None:
             for place in self._places():

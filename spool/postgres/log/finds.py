@@ -93,7 +93,7 @@ def book_oldest(database: Database, connection: Connection) -> bool:
             )
     sums = sum_terms(commits)
     if sums:
-        count(database, connection, queries.COUNT, sums)
+        count_terms(database, connection, queries.COUNT, sums)
     _keep_finds(database, connection, commits)
     return len(commits) == AT_ONCE
 
@@ -110,7 +110,9 @@ def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
     return sums
 
 
-def count(database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]) -> None:
+def count_terms(
+    database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]
+) -> None:
     """Add up sums. `query` decides whether they are running or carried sums."""
     rows = sorted(sums.items())
     parameters = {
@@ -124,18 +126,23 @@ def count(database: Database, connection: Connection, query: str, sums: Counter[
 def read_conflicts(database: Database, connection: Connection) -> Conflicts:
     rows = connection.execute(database.fill_in_names(queries.CONFLICTS), binary=True)
     return Conflicts(
-        {(topic, _name(first), _name(second)): _conflict.decode(sums) for topic, first, second, sums in rows}
+        {
+            (topic, _decode_name(first), _decode_name(second)): _conflict.decode(sums)
+            for topic, first, second, sums in rows
+        }
     )
 
 
 def read_shapes(database: Database, connection: Connection) -> list[Mapping[str, object]]:
     rows = connection.execute(database.fill_in_names(queries.SHAPES), binary=True)
-    return [counted_names.shape_row(_name(names), count, last_seen) for names, count, last_seen in rows]
+    return [
+        counted_names.shape_row(_decode_name(names), count, last_seen) for names, count, last_seen in rows
+    ]
 
 
 def read_event_types(database: Database, connection: Connection) -> list[EventType]:
     return [
-        EventType(type=_name(type), count=count, amount=_decode_amount(text), last_seen=last_seen)
+        EventType(type=_decode_name(type), count=count, amount=_decode_amount(text), last_seen=last_seen)
         for type, count, text, last_seen in connection.execute(
             database.fill_in_names(queries.EVENT_TYPES), binary=True
         )
@@ -201,7 +208,7 @@ def _keep_types(
     rows = connection.execute(
         database.fill_in_names(queries.EVENT_AMOUNTS), ([type.encode() for type in counted],), binary=True
     )
-    amounts = {_name(type): _decode_amount(text) for type, text in rows}
+    amounts = {_decode_name(type): _decode_amount(text) for type, text in rows}
     with connection.pipeline():
         for type, (new, at) in sorted(counted.items()):
             sum = counted_names.add_amounts(amounts.get(type), new.amount)
@@ -218,7 +225,7 @@ def _bound_parameters(max_rows: int) -> Mapping[str, int]:
     return {"often": frequent_places(max_rows), "most": max_rows}
 
 
-def _name(data: bytes) -> str:
+def _decode_name(data: bytes) -> str:
     return data.decode()
 
 

@@ -154,7 +154,7 @@ class PostgresLog:
         await self._memory.load()
         await self._commits.confirm_read_rows()
         self._writer = GroupWriter(
-            self._commit,
+            self._commit_group,
             self._begin_period_or_retry,
             gather_s=self._settings.commit_gather,
             wait_s=self._settings.commit_wait,
@@ -180,7 +180,7 @@ class PostgresLog:
         check_submission(submission)
         return await self._writer.append(submission)
 
-    async def _commit(self, group: Sequence[Submission]) -> Sequence[Answer]:
+    async def _commit_group(self, group: Sequence[Submission]) -> Sequence[Answer]:
         try:
             return await self._commits.commit(group)
         except SpoolFull:

@@ -23,7 +23,7 @@ from spool.log.retention import Candidate, DamagedCommits, DrainRate, Progress, 
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import highest_accepted, lowest_stored, topic_code
-from spool.postgres.log.finds import count
+from spool.postgres.log.finds import count_terms
 from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
 
@@ -168,11 +168,11 @@ class PostgresRetention:
     async def _drop_periods(self) -> None:
         for period in await self._database.read(self._finished_periods):
             for table in queries.PARTITIONED:
-                await self._run(queries.DROP_PARTITION % {"table": table, "period": period})
-            await self._run(queries.REMOVE_PERIOD, period)
-            await self._run(queries.REMOVE_DAMAGED)
+                await self._run_query(queries.DROP_PARTITION % {"table": table, "period": period})
+            await self._run_query(queries.REMOVE_PERIOD, period)
+            await self._run_query(queries.REMOVE_DAMAGED)
 
-    async def _run(self, query: str, *parameters: object) -> None:
+    async def _run_query(self, query: str, *parameters: object) -> None:
         text = self._database.fill_in_names(query)
         await self._database.run(lambda connection: connection.execute(text, parameters))
 
@@ -205,7 +205,9 @@ class PostgresRetention:
         removable = retention.removable_entries(candidates, limit=limit, before=before, excess=0)
         if removable:
             self._skip_undelivered(connection, {topic: removable[-1].last + 1})
-            self._remove(connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed)
+            self._remove_below(
+                connection, topic, removable[-1].last + 1, entries=len(removable), needed=needed
+            )
         return len(removable)
 
     def _remove_period(self, connection: Connection, limits: Mapping[str, int]) -> int:
@@ -231,11 +233,11 @@ class PostgresRetention:
                     self._database.fill_in_names(queries.NUMBER_OF_ENTRIES), between
                 ).fetchone()
                 assert row is not None
-                self._remove(connection, topic, after.firsts[topic], entries=row[0], needed=needed)
+                self._remove_below(connection, topic, after.firsts[topic], entries=row[0], needed=needed)
                 removed += row[0]
         return removed
 
-    def _remove(
+    def _remove_below(
         self, connection: Connection, topic: str, number: int, *, entries: int, needed: int | None
     ) -> None:
         first = lowest_stored(self._database, connection, topic)
@@ -243,7 +245,7 @@ class PostgresRetention:
         if connection.execute(self._database.fill_in_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
         term = books.EXPIRED if needed is None else books.RETIRED
-        count(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
+        count_terms(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
     def _skip_undelivered(self, connection: Connection, numbers: Mapping[str, int]) -> None:
         for topic, skipped in self._routes.skip_below(connection, numbers).items():
@@ -293,7 +295,7 @@ class PostgresRetention:
         if connection.execute(self._database.fill_in_names(queries.CARRIED), mark).rowcount != 1:
             raise RemovedMeanwhile
         if sums:
-            count(self._database, connection, queries.CARRY, sums)
+            count_terms(self._database, connection, queries.CARRY, sums)
         return len(rows)
 
     def _first_commit_with_entries(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
@@ -306,7 +308,7 @@ class PostgresRetention:
     def sum_progress(self, connection: Connection) -> Progress:
         progress = Progress(0, 0)
         for topic in TOPICS:
-            progress = progress.with_topic(
+            progress = progress.add_topic(
                 last=highest_accepted(self._database, connection, topic),
                 oldest=lowest_stored(self._database, connection, topic),
                 needed=self._routes.lowest_needed(connection, topic),
@@ -365,9 +367,9 @@ class LogRoom:
         self._freed = 0
 
     async def read_freed(self) -> None:
-        await self._database.read(self._read)
+        await self._database.read(self._read_freed)
 
-    def _read(self, connection: Connection) -> None:
+    def _read_freed(self, connection: Connection) -> None:
         self._freed = self._retention.freed_bytes(connection) - self._retention.sender_bytes(connection)
 
     def check(self, connection: Connection, size: int) -> None:
@@ -377,7 +379,7 @@ class LogRoom:
         """
         if size - self._freed >= self._max_bytes:
             # another node may have dropped a period
-            self._read(connection)
+            self._read_freed(connection)
             if size - self._freed >= self._max_bytes:
                 raise self._drain.spool_full()
 

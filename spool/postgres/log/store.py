@@ -134,7 +134,7 @@ def commit_row(row: Sequence[object]) -> CommitRow:
     return row_values._replace(next=tuple(row_values.next), closed=tuple(row_values.closed))
 
 
-def write(
+def write_plan(
     database: Database,
     connection: Connection,
     plan: Plan,
@@ -228,7 +228,12 @@ def _amendment_rows(plan: Plan, reader: KeptRecords) -> list[tuple[int, int, int
     for (topic, number), fields in plan.amendments.items():
         packed = codec.pack_fields({**reader.fields.get((topic, number), {}), **fields})
         rows.append(
-            (topic_code(topic), number, codec.checksum(packed, codec.amendment_place(topic, number)), packed)
+            (
+                topic_code(topic),
+                number,
+                codec.entry_checksum(packed, codec.amendment_place(topic, number)),
+                packed,
+            )
         )
     return rows
 

@@ -45,13 +45,13 @@ class LogFollower:
         self._horizon = horizon
         self._commits = commits
         self._closing = asyncio.Event()
-        self._task = asyncio.create_task(self._run(), name="follow other nodes")
+        self._task = asyncio.create_task(self._follow_until_closed(), name="follow other nodes")
 
     async def close(self) -> None:
         self._closing.set()
         await asyncio.wait([self._task])
 
-    async def _run(self) -> None:
+    async def _follow_until_closed(self) -> None:
         books_at = time.monotonic() + BOOK_S
         write_at = time.monotonic()
         overdue_since: float | None = None
@@ -165,7 +165,7 @@ class Upkeep:
             return False
         async with self.lock:
             try:
-                removed = await self._remove()
+                removed = await self._remove_expired()
             except RemovedMeanwhile:
                 return True
         if not removed:
@@ -187,7 +187,7 @@ class Upkeep:
                 return 0
 
     async def _run_retention(self) -> int:
-        removed = await self._remove()
+        removed = await self._remove_expired()
         now = self._database_clock.now()
         await self._retention.begin_period(now)
         self.series, pushed_out = await remove_old_series(self._database, now, most=self._max_series)
@@ -196,7 +196,7 @@ class Upkeep:
             pass
         return removed
 
-    async def _remove(self) -> int:
+    async def _remove_expired(self) -> int:
         """Delete what may be deleted. The caller holds the lock."""
         await self._memory.catch_up()
         await self._commits.close_what_is_due()

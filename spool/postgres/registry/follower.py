@@ -61,7 +61,11 @@ class Follower:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        runs = {"registry": self._run(), "devices": self._run_changed(), "streams": self._run_rest()}
+        runs = {
+            "registry": self._read_changes_periodically(),
+            "devices": self._read_owed_changes(),
+            "streams": self._run_rest(),
+        }
         self._tasks = [asyncio.create_task(run, name=f"follow {kind}") for kind, run in runs.items()]
 
     async def close(self) -> None:
@@ -129,12 +133,12 @@ class Follower:
     async def _follow_streams(self) -> None:
         self._shared.book.replace_known(await self._shared.streams.streams())
 
-    async def _run(self) -> None:
+    async def _read_changes_periodically(self) -> None:
         while True:
             await asyncio.sleep(self._look_s)
             await self._try_read("the registry", self.read_changes)
 
-    async def _run_changed(self) -> None:
+    async def _read_owed_changes(self) -> None:
         while True:
             await self._is_owed.wait()
             if not await self._try_read("devices and clusters", self.read_changed):

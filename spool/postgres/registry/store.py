@@ -36,11 +36,11 @@ class Barrier:
         Wait until changes are confirmed. Raises the error of the wait if commits before this call are not.
         """
         if self._next is None:
-            self._next = asyncio.create_task(self._run(self._running), name="barrier")
+            self._next = asyncio.create_task(self._confirm_after(self._running), name="barrier")
             self._next.add_done_callback(_retrieve_exception)
         await asyncio.shield(self._next)
 
-    async def _run(self, before: asyncio.Task[None] | None) -> None:
+    async def _confirm_after(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
         self._running, self._next = self._next, None

@@ -40,14 +40,14 @@ from spool.log.duplicates import DuplicateIndex
 from spool.log.entries import codec
 from spool.log.entries.codec import EntryBody
 from spool.log.heard import unpack_senders
-from spool.log.partial_reports import PartialReport, kind_of_key, version_of
+from spool.log.partial_reports import PartialReport, report_kind, report_version
 from spool.log.runs import NO_IDS, IdRun
 from spool.postgres.address import open_database, read_or_store_facts, read_secret
 from spool.postgres.database import LIVE, Connection, Database
 from spool.postgres.ledger import dimensions_digest, storable_value, tag_values
 from spool.postgres.log.entries import topic_code
 from spool.postgres.log.store import ROW_BYTES
-from spool.postgres.migrations import found_version, migrate
+from spool.postgres.migrations import found_version, migrate_schema
 from spool.postgres.transfer import tables, unfinished
 from spool.postgres.transfer.unfinished import check_standby, tell_while_it_waits
 from spool.record import AI_TELEMETRY, NS, TOPICS, Inference
@@ -109,7 +109,7 @@ async def take_over(options: StorageOptions, opened: OpenTables, progress: Progr
             await how(database)
 
     return MadeCopy(
-        finish=partial(end_copy, partial(unfinished.finish, progress=progress)),
+        finish=partial(end_copy, partial(unfinished.finish_copy, progress=progress)),
         discard=partial(end_copy, _try_to_drop),
     )
 
@@ -155,7 +155,7 @@ async def _create_marked_schema(database: Database) -> None:
         await database.read(partial(_check_unused, database))
     if await unfinished.is_marked(database):
         await _drop_schema(database)
-    await migrate(database, for_copy=True)
+    await migrate_schema(database, for_copy=True)
 
     def mark_unfinished_if_empty(connection: Connection) -> None:
         # locked, so that no node begins a session
@@ -225,15 +225,15 @@ class _TakingOver:
         of_calls = [name for name in facts if places.FIRST <= name < places.AFTER]
         for name in ("incarnation", "streams since", KNOWN_SINCE, SETTINGS, *of_calls):
             if name in facts:
-                self._write("facts", [{"name": name, "value": facts[name]}], replace="name")
+                self._write_rows("facts", [{"name": name, "value": facts[name]}], replace="name")
         newest = newest_numbers(self._tables)
         own = tables.kept_tables(self._database, self._connection)
         check_known(self._tables, own.keys() | _APART)
         for name in sorted(own.keys() - _APART - tables.WITH_OTHERS):
-            self._write(own[name], map(MAKERS.get(name, dict), self._read_rows(name)))
-        self._write("secrets", self._read_secrets())
-        self._write("heard", self._read_senders())
-        self._run(
+            self._write_rows(own[name], map(MAKERS.get(name, dict), self._read_rows(name)))
+        self._write_rows("secrets", self._read_secrets())
+        self._write_rows("heard", self._read_senders())
+        self._run_statement(
             "UPDATE {schema}.registry_head SET seq = seq + 1, newest_key = %s, newest_comment = %s",
             newest.get("keys", 0),
             newest.get("comments", 0),
@@ -244,7 +244,9 @@ class _TakingOver:
         numbered = tables.numbered_tables(self._database, self._connection)
         for name, number in newest.items():
             if name in numbered:
-                self._run(f"ALTER TABLE {{schema}}.{name} ALTER COLUMN id RESTART WITH {int(number) + 1}")
+                self._run_statement(
+                    f"ALTER TABLE {{schema}}.{name} ALTER COLUMN id RESTART WITH {int(number) + 1}"
+                )
 
     def _take_log(self, facts: Mapping[str, bytes]) -> None:
         """
@@ -271,8 +273,8 @@ class _TakingOver:
                 newest.read(row)
                 yield {**row, "at": row["committed_at"]}
 
-        self._write("entries", entry_rows())
-        self._write("damaged", (row for row in self._read_rows("entries") if row["damaged"]))
+        self._write_rows("entries", entry_rows())
+        self._write_rows("damaged", (row for row in self._read_rows("entries") if row["damaged"]))
         closed = self._closed_numbers(folded.through)
         accepted = {row["topic"]: row for row in self._read_rows("books") if row["term"] == books.ACCEPTED}
         numbers = dict.fromkeys(TOPICS, 1) | {topic: row["carried"] + 1 for topic, row in accepted.items()}
@@ -308,7 +310,7 @@ class _TakingOver:
                     token=token,
                 )
 
-        self._write("commits", read_commits())
+        self._write_rows("commits", read_commits())
         for topic in TOPICS:
             booked = accepted[topic]["n"] if topic in accepted else 0
             numbers[topic] = max(numbers[topic], upto[topic], booked + 1)
@@ -325,22 +327,22 @@ class _TakingOver:
             size=size,
             token=token,
         )
-        self._write("commits", [final])
+        self._write_rows("commits", [final])
         kept_from = [oldest[topic] or numbers[topic] for topic in TOPICS]
         carried = first_commit - 1 if first_commit else last
-        self._run(
+        self._run_statement(
             "UPDATE {schema}.marks SET booked = %s, carried = %s, kept_from = %s",
             last + 1,
             carried,
             kept_from,
         )
-        self._run(
+        self._run_statement(
             "UPDATE {schema}.folds SET seq = seq + 1, commit = %s, through = %s, covered_since = %s",
             last if folded_commit is None else folded_commit,
             numbers_in_topic_order(through, 0),
             folded.covered_since,
         )
-        self._run("UPDATE {schema}.periods SET at = %s", at)
+        self._run_statement("UPDATE {schema}.periods SET at = %s", at)
 
     def _closed_numbers(self, folded_through: Mapping[str, int]) -> dict[str, int]:
         """
@@ -357,15 +359,15 @@ class _TakingOver:
         for file_count, content in enumerate(self._tables.contents(), start=1):
             draft = secrets.token_hex(16)
             at = self._database.now_parameter() or time.time()
-            self._run(_ADD_CONTENT, draft, content.id, content.head, at)
+            self._run_statement(_ADD_CONTENT, draft, content.id, content.head, at)
             for n, piece in enumerate(content.pieces):
-                self._run(_ADD_PIECE, draft, n, piece)
+                self._run_statement(_ADD_PIECE, draft, n, piece)
             self._progress("container files", file_count)
 
     def _take_ledger(self) -> None:
-        self._write("ledger_state", self._read_rows("ledger_state"), replace="name")
+        self._write_rows("ledger_state", self._read_rows("ledger_state"), replace="name")
         newest = self._read_value("SELECT COALESCE(max(id), 0) + 1 FROM {schema}.ledger_keys")
-        self._run(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
+        self._run_statement(f"ALTER TABLE {{schema}}.ledger_keys ALTER COLUMN id RESTART WITH {int(newest)}")
 
     def _read_secrets(self) -> Iterator[dict[str, Any]]:
         places: dict[int, int] = {}
@@ -389,7 +391,7 @@ class _TakingOver:
         for row in table.rows:
             yield dict(zip(table.columns, row, strict=True))
 
-    def _write(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
+    def _write_rows(self, table: str, rows: Iterable[Mapping[str, Any]], *, replace: str = "") -> None:
         """Write rows. Columns that the table does not have are ignored."""
         kinds = tables.column_types(self._database, self._connection, table)
         rows = iter(rows)
@@ -417,7 +419,7 @@ class _TakingOver:
     def _read_value(self, statement: str) -> Any:
         return _read_value(self._database, self._connection, statement)
 
-    def _run(self, statement: str, *values: Any) -> None:
+    def _run_statement(self, statement: str, *values: Any) -> None:
         self._connection.execute(self._database.fill_in_names(statement), values)
 
 
@@ -469,7 +471,7 @@ def commit_row(
 
 def partial_report_row(row: Mapping[str, Any]) -> dict[str, Any]:
     report = PartialReport(row["key"], row["at"], row["body"])
-    return {**row, "kind": kind_of_key(report.key), "version": version_of(report)}
+    return {**row, "kind": report_kind(report.key), "version": report_version(report)}
 
 
 def ledger_key_row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -482,7 +484,7 @@ def ledger_sum_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Join the three limbs of each amount into one number."""
     sums = dict(row)
     for name in MONEY:
-        sums[name] = money.text(money.joined(*(sums.pop(f"{name}_{limb}") for limb in (1, 2, 3))))
+        sums[name] = money.text(money.join_limbs(*(sums.pop(f"{name}_{limb}") for limb in (1, 2, 3))))
     return sums
 
 
@@ -550,11 +552,13 @@ class NewestIds:
                     fields = self._fields.get((topic, number))
                     if fields and isinstance(record, Inference):
                         record = replace_fields(record, fields)
-                    self._add(topic, number, duplicates.known_under(record, int(entry["committed_at"] * NS)))
+                    self._add_names(
+                        topic, number, duplicates.filed_names(record, int(entry["committed_at"] * NS))
+                    )
         except EntryUnreadable:
             return
 
-    def _add(self, topic: str, number: int, names: Iterable[tuple[bytes, int]]) -> None:
+    def _add_names(self, topic: str, number: int, names: Iterable[tuple[bytes, int]]) -> None:
         new_ids = self._found[topic].setdefault(number, [])
         for name, hour in names:
             id = self._index.id_of(name)

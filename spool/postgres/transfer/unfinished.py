@@ -22,14 +22,14 @@ PAUSE_S = 1.0
 
 
 def mark_unfinished(database: Database, connection: Connection) -> None:
-    facts.add(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
+    facts.add_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED, b"")
 
 
 async def is_marked(database: Database) -> bool:
     def read_mark(connection: Connection) -> bool:
         if connection.execute("SELECT to_regclass(%s)", (f"{database.schema}.facts",)).fetchone() == (None,):
             return False
-        return facts.read(PostgresConnection(connection, database.fill_in_names), UNFINISHED) is not None
+        return facts.read_fact(PostgresConnection(connection, database.fill_in_names), UNFINISHED) is not None
 
     return await database.read(read_mark)
 
@@ -39,7 +39,7 @@ async def check_finished(database: Database) -> None:
         raise UnfinishedCopy(f"the schema {database.name} {NOT_FINISHED}, or drop the schema")
 
 
-async def finish(database: Database, *, progress: Progress) -> None:
+async def finish_copy(database: Database, *, progress: Progress) -> None:
     """
     Make the copy valid, with the configured durability. If the result is lost, try again, which does no harm.
 
@@ -48,7 +48,7 @@ async def finish(database: Database, *, progress: Progress) -> None:
     for attempt in range(1, ATTEMPTS + 1):
         try:
             await wait_until_confirmed(database)
-            await database.transaction(partial(_remove, database))
+            await database.transaction(partial(_remove_mark, database))
             await wait_until_confirmed(database)
         except SpoolUnavailable as error:
             if attempt == ATTEMPTS:
@@ -63,7 +63,7 @@ async def finish(database: Database, *, progress: Progress) -> None:
             return
 
 
-def _remove(database: Database, connection: Connection) -> None:
+def _remove_mark(database: Database, connection: Connection) -> None:
     facts.delete_facts(PostgresConnection(connection, database.fill_in_names), [UNFINISHED])
 
 

@@ -37,7 +37,7 @@ class ClusterConfigTable:
         self._reports: Mapping[str, RunConfig] = {}
 
     async def load(self) -> None:
-        self._reports = await self._changes.read(_read)
+        self._reports = await self._changes.read(_read_run_configs)
 
     def find(self, cluster: str) -> RunConfig | None:
         return self._reports.get(cluster)
@@ -58,7 +58,7 @@ class ClusterConfigTable:
             return
 
         def store_report(rows: RegistryRows) -> Mapping[str, RunConfig]:
-            reports = dict(_read(rows))
+            reports = dict(_read_run_configs(rows))
             for id in reports.keys() - set(there):
                 rows.delete_document(KIND, id)
                 del reports[id]
@@ -72,7 +72,7 @@ class ClusterConfigTable:
         self._reports = reports
 
 
-def _read(rows: RegistryRows) -> Mapping[str, RunConfig]:
+def _read_run_configs(rows: RegistryRows) -> Mapping[str, RunConfig]:
     return {
         id: RunConfig(
             applied=body.get("applied"),

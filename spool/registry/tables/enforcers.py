@@ -98,11 +98,11 @@ class EnforcerTable:
         def store_reading(rows: RegistryRows) -> None:
             stored = _read_state(rows, name).stored
             if reading is not None:
-                rows.put_document(KIND, _id(name, reading.at), body)
+                rows.put_document(KIND, _reading_id(name, reading.at), body)
                 stored = _add_reading(stored, reading)
             kept = _newest_readings(stored)
             for expired in stored[: len(stored) - len(kept)]:
-                rows.delete_document(KIND, _id(name, expired.at))
+                rows.delete_document(KIND, _reading_id(name, expired.at))
             rows.put_document(STATE_KIND, name, msgspec.to_builtins(replace_fields(state, stored=kept)))
 
         await self._changes.change(store_reading)
@@ -114,13 +114,13 @@ class EnforcerTable:
             for name in rows.documents(STATE_KIND):
                 if name not in names:
                     for stored in _read_state(rows, name).stored:
-                        rows.delete_document(KIND, _id(name, stored.at))
+                        rows.delete_document(KIND, _reading_id(name, stored.at))
                     rows.delete_document(STATE_KIND, name)
 
         await self._changes.change(delete_others)
 
 
-def _id(name: str, at: float) -> str:
+def _reading_id(name: str, at: float) -> str:
     return f"{name}:{at:.3f}"
 
 
@@ -130,7 +130,7 @@ def _read_state(rows: RegistryRows, name: str) -> EnforcerState:
 
 
 def _add_reading(stored: Sequence[StoredReading], reading: EnforcerReading) -> tuple[StoredReading, ...]:
-    others = [each for each in stored if _id("", each.at) != _id("", reading.at)]
+    others = [each for each in stored if _reading_id("", each.at) != _reading_id("", reading.at)]
     new = StoredReading(at=reading.at, limits=len(reading.limits), truncated=reading.truncated)
     return tuple(sorted([*others, new], key=lambda each: each.at))
 
@@ -143,7 +143,7 @@ def _newest_readings(stored: Sequence[StoredReading]) -> tuple[StoredReading, ..
 
 
 def _read_bodies(rows: RegistryRows, name: str) -> Sequence[Mapping[str, Any]]:
-    found = [rows.document(KIND, _id(name, stored.at)) for stored in _read_state(rows, name).stored]
+    found = [rows.document(KIND, _reading_id(name, stored.at)) for stored in _read_state(rows, name).stored]
     return [body for body in found if body is not None]
 
 

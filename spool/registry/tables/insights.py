@@ -17,7 +17,13 @@ import msgspec
 from spool.errors import NotAllowed, NotThere
 from spool.listing import ListPage, ListQuery
 from spool.registry.changes import Changes
-from spool.registry.document_table import INSIGHTS, check_comments, check_made, forget_maker, note_maker
+from spool.registry.document_table import (
+    INSIGHTS,
+    check_comments,
+    check_maker_share,
+    forget_maker,
+    note_maker,
+)
 from spool.registry.documents import stamp_edit
 from spool.registry.insights import (
     ADDRESSED,
@@ -62,7 +68,7 @@ class InsightTable:
         self._counted_at: int | None = None  # registry version at which `_counts` was read
 
     async def get(self, id: str) -> Insight:
-        return await self._changes.read(lambda rows: _read(rows, id))
+        return await self._changes.read(lambda rows: _require_insight(rows, id))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
         """Return the titles by id, without unknown ids."""
@@ -97,7 +103,7 @@ class InsightTable:
         """Return the comments, oldest first. Raises NotThere without the insight."""
 
         def read_comments(rows: RegistryRows) -> Sequence[Comment]:
-            _read(rows, id)
+            _require_insight(rows, id)
             return rows.comments(id)
 
         return await self._changes.read(read_comments)
@@ -130,7 +136,7 @@ class InsightTable:
         now = self._changes.now()
 
         def store_change(rows: RegistryRows) -> Insight:
-            before = _read(rows, id)
+            before = _require_insight(rows, id)
             # A stored link that is no longer allowed must not make other changes fail.
             unchanged = {name: getattr(before, name) for name in _DRAFTED} | {"link": web_link(before.link)}
             drafted = unchanged | dict(fields or {})
@@ -152,7 +158,7 @@ class InsightTable:
         """Delete an insight. Return the id and those of its comments. A detector may find it again as new."""
 
         def delete_insight(rows: RegistryRows) -> list[int]:
-            before = _read(rows, id)
+            before = _require_insight(rows, id)
             comments = [comment.id for comment in rows.comments(id)]
             rows.delete_comments(id)
             rows.delete(Insight, id)
@@ -294,7 +300,7 @@ def _add_insight(rows: RegistryRows, insight: Insight, draft: Draft, actor: Acto
         raise NotAllowed(
             f"the limit of {MAX_INSIGHTS} insights is reached: delete some that are addressed or ignored"
         )
-    check_made(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
+    check_maker_share(rows, INSIGHTS, count, MAX_INSIGHTS, actor)
     rows.put_insights([insight])
     note_maker(rows, INSIGHTS, insight.id, actor)
     after = {**asdict(draft), "status": insight.status}
@@ -377,18 +383,18 @@ def _is_over(insight: Insight, now: float) -> bool:
 
 
 def _touch_insight(rows: RegistryRows, id: str, now: float) -> None:
-    rows.put_insights([replace(_read(rows, id), touched=True, last_updated=now)])
+    rows.put_insights([replace(_require_insight(rows, id), touched=True, last_updated=now)])
 
 
 def _find_comment(rows: RegistryRows, id: str, comment: int) -> Comment:
-    _read(rows, id)
+    _require_insight(rows, id)
     match = next((candidate for candidate in rows.comments(id) if candidate.id == comment), None)
     if match is None:
         raise NotThere("this insight has no comment with this id")
     return match
 
 
-def _read(rows: RegistryRows, id: str) -> Insight:
+def _require_insight(rows: RegistryRows, id: str) -> Insight:
     insight = rows.find(Insight, id)
     if insight is None:
         raise NotThere("no insight has this id")

@@ -71,7 +71,7 @@ class InventoryTable:
         self.current: Inventory | None = None
 
     async def load(self) -> None:
-        self.current = await self._changes.read(_read)
+        self.current = await self._changes.read(_read_inventory)
 
     async def replace(
         self, machines: Sequence[Machine], *, source: str, confirmed: bool, actor: Actor
@@ -89,7 +89,7 @@ class InventoryTable:
 
         def replace_inventory(rows: RegistryRows) -> InventoryChange:
             nonlocal inventory
-            before = _read(rows)
+            before = _read_inventory(rows)
             known = {} if before is None else {machine.key: machine for machine in before.machines}
             earlier = known.keys()
             change = InventoryChange(
@@ -121,7 +121,7 @@ def _keep_earlier_check_in(before: Machine | None, machine: Machine) -> Machine:
     return msgspec.structs.replace(machine, seen_before=seen_before)
 
 
-def _read(rows: RegistryRows) -> Inventory | None:
+def _read_inventory(rows: RegistryRows) -> Inventory | None:
     body: Mapping[str, Any] | None = rows.document(KIND, ID)
     if body is None:
         return None

@@ -14,7 +14,7 @@ from spool.errors import AlreadyThere, Invalid
 from spool.record import moment
 from spool.registry.changes import Changes
 from spool.registry.document_table import DocumentTable, draft_fields
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, row_version
 from spool.registry.notices import NoticeTable
 from spool.registry.operators import Actor
 from spool.registry.texts import check_text, optional_text
@@ -68,7 +68,7 @@ class KeptChannel(ChannelDraft):
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
 
 CHANNELS = DocumentKind("channel", KeptChannel, "channel")

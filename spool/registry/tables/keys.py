@@ -273,7 +273,7 @@ class KeyTable:
                 labels=key.labels if labels is None else check_labels(labels),
             )
 
-        return await self._update(name, edit_key, "key.edit", actor)
+        return await self._change_key(name, edit_key, "key.edit", actor)
 
     async def replace_secret(self, name: str, secret: str, *, actor: Actor) -> Key:
         digest = self._secret_digest(self._check_free_secret(secret))
@@ -281,7 +281,7 @@ class KeyTable:
         def set_secret(key: Key) -> Key:
             return replace(key, secrets=(Secret(digest, key.expires_at),))
 
-        return await self._update(name, set_secret, "key.rotate", actor)
+        return await self._change_key(name, set_secret, "key.rotate", actor)
 
     def _check_free_secret(self, secret: str) -> str:
         """Return the secret. Raises Invalid if it is too weak, NotAllowed if a key has it."""
@@ -293,10 +293,10 @@ class KeyTable:
         return key.secrets[-1].digest == self._secret_digest(secret)
 
     async def enable(self, name: str, *, actor: Actor) -> Key:
-        return await self._update(name, lambda key: replace(key, status=ENABLED), "key.enable", actor)
+        return await self._change_key(name, lambda key: replace(key, status=ENABLED), "key.enable", actor)
 
     async def disable(self, name: str, *, actor: Actor) -> Key:
-        return await self._update(name, lambda key: replace(key, status=DISABLED), "key.disable", actor)
+        return await self._change_key(name, lambda key: replace(key, status=DISABLED), "key.disable", actor)
 
     async def rotate(self, name: str, *, overlap_s: float, actor: Actor) -> tuple[Key, str]:
         """
@@ -318,7 +318,7 @@ class KeyTable:
             before = (key.secrets[-1].with_end(now + overlap_s),) if overlap_s else ()
             return replace(key, secrets=(*before, Secret(self._secret_digest(secret), key.expires_at)))
 
-        return await self._update(name, rotate_key, "key.rotate", actor), secret
+        return await self._change_key(name, rotate_key, "key.rotate", actor), secret
 
     async def delete(self, name: str, *, confirm: str, actor: Actor) -> None:
         """Delete a key. Once this returns, nobody can use it."""
@@ -326,7 +326,7 @@ class KeyTable:
             raise Invalid("confirm the deletion with the exact name of the key")
 
         def delete_key(rows: RegistryRows) -> tuple[Key, FileKey | None]:
-            key, state = _read(rows, name), _file_key(rows)
+            key, state = _require_key(rows, name), _file_key(rows)
             check_unmanaged(self._changes, rows, "key", str(key.id))
             rows.delete_key(key.id)
             rows.add_audit(self._changes.now(), actor, "key.delete", name, before=_audited_fields(key))
@@ -357,9 +357,9 @@ class KeyTable:
             key = self._keys[key_id]
             self._keys[key_id] = replace(key, last_accessed=max(times[key_id], key.last_accessed or 0.0))
 
-    async def _update(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
+    async def _change_key(self, name: str, change: Callable[[Key], Key], action: str, actor: Actor) -> Key:
         def update_key(rows: RegistryRows) -> Key:
-            before = _read(rows, name)
+            before = _require_key(rows, name)
             after = stamp_edit(
                 before, change(before), updated_by=actor.name, last_modified=self._changes.now()
             )
@@ -429,7 +429,7 @@ def _add_file_key(rows: RegistryRows, digest: bytes, use_case: str, actor: Actor
     return key
 
 
-def _read(rows: RegistryRows, name: str) -> Key:
+def _require_key(rows: RegistryRows, name: str) -> Key:
     key = rows.key(name)
     if key is None:
         raise NotThere(f"no key is named {name!r}")

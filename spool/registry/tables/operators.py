@@ -50,14 +50,14 @@ class NamedTurns:
         if self._free:
             self._free -= 1
         else:
-            await self._wait(name)
+            await self._wait_for_turn(name)
         try:
             yield
         finally:
             self._free += 1
             self._wake_waiters()
 
-    async def _wait(self, name: str) -> None:
+    async def _wait_for_turn(self, name: str) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(name, deque()).append(waiter)
         try:
@@ -89,33 +89,33 @@ def end_sign_in(
     rows: DocumentRows, issuer: str, sign_in: str, *, subject: str | None, by: float, now: float
 ) -> None:
     """End the tokens of a sign-in, and those without a sign-in id that the person got until `by`."""
-    _put(rows, _id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
+    _store_token_end(rows, _hash_id(issuer, _SIGN_IN, sign_in), {"by": by}, now)
     if subject is not None:
-        _put(rows, _id(issuer, _NAMELESS, subject), {"by": by}, now)
+        _store_token_end(rows, _hash_id(issuer, _NAMELESS, subject), {"by": by}, now)
 
 
 def end_person(rows: DocumentRows, issuer: str, subject: str, *, by: float, now: float) -> None:
     """End the tokens that a person got until `by`."""
-    _put(rows, _id(issuer, _PERSON, subject), {"by": by}, now)
+    _store_token_end(rows, _hash_id(issuer, _PERSON, subject), {"by": by}, now)
 
 
 def has_ended(rows: DocumentRows, issuer: str, subject: str, sign_in: str, *, issued_at: float) -> bool:
     """Return whether a token has ended. `sign_in` is empty for a token without a sign-in id."""
-    if sign_in and rows.document(TOKEN_END_KIND, _id(issuer, _SIGN_IN, sign_in)) is not None:
+    if sign_in and rows.document(TOKEN_END_KIND, _hash_id(issuer, _SIGN_IN, sign_in)) is not None:
         return True
     kinds = (_PERSON,) if sign_in else (_PERSON, _NAMELESS)
-    ended = [rows.document(TOKEN_END_KIND, _id(issuer, kind, subject)) for kind in kinds]
+    ended = [rows.document(TOKEN_END_KIND, _hash_id(issuer, kind, subject)) for kind in kinds]
     return any(ending is not None and issued_at <= ending["by"] for ending in ended)
 
 
-def _put(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
+def _store_token_end(rows: DocumentRows, id: str, body: dict[str, float], now: float) -> None:
     for old, document in rows.documents(TOKEN_END_KIND).items():
         if document["until"] <= now:
             rows.delete_document(TOKEN_END_KIND, old)
     rows.put_document(TOKEN_END_KIND, id, {**body, "until": now + MAX_TOKEN_LIFE_S})
 
 
-def _id(*parts: str) -> str:
+def _hash_id(*parts: str) -> str:
     return blake2b(json.dumps(parts).encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
 
 
@@ -182,7 +182,7 @@ class OperatorTable:
         return await self._changes.read(lambda rows: rows.all(Operator))
 
     async def get(self, email: str) -> Operator:
-        return await self._changes.read(lambda rows: _read(rows, email))
+        return await self._changes.read(lambda rows: _require_operator(rows, email))
 
     async def add(self, email: str, *, role: str, password: str, actor: Actor) -> Operator:
         now = self._changes.now()
@@ -226,7 +226,7 @@ class OperatorTable:
         now = self._changes.now()
 
         def change_operator(rows: RegistryRows) -> Operator:
-            before = _read(rows, email.strip().lower())
+            before = _require_operator(rows, email.strip().lower())
             organizers = _read_organizers(rows)
             after = replace(
                 before,
@@ -253,7 +253,7 @@ class OperatorTable:
 
     async def remove(self, email: str, *, actor: Actor) -> None:
         def remove_operator(rows: RegistryRows) -> None:
-            operator = _read(rows, email.strip().lower())
+            operator = _require_operator(rows, email.strip().lower())
             now, before = self._changes.now(), {"role": operator.role}
             delete_operators(rows, [operator], now)
             rows.add_audit(now, actor, "operator.remove", operator.email, before=before)
@@ -535,7 +535,7 @@ def _read_organizers(rows: RegistryRows) -> frozenset[str]:
     return read_roles(rows).organizers(rows.all(Operator))
 
 
-def _read(rows: RegistryRows, email: str) -> Operator:
+def _require_operator(rows: RegistryRows, email: str) -> Operator:
     operator = rows.find(Operator, email)
     if operator is None:
         raise NotThere("no operator has this e-mail address")

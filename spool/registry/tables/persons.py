@@ -58,7 +58,11 @@ class PersonTable:
         news = self._changes.news
         ids = None if news is None else news.changed_ids(KIND)
         self.erasures, self.below, links, change = await self._changes.read(
-            lambda rows: (stored_erasures(rows), frozenset(rows.documents(BELOW)), *self._read(rows, ids))
+            lambda rows: (
+                stored_erasures(rows),
+                frozenset(rows.documents(BELOW)),
+                *self._read_links(rows, ids),
+            )
         )
         persons = self._people.persons
         persons.erased = pseudonyms_by_digest(self.erasures)
@@ -69,14 +73,18 @@ class PersonTable:
             persons.put(links, erased)
         persons.change(*change)
 
-    def _read(self, rows: RegistryRows, ids: Collection[str] | None) -> tuple[LinkedNames, PeopleChange]:
+    def _read_links(
+        self, rows: RegistryRows, ids: Collection[str] | None
+    ) -> tuple[LinkedNames, PeopleChange]:
         links, identity = self._people.persons.links, self._people.identity_of_name
         if ids is None:
             several = (person.names for person in read_people(rows) if len(person.names) > 1)
-            return LinkedNames(identity, several, size=_size(rows)), PeopleChange((), ())
+            return LinkedNames(identity, several, size=_count_names(rows)), PeopleChange((), ())
         firsts = list(map(_read_name, ids))
-        before = (names for first in firsts if first in (names := links.names_of(identity(first)))[:1])
-        after = [_person(_read_name(id), body).names for id, body in rows.documents(KIND, ids).items()]
+        before = (
+            names for first in firsts if first in (names := links.all_names_of_person(identity(first)))[:1]
+        )
+        after = [_decode_person(_read_name(id), body).names for id, body in rows.documents(KIND, ids).items()]
         return links, PeopleChange.between(before, after)
 
     async def all(self) -> Sequence[LinkedPerson]:
@@ -109,7 +117,9 @@ class PersonTable:
             rows.add_audit(now, actor, "person.link", "names", after=_audited_names(names))
             return count, change
 
-        count, _ = await self._changes.change(link_people, lambda result: self._use(result[1]))
+        count, _ = await self._changes.change(
+            link_people, lambda result: self._apply_people_change(result[1])
+        )
         return count
 
     async def join_forms(self, people: Iterable[tuple[str, ...]], *, most: int, actor: Actor) -> int:
@@ -133,7 +143,9 @@ class PersonTable:
                 rows.add_audit(now, actor, "person.join", "names", after=_audited_names([*chain(*joined)]))
             return len(joined), change
 
-        count, _ = await self._changes.change(join_new_forms, lambda result: self._use(result[1]))
+        count, _ = await self._changes.change(
+            join_new_forms, lambda result: self._apply_people_change(result[1])
+        )
         return count
 
     async def split_name(self, name: str, *, actor: Actor) -> None:
@@ -151,7 +163,7 @@ class PersonTable:
             )
             return known.store()
 
-        await self._changes.change(split_known_name, self._use)
+        await self._changes.change(split_known_name, self._apply_people_change)
 
     async def delete_people(self, names: Collection[str] | None, *, actor: Actor) -> int:
         """Delete these people, or all if None. Return their number."""
@@ -159,14 +171,16 @@ class PersonTable:
 
         def delete_known_people(rows: RegistryRows) -> tuple[int, PeopleChange]:
             known = KnownPeople(rows, self._people)
-            deleted = known.people_named(_names(rows) if names is None else names)
+            deleted = known.people_named(_first_names(rows) if names is None else names)
             known.drop(deleted)
             if deleted:
                 deleted_names = [name for person in deleted for name in person.names]
                 rows.add_audit(now, actor, "person.forget", "names", before=_audited_names(deleted_names))
             return len(deleted), known.store()
 
-        count, _ = await self._changes.change(delete_known_people, lambda result: self._use(result[1]))
+        count, _ = await self._changes.change(
+            delete_known_people, lambda result: self._apply_people_change(result[1])
+        )
         return count
 
     async def note_pass(self, erasure: Erasure) -> None:
@@ -184,14 +198,14 @@ class PersonTable:
             rows.put_document(BELOW, name, {})
 
         if name not in self.below:
-            await self._changes.change(add_below, lambda _: self._add(name))
+            await self._changes.change(add_below, lambda _: self._add_below(name))
         pending = [each.id for each in self.erasures if name in each.below and each.id in erased]
         if pending:
             await self._alter_erasures(
                 pending, lambda known: replace(known, below=_other_names(known.below, name)), actor=actor
             )
 
-    def _add(self, name: str) -> None:
+    def _add_below(self, name: str) -> None:
         self.below |= {name}
 
     async def _alter_erasures(
@@ -210,7 +224,7 @@ class PersonTable:
 
         await self._changes.change(store_altered, keep_in_memory)
 
-    def _use(self, change: PeopleChange) -> None:
+    def _apply_people_change(self, change: PeopleChange) -> None:
         self._people.persons.change(*change)
 
 
@@ -239,7 +253,7 @@ class KnownPeople:
         # first name by each name, None if nobody has the name
         self._stored_firsts: dict[str, str] = {}
         self._firsts: dict[str, str | None] = {}
-        self._stored_size = self.size = _size(rows)
+        self._stored_size = self.size = _count_names(rows)
 
     @property
     def is_larger(self) -> bool:
@@ -262,7 +276,7 @@ class KnownPeople:
         firsts = {str(body["first"]) for body in leads.values()}
         firsts.update(stored for key in unread if (stored := _stored_name(key)) not in leads)
         for id, body in self._rows.documents(KIND, firsts).items():
-            person = _person(_read_name(id), body)
+            person = _decode_person(_read_name(id), body)
             first = person.names[0]
             self._stored[first] = self._people[first] = person
             own = dict.fromkeys(map(self._key, person.names), first)
@@ -283,7 +297,7 @@ class KnownPeople:
             raise NotAllowed(f"the table would hold {size} names, and {most} are the limit")
         label = stated.label or next((person.label for person in found if person.label), "")
         self.drop(found)
-        self._put(LinkedPerson(names=(*names.values(),), label=label))
+        self._remember_person(LinkedPerson(names=(*names.values(),), label=label))
 
     def join(self, names: tuple[str, ...], most: int) -> bool:
         """Link forms of one address. Return whether they are linked."""
@@ -302,10 +316,10 @@ class KnownPeople:
     def split(self, person: LinkedPerson, name: str) -> None:
         self.drop([person])
         if is_hash(self._text(name)):  # gateways that send the hash then do not link it again
-            self._put(LinkedPerson(names=(self._text(name),)))
+            self._remember_person(LinkedPerson(names=(self._text(name),)))
         remaining = tuple(other for other in person.names if self._text(other) != self._text(name))
         if len(remaining) > 1 or person.label:
-            self._put(LinkedPerson(names=remaining, label=person.label))
+            self._remember_person(LinkedPerson(names=remaining, label=person.label))
 
     def drop(self, people: Iterable[LinkedPerson]) -> None:
         for person in people:
@@ -339,7 +353,7 @@ class KnownPeople:
         people = (person.names for person in self._people.values() if person is not None)
         return PeopleChange.between((person.names for person in self._stored.values()), people)
 
-    def _put(self, person: LinkedPerson) -> None:
+    def _remember_person(self, person: LinkedPerson) -> None:
         self._people[person.names[0]] = person
         self.size += len(person.names)
         self._firsts.update(dict.fromkeys(map(self._key, person.names), person.names[0]))
@@ -377,18 +391,18 @@ def stored_erasures(rows: RegistryRows) -> Sequence[Erasure]:
 
 
 def read_people(rows: RegistryRows) -> Iterator[LinkedPerson]:
-    return (_person(_read_name(id), body) for id, body in rows.each_document(KIND))
+    return (_decode_person(_read_name(id), body) for id, body in rows.each_document(KIND))
 
 
-def _size(rows: RegistryRows) -> int:
+def _count_names(rows: RegistryRows) -> int:
     return int((rows.document(SIZE, SIZE) or {"count": 0})["count"])
 
 
-def _names(rows: RegistryRows) -> Iterator[str]:
+def _first_names(rows: RegistryRows) -> Iterator[str]:
     return (person.names[0] for person in read_people(rows))
 
 
-def _person(first: str, body: Mapping[str, Any]) -> LinkedPerson:
+def _decode_person(first: str, body: Mapping[str, Any]) -> LinkedPerson:
     return LinkedPerson(names=(first, *map(_read_name, body["names"])), label=str(body.get("label", "")))
 
 

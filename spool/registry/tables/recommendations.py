@@ -57,17 +57,19 @@ class RecommendationTable:
         self._changes = changes
 
     async def all(self) -> Sequence[Recommendation]:
-        return await self._changes.read(lambda rows: list(_all(rows).values()))
+        return await self._changes.read(lambda rows: list(_read_all(rows).values()))
 
     async def titles(self, ids: Collection[str]) -> dict[str, str]:
         def read_titles(rows: RegistryRows) -> dict[str, str]:
             bodies = {id: rows.document(KIND, id) for id in ids}
-            return {id: _restore(body, Recommendation).saving.title for id, body in bodies.items() if body}
+            return {
+                id: _decode_document(body, Recommendation).saving.title for id, body in bodies.items() if body
+            }
 
         return await self._changes.read(read_titles)
 
     async def get(self, id: str) -> Recommendation:
-        return await self._changes.read(lambda rows: _read(rows, id))
+        return await self._changes.read(lambda rows: _require_recommendation(rows, id))
 
     async def merge(
         self,
@@ -88,7 +90,7 @@ class RecommendationTable:
         by_key = {saving.key: saving for saving in savings}
 
         def merge_recommendations(rows: RegistryRows) -> Merged:
-            known = _all(rows)
+            known = _read_all(rows)
             after = {
                 id: _recommendation_after_run(recommendation, by_key, looked_for, now)
                 for id, recommendation in known.items()
@@ -211,7 +213,9 @@ class RecommendationTable:
 
     async def changed_types(self) -> Mapping[str, TypeSettings]:
         def read_types(rows: RegistryRows) -> Mapping[str, TypeSettings]:
-            return {id: _restore(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()}
+            return {
+                id: _decode_document(body, TypeSettings) for id, body in rows.documents(TYPE_KIND).items()
+            }
 
         return await self._changes.read(read_types)
 
@@ -221,7 +225,7 @@ class RecommendationTable:
         now = self._changes.now()
 
         def store_type(rows: RegistryRows) -> TypeSettings:
-            before = _restore(rows.document(TYPE_KIND, type) or {}, TypeSettings)
+            before = _decode_document(rows.document(TYPE_KIND, type) or {}, TypeSettings)
             after = stamp_edit(before, replace(before, **checked), last_updated=now)
             if after is before:
                 return before
@@ -230,7 +234,7 @@ class RecommendationTable:
             old, new = ({name: getattr(state, name) for name in checked} for state in (before, after))
             rows.add_audit(now, actor, "recommendation_type.change", type, before=old, after=new)
             if not after.enabled:
-                for recommendation in _all(rows).values():
+                for recommendation in _read_all(rows).values():
                     if recommendation.saving.type == type and recommendation.is_open:
                         rows.put_document(
                             KIND,
@@ -281,7 +285,7 @@ def _store_change(
     body = rows.document(KIND, id)
     if body is None:
         return None
-    before = _restore(body, Recommendation)
+    before = _decode_document(body, Recommendation)
     after = stamp_edit(before, replace(before, **changes), touched=True, last_updated=now)  # type: ignore[arg-type]
     if after is before:
         return before
@@ -297,13 +301,15 @@ def _store_change(
 
 
 def _read_thread(rows: RegistryRows, id: str) -> CommentThread:
-    _read(rows, id)
-    return _restore(rows.document(COMMENT_KIND, id) or {}, CommentThread)
+    _require_recommendation(rows, id)
+    return _decode_document(rows.document(COMMENT_KIND, id) or {}, CommentThread)
 
 
 def _put_thread(rows: RegistryRows, id: str, thread: CommentThread, now: float) -> None:
     rows.put_document(COMMENT_KIND, id, asdict(thread))
-    rows.put_document(KIND, id, asdict(replace(_read(rows, id), touched=True, last_updated=now)))
+    rows.put_document(
+        KIND, id, asdict(replace(_require_recommendation(rows, id), touched=True, last_updated=now))
+    )
 
 
 def _find_comment(thread: CommentThread, comment: int) -> RecommendationComment:
@@ -313,7 +319,7 @@ def _find_comment(thread: CommentThread, comment: int) -> RecommendationComment:
     return match
 
 
-def _restore(body: Mapping[str, Any], type: type[T]) -> T:
+def _decode_document(body: Mapping[str, Any], type: type[T]) -> T:
     """Raises RegistryDamaged."""
     try:
         return msgspec.convert(body, type)
@@ -321,12 +327,12 @@ def _restore(body: Mapping[str, Any], type: type[T]) -> T:
         raise RegistryDamaged(f"a stored recommendation cannot be read: {error}") from error
 
 
-def _all(rows: RegistryRows) -> dict[str, Recommendation]:
-    return {id: _restore(body, Recommendation) for id, body in rows.documents(KIND).items()}
+def _read_all(rows: RegistryRows) -> dict[str, Recommendation]:
+    return {id: _decode_document(body, Recommendation) for id, body in rows.documents(KIND).items()}
 
 
-def _read(rows: RegistryRows, id: str) -> Recommendation:
+def _require_recommendation(rows: RegistryRows, id: str) -> Recommendation:
     body = rows.document(KIND, id)
     if body is None:
         raise NotThere("no recommendation has this id")
-    return _restore(body, Recommendation)
+    return _decode_document(body, Recommendation)

@@ -121,14 +121,14 @@ def _add_day(
             source = version = OTHER
         elif version in former.get(source, ()):
             version = OTHER
-        _add(of_day, (source, version), new)
+        _add_sender_counts(of_day, (source, version), new)
         of_day[source, version].first = min(
             each[source, version].first for each in stored.values() if (source, version) in each
         )
         _keep_newest(stored, source, former)
 
 
-def _add(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
+def _add_sender_counts(of_day: SenderDay, sender: Sender, new: FieldCounts) -> None:
     if sender in of_day:
         of_day[sender].add(new)
     else:
@@ -146,7 +146,7 @@ def _keep_newest(stored: Mapping[int, SenderDay], source: str, former: dict[str,
     for version in oldest:
         for of_day in stored.values():
             if (source, version) in of_day:
-                _add(of_day, (source, OTHER), of_day.pop((source, version)))
+                _add_sender_counts(of_day, (source, OTHER), of_day.pop((source, version)))
     if oldest:
         former[source] = [*former.get(source, ()), *oldest][-MAX_FORMER:]
 

@@ -95,14 +95,14 @@ class SenderHoursTable:
             new = []
             stored = []
             for pair, hours in arrivals.items():
-                document = rows.document(KIND, _id(pair))
+                document = rows.document(KIND, _pair_id(pair))
                 if document is None:
                     new.append(pair)
                 else:
                     stored.append(_decode_hours(document).add_arrivals(hours))
             stored += [first_hours(pair, arrivals[pair]) for pair in _make_room(rows, new, now)]
             for each in stored:
-                rows.put_document(KIND, _id((each.source, each.key)), _encode_hours(each))
+                rows.put_document(KIND, _pair_id((each.source, each.key)), _encode_hours(each))
             return stored
 
         return await self._changes.change(add_arrivals)
@@ -132,7 +132,7 @@ def _make_room(rows: RegistryRows, new: Sequence[Pair], now: float) -> Sequence[
     return fitting
 
 
-def _id(pair: Pair) -> str:
+def _pair_id(pair: Pair) -> str:
     return blake2b(json.dumps(pair).encode(), digest_size=16).hexdigest()
 
 

@@ -83,7 +83,7 @@ class StatementTable:
         def store_statement(rows: RegistryRows) -> StatementOutcome:
             outcome, changes = _compare_statement(rows, statement, now)
             if changes and not dry_run:
-                _write(rows, statement, changes)
+                _write_changes(rows, statement, changes)
                 after = {
                     "from": statements.day_text(statement.start),
                     "to": statements.day_text(statement.end - 1),
@@ -195,7 +195,7 @@ def _compare_statement(
                 f"{statements.MAX_DAY_ROWS}: import it with fewer columns"
             )
         count += len(after)
-        change = _change(statement, day, before, stored, after, now)
+        change = _day_change(statement, day, before, stored, after, now)
         if change is not None:
             changes.append(change)
     revisions = tuple(change.revision for change in changes if change.revision is not None)
@@ -210,7 +210,7 @@ def _compare_statement(
     return outcome, changes
 
 
-def _change(
+def _day_change(
     statement: Statement,
     day: int,
     before: _Day | None,
@@ -253,7 +253,7 @@ def _change(
     )
 
 
-def _write(rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
+def _write_changes(rows: RegistryRows, statement: Statement, changes: Sequence[_Change]) -> None:
     months: dict[str, _Month] = {}
     for change in changes:
         text = statements.day_text(change.day)

@@ -30,7 +30,7 @@ class ViewingTable:
         """
         self._kept_s, self._most = kept_s, most
 
-    def forget_stored(self) -> None:
+    def forget_stored_viewings(self) -> None:
         """Forget which rows are stored, because an erasure has changed them."""
         self._stored.clear()
 
@@ -47,7 +47,7 @@ class ViewingTable:
 
         def remember_stored(_: None) -> None:
             if len(self._stored) > _REMEMBERED or any(each.day != day_text(int(at)) for each in self._stored):
-                self.forget_stored()
+                self.forget_stored_viewings()
             self._stored |= new
 
         await self._changes.change(add_viewings, remember_stored)

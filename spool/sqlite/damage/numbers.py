@@ -87,7 +87,7 @@ def _restore_routes(connection: sqlite3.Connection, note: Note) -> None:
     Deliveries that were settled after the note may be sent again.
     """
     for name, noted in note.progress.items():
-        topic = books.topic_of(name)
+        topic = books.route_topic(name)
         if topic not in TOPICS:
             continue
         progress = min(noted, highest_accepted(connection, topic) + 1)
@@ -112,7 +112,7 @@ def settle_routes(connection: sqlite3.Connection) -> bool:
     """
     mended = False
     for name, terms in route_terms(connection).items():
-        topic = books.topic_of(name)
+        topic = books.route_topic(name)
         last_number = highest_accepted(connection, topic)
         if sum(terms.values()) == last_number and terms["queued"] >= 0:
             continue
@@ -142,7 +142,7 @@ def _send_again(connection: sqlite3.Connection, route: str, upto: int, missing: 
     spans_held: list[tuple[int, int]] = [
         (upto, upto),
         *connection.execute(spans, (route,)),
-        (0, lowest_stored(connection, books.topic_of(route)) - 1),
+        (0, lowest_stored(connection, books.route_topic(route)) - 1),
     ]
     resent_count = 0
     for (above, _), (_, below) in pairwise(spans_held):

@@ -100,7 +100,7 @@ def _is_sound_fact(row: Row) -> bool:
     name: str = row["name"]
     reader = unpack_names if FIRST <= name < AFTER else _FACTS.get(name)
     if places.FIRST <= name < places.AFTER:
-        reader = partial(places.unpack, name)
+        reader = partial(places.unpack_block, name)
     if reader is not None:
         reader(row["value"])
     return True
@@ -111,13 +111,14 @@ def _is_sound_entry(row: Row) -> bool:
         return row["topic"] in TOPICS and 0 < row["first"] < LARGEST and 0 < row["count"] < LARGEST
     checksum: int = row["checksum"]
     return (
-        codec.checksum(row["body"], codec.entry_place(row["topic"], row["first"], row["count"])) == checksum
+        codec.entry_checksum(row["body"], codec.entry_place(row["topic"], row["first"], row["count"]))
+        == checksum
     )
 
 
 def _is_sound_amendment(row: Row) -> bool:
     checksum: int = row["checksum"]
-    return codec.checksum(row["fields"], codec.amendment_place(row["topic"], row["number"])) == checksum
+    return codec.entry_checksum(row["fields"], codec.amendment_place(row["topic"], row["number"])) == checksum
 
 
 def _commit(row: Row) -> bool:
@@ -151,7 +152,7 @@ def _is_sound_conflict(row: Row) -> bool:
 
 def _is_sound_route(row: Row) -> bool:
     counts = [value for value in row.values() if isinstance(value, int)]
-    named_rightly = row["topic"] in TOPICS and books.topic_of(row["name"]) == row["topic"]
+    named_rightly = row["topic"] in TOPICS and books.route_topic(row["name"]) == row["topic"]
     return named_rightly and row["state"] in ROUTE_STATES and all(abs(n) < LARGEST for n in counts)
 
 

@@ -31,7 +31,7 @@ from spool.deliveries.values import (
     UnsettledDelivery,
 )
 from spool.errors import NotThere, SpoolUnavailable
-from spool.log.books import topic_of
+from spool.log.books import route_topic
 from spool.record import Record
 from spool.sql import lake
 from spool.sqlite.database import Database, SqliteConnection
@@ -163,18 +163,18 @@ class SqliteDeliveries(SentDeliveries):
             return list(delivery_rows.read_deliveries(connection, queries.UNKNOWNS))
 
         deliveries = await self._read(read)
-        return [transitions.show_unknown(delivery, topic_of(delivery.route)) for delivery in deliveries]
+        return [transitions.show_unknown(delivery, route_topic(delivery.route)) for delivery in deliveries]
 
     async def settle_unknown(self, id: int, *, sent: bool) -> UnknownDelivery:
         def store_resolution(connection: sqlite3.Connection) -> StoredDelivery:
             delivery = delivery_rows.read_delivery(connection, queries.ONE, (id, UNKNOWN))
             if delivery is None:
                 raise NotThere("no delivery with this id waits to be settled by hand")
-            delivery_rows.write(connection, transitions.resolve(delivery, sent=sent))
+            delivery_rows.write(connection, transitions.resolve_unknown(delivery, sent=sent))
             return delivery
 
         delivery = await self._change(store_resolution)
-        return transitions.show_unknown(delivery, topic_of(delivery.route))
+        return transitions.show_unknown(delivery, route_topic(delivery.route))
 
     async def unsettled_deliveries(self) -> Sequence[UnsettledDelivery]:
         def read(connection: sqlite3.Connection) -> list[UnsettledDelivery]:
@@ -208,7 +208,7 @@ class SqliteDeliveries(SentDeliveries):
     async def replay(self, route: str, *, since: float, until: float, dry_run: bool) -> int:
         def store_replay(connection: sqlite3.Connection) -> int:
             known = delivery_rows.read_route(connection, route)
-            change = transitions.replay(
+            change = transitions.replay_route(
                 known,
                 committed=connection.execute(queries.COMMITTED, (known.topic, since, until)),
                 unsettled=connection.execute(queries.UNSETTLED, {"route": route}),
@@ -216,7 +216,7 @@ class SqliteDeliveries(SentDeliveries):
             )
             if not dry_run:
                 delivery_rows.write(connection, change)
-            return sum(ranges.count(delivery.span) for delivery in change.added)
+            return sum(ranges.count_numbers(delivery.span) for delivery in change.added)
 
         return await self._change(store_replay)
 
@@ -287,7 +287,7 @@ class SqliteDeliveries(SentDeliveries):
             raise SpoolUnavailable(f"the deliveries cannot be read: {error}") from error
 
     def _closed_below(self, route: str) -> int:
-        return self._log.closed_below(topic_of(route))
+        return self._log.closed_below(route_topic(route))
 
     def _note_in_hand(self, delivery: StoredDelivery | None) -> Delivery | None:
         if delivery is not None:
@@ -364,7 +364,9 @@ def _fresh_single(
     batch = delivery_rows.read_delivery(connection, queries.NEWEST_BATCH, where)
     if batch is None:
         return _due_or_cut(connection, where["route"], in_hand, now=-inf, closed=closed, max_records=1)
-    _, single = delivery_rows.write(connection, transitions.split(batch, batch.last, reason=batch.last_error))
+    _, single = delivery_rows.write(
+        connection, transitions.split_delivery(batch, batch.last, reason=batch.last_error)
+    )
     return delivery_rows.mark_sending(connection, single)
 
 

@@ -180,7 +180,7 @@ def write(connection: sqlite3.Connection, change: RouteChange) -> list[StoredDel
         connection.execute(queries.REFUSED, values)
         connection.execute(queries.PRUNE_REFUSALS, {"route": change.route, "kept": rules.KEPT_REFUSALS})
     if change.landing is not None:
-        lake.add(SqliteConnection(connection), change.landing)
+        lake.add_landing(SqliteConnection(connection), change.landing)
     if change.dead is not None:
         values = {name: getattr(change.dead, name) for name in DEAD_COLUMNS}
         connection.execute(queries.SET_ASIDE, {**values, "record": pack([change.dead.record])})
@@ -246,7 +246,7 @@ def skip_below(connection: sqlite3.Connection, topic: str, number: int) -> int:
     for row in connection.execute(queries.OPTIONAL, (topic,)).fetchall():
         skipping = read_route_row(row)
         below = list(read_deliveries(connection, queries.BELOW, (skipping.name, number)))
-        change = transitions.skip(skipping, below, number)
+        change = transitions.skip_records(skipping, below, number)
         write(connection, change)
         total += change.counts["skipped"]
     return total

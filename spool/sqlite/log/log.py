@@ -29,7 +29,7 @@ from spool.log.horizon import Horizon, OpenRecords, check_closed
 from spool.log.partial_reports import SPANS
 from spool.log.planning.plan import Answer, Plan
 from spool.log.planning.planner import Planner, check_submission
-from spool.log.protocols import Observer, notify
+from spool.log.protocols import Observer, notify_observer
 from spool.log.receipts import Sealer, receipt_view
 from spool.log.retention import ROOM, DrainRate, Reader, log_set_aside, lowest_needed
 from spool.log.values import Books, Commit, Entry, LogStats, Receipt, Submission
@@ -216,7 +216,9 @@ class SqliteLog:
         self._rest.note_change()
         if self._observer:
             seconds, flush_seconds = time.perf_counter() - began, self._database.flush_seconds
-            notify(self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed))
+            notify_observer(
+                self._observer, Commit(seconds=seconds, flush_seconds=flush_seconds, terms=plan.observed)
+            )
         return answers
 
     def _write(

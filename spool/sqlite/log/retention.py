@@ -110,7 +110,7 @@ class Retention:
             step = await self._database.transaction(work)
             removed += step
         await self._carry_all(now)
-        await self._give_back(everything=bool(wanted))
+        await self._release_empty_pages(everything=bool(wanted))
         return removed
 
     @property
@@ -187,14 +187,14 @@ class Retention:
     def sum_progress(self, connection: sqlite3.Connection) -> Progress:
         progress = Progress(0, 0)
         for topic in TOPICS:
-            progress = progress.with_topic(
+            progress = progress.add_topic(
                 last=highest_accepted(connection, topic),
                 oldest=lowest_stored(connection, topic),
                 needed=self._routes.lowest_needed(connection, topic),
             )
         return progress
 
-    async def _give_back(self, *, everything: bool) -> None:
+    async def _release_empty_pages(self, *, everything: bool) -> None:
         """Return empty pages to the disk. With `everything`, the write-ahead log is shortened as well."""
         keep = 0 if everything else FREE_PAGES
 
@@ -227,4 +227,4 @@ def push_out_series(connection: sqlite3.Connection, now: float, excess: int) -> 
 
 
 def series_known_since(connection: sqlite3.Connection) -> float:
-    return float(facts.read(SqliteConnection(connection), KNOWN_SINCE) or 0)
+    return float(facts.read_fact(SqliteConnection(connection), KNOWN_SINCE) or 0)

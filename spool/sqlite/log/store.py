@@ -27,7 +27,7 @@ from spool.log.duplicates import DuplicateIndex, Fold
 from spool.log.entries import codec
 from spool.log.entries.cache import EntryCache, committed_entries
 from spool.log.horizon import OpenRecords
-from spool.log.partial_reports import version_of
+from spool.log.partial_reports import report_version
 from spool.log.planning.plan import Plan
 from spool.log.receipts import CommitTerms
 from spool.log.runs import NO_IDS, IdRun
@@ -71,7 +71,7 @@ class SqlitePlanReader:
         return self._series_known_since
 
     def partial_report(self, key: bytes) -> int:
-        return version_of(partial_reports.find(self._connection, [key]).get(key))
+        return report_version(partial_reports.find(self._connection, [key]).get(key))
 
 
 def write(
@@ -142,7 +142,7 @@ def _write_amendments(connection: sqlite3.Connection, plan: Plan) -> None:
         before = connection.execute(queries.AMENDMENT, (topic, number)).fetchone()
         merged = {**codec.check_fields(topic, number, *before), **fields} if before else fields
         packed = codec.pack_fields(merged)
-        checksum = codec.checksum(packed, codec.amendment_place(topic, number))
+        checksum = codec.entry_checksum(packed, codec.amendment_place(topic, number))
         connection.execute(queries.AMEND, (topic, number, checksum, packed))
 
 
@@ -264,7 +264,7 @@ def load_ids(connection: sqlite3.Connection, index: DuplicateIndex) -> tuple[Unf
                 "a run of known ids is damaged and ignored", extra={"action": "ids_damaged", "hour": hour}
             )
         id_runs.append(IdRun(key, hour, arrived_at, ids or NO_IDS))
-    folded = facts.read(SqliteConnection(connection), "ids")
+    folded = facts.read_fact(SqliteConnection(connection), "ids")
     state = _ids.decode(folded) if folded else FoldedIds()
     recent = connection.execute(queries.FACTS_BETWEEN, (places.FIRST, places.AFTER))
     index.load(id_runs, state.covered_since, places.load_blocks(recent, index.native))
@@ -307,7 +307,7 @@ def _entry_ids(index: DuplicateIndex, entry: Entry) -> Iterator[tuple[int, int, 
     for number, record in enumerate(entry.records, entry.first):
         if record is not None:
             place = duplicates.encode_place(entry.topic, number)
-            for name, hour in duplicates.known_under(record, now_ns):
+            for name, hour in duplicates.filed_names(record, now_ns):
                 yield index.id_of(name), place, hour
 
 

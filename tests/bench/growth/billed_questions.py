@@ -28,7 +28,7 @@ from spool.ledger.queries import BILLED_TYPES, TOTAL, CostQuery, Derived
 from spool.ledger.sums import DAY_S, Dimensions
 from spool.postgres.database import Database
 from spool.postgres.ledger import PostgresLedger
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.sqlite.in_memory import new_ledger
 from spool.sqlite.ledger import open_ledger
 from tests.bench.growth.billed import END, MONTH, Bills
@@ -128,7 +128,7 @@ class AnyEngine:
         clock = self.clock
         if self._server is not None:
             database = Database(self._server._server.dsn, schema=SCHEMA)
-            await migrate(database)
+            await migrate_schema(database)
             ledger = await Ledger(PostgresLedger(database), clock=clock, tags=("service", "project")).load()
         elif self._name == MEMORY:
             ledger = await Ledger(new_ledger(), clock=clock, tags=("service", "project")).load()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spool.ledger.costs import costs
+from spool.ledger.costs import query_costs
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import CostQuery
 from spool.sqlite.ledger import SqliteLedgerRows
@@ -42,7 +42,7 @@ class Steps:
 
     def of(self, query: CostQuery) -> int:
         with self._counting():
-            costs(self._rows, query)
+            query_costs(self._rows, query)
         return self._counted
 
     @contextmanager

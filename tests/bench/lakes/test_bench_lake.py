@@ -24,7 +24,7 @@ import duckdb
 import pyarrow.dataset as ds
 import pytest
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
 from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
@@ -85,7 +85,9 @@ def run(tmp_path: Path) -> Iterator[Run]:
             endpoint=address,
             secret_file=tmp_path / "secret",
         )
-        yield Run(tmp_path / "data", shaken, tmp_path / "secret", open_store(settings, secret_of(settings)))
+        yield Run(
+            tmp_path / "data", shaken, tmp_path / "secret", open_store(settings, destination_secret(settings))
+        )
         print(f"{relay.connections} connections, {relay.resets} reset, {relay.refused} refused")
         assert relay.resets and relay.refused
 

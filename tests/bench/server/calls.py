@@ -50,7 +50,7 @@ OF_REQUEST = {
         web.RequestHandler._handle_request,
         web.RequestHandler.start,
         Connection.data_received,
-        PlainRequests._answer,
+        PlainRequests._answer_request,
         GroupWriter._run,
         SqliteLog._write,
     )

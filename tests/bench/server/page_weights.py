@@ -14,7 +14,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from gateway.console.pages import console as files
+from gateway.console.pages import load_console as files
 from tests.browser.console import CHROMIUM, WIDE, Console, filled, launched, visited
 
 LOADED = (

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Locator, Route, expect
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.accuracy import accuracy_of
+from gateway.bills.reconciliation.accuracy import month_accuracy
 from gateway.operations.list import declared_tables
 from spool.clock import SystemClock
 from spool.engines import SQLITE, open_storage
@@ -136,7 +136,7 @@ async def close(directory: Path) -> None:
         "rounding": "0",
         "difference": "0",
         "closed_by": "ada",
-        **accuracy_of(last().name, None),
+        **month_accuracy(last().name, None),
         "sentence": "billed, and counted ± $0.20",
         "failed_calls": 3,
     }

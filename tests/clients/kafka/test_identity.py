@@ -17,7 +17,7 @@ import orjson
 import pytest
 from aiokafka.admin import NewTopic
 
-from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.destinations.catalogue import TYPES, destination_secret
 from exporters.probe import OK, REFUSED, Probe
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
@@ -111,7 +111,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 async def checked(settings: dict[str, Any]) -> Probe:
     made = DestinationSettings(name="lake", **settings)
-    return await TYPES["kafka"].probe(made, secret_of(made), SystemClock())
+    return await TYPES["kafka"].probe(made, destination_secret(made), SystemClock())
 
 
 async def test_a_client_certificate_signs_in_and_one_that_is_exchanged_wakes_the_route(

@@ -15,7 +15,7 @@ import pytest
 from aiokafka.admin import NewTopic
 from click.testing import CliRunner
 
-from exporters.destinations.catalogue import TYPES, secret_of
+from exporters.destinations.catalogue import TYPES, destination_secret
 from exporters.lake import watch
 from exporters.probe import OK, REFUSED
 from exporters.settings import DestinationSettings
@@ -83,7 +83,7 @@ async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path:
     settings = DestinationSettings(
         name="lake", type="kafka", url=broker.address, tls=False, transactions=False
     )
-    said = await TYPES["kafka"].probe(settings, secret_of(settings), SystemClock())
+    said = await TYPES["kafka"].probe(settings, destination_secret(settings), SystemClock())
     assert said.status == OK, said
     assert "without transactions, so at least once" in (said.words or ""), said
     for place in ("mark", "settle", "end"):
@@ -122,7 +122,7 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
     await broker.until_ready()
     settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
     probe = TYPES["kafka"].probe
-    said = await probe(settings, secret_of(settings), SystemClock())
+    said = await probe(settings, destination_secret(settings), SystemClock())
     assert said.status == REFUSED
     assert "no topic tollhouse.ai-telemetry" in (said.words or "")
     async with opened(tmp_path / "data") as house:
@@ -131,7 +131,7 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
             state = await house.until(state=PARKED)
     assert state.reason is not None and "create it" in state.reason
     await broker.until_ready(*brokers.topics())
-    said = await probe(settings, secret_of(settings), SystemClock())
+    said = await probe(settings, destination_secret(settings), SystemClock())
     assert said.status == OK, said
     assert "3 partitions, 1 replicas, min.insync.replicas 1" in (said.words or ""), said
 
@@ -152,7 +152,7 @@ async def test_check_names_a_policy_that_would_forget(
     topics = [NewTopic(name, 1, 1, topic_configs={"cleanup.policy": each}) for name, each in policies.items()]
     await broker.until_ready(*topics)
     settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
-    said = await TYPES["kafka"].probe(settings, secret_of(settings), SystemClock())
+    said = await TYPES["kafka"].probe(settings, destination_secret(settings), SystemClock())
     assert said.status == REFUSED, said
     assert words in (said.words or ""), said
 

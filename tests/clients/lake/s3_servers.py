@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.errors import SendError
 from exporters.lake.destination import open_store
 from exporters.settings import DestinationSettings
@@ -87,7 +87,7 @@ def _wait(process: subprocess.Popen[bytes], directory: Path, address: str) -> No
     while True:
         assert process.poll() is None, (directory / "log").read_text()
         try:
-            asyncio.run(open_store(settings, secret_of(settings)).create("begun", b"1"))
+            asyncio.run(open_store(settings, destination_secret(settings)).create("begun", b"1"))
         except SendError:
             assert time.monotonic() < until, (directory / "log").read_text()
             time.sleep(0.1)

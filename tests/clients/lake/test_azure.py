@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured
 from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
@@ -49,7 +49,7 @@ def settings(account: str, tmp_path: Path) -> DestinationSettings:
 
 @pytest.fixture
 def store(settings: DestinationSettings) -> Store:
-    return open_store(settings, secret_of(settings))
+    return open_store(settings, destination_secret(settings))
 
 
 class TestAzure(StoreContract):
@@ -66,7 +66,7 @@ async def test_a_container_or_a_key_that_is_wrong_parks(
     other.write_text(f"A{KEY[1:]}")
     for wrong in (replace(settings, url="az://nobody-has-this/lake"), replace(settings, secret_file=other)):
         with pytest.raises(Misconfigured):
-            await open_store(wrong, secret_of(wrong)).create("one", b"1")
+            await open_store(wrong, destination_secret(wrong)).create("one", b"1")
 
 
 async def test_a_lake_in_azure_has_every_record_once(

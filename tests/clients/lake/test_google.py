@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured
 from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
@@ -52,7 +52,7 @@ def settings(server: tuple[str, Shim], tmp_path: Path) -> DestinationSettings:
 
 @pytest.fixture
 def store(settings: DestinationSettings) -> Store:
-    return open_store(settings, secret_of(settings))
+    return open_store(settings, destination_secret(settings))
 
 
 class TestGoogle(StoreContract):
@@ -65,7 +65,7 @@ async def test_a_bucket_that_is_missing_parks(settings: DestinationSettings) -> 
     """
     wrong = replace(settings, url="gs://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
-        await open_store(wrong, secret_of(wrong)).create("one", b"1")
+        await open_store(wrong, destination_secret(wrong)).create("one", b"1")
 
 
 async def verified(store: Store, scratch: Path) -> tuple[int, Decimal, list[object]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured
 from exporters.lake import names
 from exporters.lake.destination import open_store
@@ -53,7 +53,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSetti
 
 @pytest.fixture
 def store(settings: DestinationSettings) -> Store:
-    return open_store(settings, secret_of(settings))
+    return open_store(settings, destination_secret(settings))
 
 
 @pytest.mark.parametrize("settings", ["gateway"], indirect=True)
@@ -94,7 +94,7 @@ async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettin
     other.write_text("tollhouse\nanother-secret\n")
     for wrong in (replace(settings, url="s3://nobody-has-this/lake"), replace(settings, secret_file=other)):
         with pytest.raises(Misconfigured):
-            await open_store(wrong, secret_of(wrong)).create("one", b"1")
+            await open_store(wrong, destination_secret(wrong)).create("one", b"1")
 
 
 @pytest.mark.parametrize("format", ["parquet", "focus-parquet"])

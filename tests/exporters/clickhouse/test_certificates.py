@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from exporters.destinations.catalogue import TYPES, problems, secret_of
+from exporters.destinations.catalogue import TYPES, destination_problems, destination_secret
 from exporters.probe import OK, REFUSED, UNAVAILABLE, Probe
 from exporters.settings import DestinationSettings
 from spool.clock import SystemClock
@@ -52,7 +52,7 @@ def settings(url: str, own: Certificates, **changes: Any) -> dict[str, Any]:
 
 async def checked(given: dict[str, Any]) -> Probe:
     made = DestinationSettings(name="lake", **given)
-    return await TYPES["clickhouse"].probe(made, secret_of(made), SystemClock())
+    return await TYPES["clickhouse"].probe(made, destination_secret(made), SystemClock())
 
 
 @pytest.mark.parametrize(
@@ -136,5 +136,5 @@ async def test_what_cannot_work_is_told_before(changes: dict[str, Any], words: s
     connection without TLS.
     """
     given = {"type": "clickhouse", "url": "https://house.example:8443/costs", **changes}
-    [found] = problems([DestinationSettings(name="lake", **given)])
+    [found] = destination_problems([DestinationSettings(name="lake", **given)])
     assert words in found

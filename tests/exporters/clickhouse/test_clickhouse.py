@@ -198,8 +198,8 @@ def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str,
     """Each problem in ClickHouse's settings is one sentence. A batch at the limit is accepted."""
     url = "https://house.example:8443/costs"
     at_bound = replace(SETTINGS, url=url, batch_records=MOST_RECORDS, leave_out=("user", "tags.a"))
-    assert [] == list(catalogue.problems([at_bound]))
-    (problem,) = catalogue.problems([replace(at_bound, **changes)])
+    assert [] == list(catalogue.destination_problems([at_bound]))
+    (problem,) = catalogue.destination_problems([replace(at_bound, **changes)])
     assert words in problem
 
 

@@ -17,7 +17,7 @@ from tests.exporters.test_focus import AT, RECORDS
 
 
 def names(version: str, *, of_bills: bool) -> Sequence[str]:
-    return billed.columns(version) if of_bills else charges.EXPORTED[version]
+    return billed.column_names(version) if of_bills else charges.EXPORTED[version]
 
 
 def test_every_version_is_published() -> None:
@@ -51,8 +51,8 @@ def test_what_may_not_be_null_has_a_value(version: str) -> None:
     """
     columns = charges.EXPORTED[version]
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=RECORDS)
-    found = asyncio.run(charges.charges_of_entries([entry]))
-    text = (charges.header(columns) + charges.charge_lines(found, columns=columns)).decode()
+    found = asyncio.run(charges.sum_charges([entry]))
+    text = (charges.csv_header(columns) + charges.charge_lines(found, columns=columns)).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     filled = {name for name, column in PUBLISHED[version].items() if not column.may_be_null}
     assert rows

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from exporters.lake.columns import COLUMNS, row_of
+from exporters.lake.columns import COLUMNS, record_row
 from exporters.lake.formats import FORMATS
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, past_record
@@ -59,7 +59,9 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
     A record is read back from a row with its number, its commit time and every field that has a column. A
     correction is not read back as a record.
     """
-    rows = [row_of(each, number=n, committed_at=AT, edition="3f9c1a2b") for n, each in enumerate(records, 1)]
+    rows = [
+        record_row(each, number=n, committed_at=AT, edition="3f9c1a2b") for n, each in enumerate(records, 1)
+    ]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"file.{format.ending}"
         file = format.open(path, COLUMNS)

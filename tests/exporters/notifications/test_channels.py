@@ -45,7 +45,7 @@ def test_every_module_is_in_the_list() -> None:
 
 def test_a_complete_channel_has_no_problem() -> None:
     each = [settings(type, **COMPLETE[type], name=type) for type in COMPLETE]
-    assert [] == list(catalogue.problems(each))
+    assert [] == list(catalogue.all_channel_problems(each))
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_a_complete_channel_has_no_problem() -> None:
 def test_what_is_wrong_is_said_in_the_names_of_the_settings(
     type: str, fields: dict[str, Any], problem: str
 ) -> None:
-    assert [problem] == list(catalogue.problems([settings(type, **{**COMPLETE[type], **fields})]))
+    assert [problem] == list(catalogue.all_channel_problems([settings(type, **{**COMPLETE[type], **fields})]))
 
 
 def test_a_name_stands_for_one_channel() -> None:
     one = settings("alertmanager", **COMPLETE["alertmanager"])
-    assert ["notify[1].name 'one' is already used"] == list(catalogue.problems([one, one]))
+    assert ["notify[1].name 'one' is already used"] == list(catalogue.all_channel_problems([one, one]))
 
 
 def test_the_signature_is_that_of_the_specification() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from exporters.errors import Misconfigured, Retryable, SendError
 from exporters.notifications.channel import Message
 from exporters.notifications.notifier import ChannelSender
-from exporters.notifications.schedule import schedule_of
+from exporters.notifications.schedule import build_schedule
 from exporters.probe import OK, Probe
 from spool.registry.notices import SENT
 from spool.registry.registry import Registry
@@ -75,7 +75,7 @@ def test_every_notice_arrives_once_and_in_order(answers: list[str], steps: list[
 async def _play(answers: list[str], steps: list[Step], groups: bool) -> None:
     clock, store, receiver = MovedClock(NOW), new_registry(), Receiver(answers)
     registry = await Registry.open(store, secret=b"i" * 32, clock=clock)
-    schedule = schedule_of(channel_settings(group_wait=30.0), groups=groups)
+    schedule = build_schedule(channel_settings(group_wait=30.0), groups=groups)
 
     def started() -> ChannelSender:
         return ChannelSender("one", receiver, schedule, registry.notices, clock)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.notifications.schedule import MAX_GROUP, next_message, schedule_of
+from exporters.notifications.schedule import MAX_GROUP, build_schedule, next_message
 from spool.registry.notices import CRITICAL, INFO, TEST, WARNING, Notification
 from tests.exporters.notifications.examples import NOW, settings, waiting
 
@@ -38,14 +38,14 @@ def test_quiet_hours_are_wall_clock_times(now: str, until: str | None) -> None:
     """
     A warning waits for the end of the night, even when clocks change. A critical notice and a test do not wait.
     """
-    schedule = schedule_of(settings(**NIGHT), groups=True)
+    schedule = build_schedule(settings(**NIGHT), groups=True)
     assert (at(until) if until else 0.0) == schedule.held_until(waiting(1), at(now))
     for free in (waiting(1, severity=CRITICAL), waiting(1, kind=TEST)):
         assert 0.0 == schedule.held_until(free, at(now))
 
 
 def test_quiet_hours_within_a_day() -> None:
-    schedule = schedule_of(settings(quiet_hours="12:00-14:00"), groups=True)
+    schedule = build_schedule(settings(quiet_hours="12:00-14:00"), groups=True)
     utc = ZoneInfo("UTC")
     assert at("2026-09-21 14:00", utc) == schedule.held_until(waiting(1), at("2026-09-21 13:00", utc))
     assert 0.0 == schedule.held_until(waiting(1), at("2026-09-21 15:00", utc))
@@ -53,7 +53,7 @@ def test_quiet_hours_within_a_day() -> None:
 
 def test_the_digest_holds_what_is_not_urgent() -> None:
     """Notices of severity info leave at the first digest after their creation."""
-    schedule = schedule_of(settings(digest="08:00", time_zone="Europe/Berlin"), groups=True)
+    schedule = build_schedule(settings(digest="08:00", time_zone="Europe/Berlin"), groups=True)
     made = at("2026-09-21 08:00:00")
     info, warning = (waiting(1, severity=severity, at=made) for severity in (INFO, WARNING))
     assert at("2026-09-22 08:00") == schedule.held_until(info, at("2026-09-21 20:00"))
@@ -62,7 +62,7 @@ def test_the_digest_holds_what_is_not_urgent() -> None:
 
 
 def test_a_digest_within_quiet_hours_leaves_at_their_end() -> None:
-    schedule = schedule_of(settings(digest="06:00", **NIGHT), groups=True)
+    schedule = build_schedule(settings(digest="06:00", **NIGHT), groups=True)
     info = waiting(1, severity=INFO, at=at("2026-09-21 20:00"))
     assert at("2026-09-22 07:00") == schedule.held_until(info, at("2026-09-22 06:00"))
 
@@ -71,12 +71,12 @@ def test_notices_leave_together_after_the_wait() -> None:
     """A group has at most MAX_GROUP notices and never a test. Without groups, each notice leaves at once."""
     queue = [waiting(number, at=NOW + number) for number in range(MAX_GROUP + 5)]
     queue.insert(1, waiting(100, kind=TEST, at=NOW))
-    together = schedule_of(settings(group_wait=30.0), groups=True)
+    together = build_schedule(settings(group_wait=30.0), groups=True)
     message, due = next_message(queue, together, now=NOW + 5)
     assert [queue[0], *queue[2 : MAX_GROUP + 1]] == message
     assert due == NOW + 30
     assert ([queue[1]], 0.0) == next_message(queue[1:], together, now=NOW)
-    alone = schedule_of(settings(group_wait=30.0), groups=False)
+    alone = build_schedule(settings(group_wait=30.0), groups=False)
     assert ([queue[0]], 0.0) == next_message(queue, alone, now=NOW)
 
 
@@ -84,7 +84,7 @@ def test_a_message_that_was_tried_comes_first_and_stays_as_it_was() -> None:
     """A message that was tried keeps its place and content while it waits for its retry."""
     begun = [waiting(2, message=2, not_before=NOW + 50), waiting(3, message=2, not_before=NOW + 50)]
     queue = [waiting(1), *begun, waiting(4)]
-    assert (begun, NOW + 50) == next_message(queue, schedule_of(settings(), groups=True), now=NOW)
+    assert (begun, NOW + 50) == next_message(queue, build_schedule(settings(), groups=True), now=NOW)
 
 
 def test_what_some_recipients_have_is_not_joined_by_what_others_have() -> None:
@@ -96,13 +96,13 @@ def test_what_some_recipients_have_is_not_joined_by_what_others_have() -> None:
         waiting(1),
         Notification(notice=waiting(2).notice, channel="one", number=2, reached=("a@b",)),
     )
-    assert [first] == next_message([first, second], schedule_of(settings(), groups=True), now=NOW)[0]
+    assert [first] == next_message([first, second], build_schedule(settings(), groups=True), now=NOW)[0]
 
 
 def test_a_clock_that_was_set_back_delays_nothing() -> None:
     later = waiting(1, at=NOW + 9_999)
     assert ([later], 0.0) == next_message(
-        [later], schedule_of(settings(group_wait=30.0), groups=True), now=NOW
+        [later], build_schedule(settings(group_wait=30.0), groups=True), now=NOW
     )
 
 
@@ -128,7 +128,7 @@ def test_everything_leaves_once(queue: list[Notification], groups: bool, quiet: 
     All notices leave within two days, each in exactly one message. At each time that the schedule names,
     there is a message to send.
     """
-    schedule = schedule_of(settings(quiet_hours=quiet, digest=digest, group_wait=30.0), groups=groups)
+    schedule = build_schedule(settings(quiet_hours=quiet, digest=digest, group_wait=30.0), groups=groups)
     queue = sorted(queue, key=lambda each: each.number)
     now, left = NOW, list(queue)
     while left:

@@ -60,13 +60,13 @@ def answer_before_commit() -> None:
 
 
 def settle_before_send() -> None:
-    real = RouteLoop._send
+    real = RouteLoop._send_delivery
 
     async def send(self: RouteLoop, delivery: Delivery) -> Settlement:
         await self._deliveries.settle(delivery, Settlement(delivered=delivery.count))
         return await real(self, delivery)
 
-    RouteLoop._send = send  # type: ignore[method-assign]
+    RouteLoop._send_delivery = send  # type: ignore[method-assign]
 
 
 def no_mark() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names, parquet
 from exporters.lake.destination import open_store
 from exporters.lake.stores import Store
@@ -70,7 +70,7 @@ def test_kills_at_the_places_of_a_landing(trial: Trial, kind: str, tmp_path: Pat
                 fields = {"type": kind, "url": url, "endpoint": address, "secret_file": secret}
             victim.kill_at_each_place(place / "data", places(rng), **fields)
             settings = DestinationSettings(**{"name": "lake", "type": kind, **fields})
-            store = open_store(settings, secret_of(settings))
+            store = open_store(settings, destination_secret(settings))
             found = asyncio.run(judge(place / "data", store, place / "scratch"))
             there = len(set(found.ids))
             trial.count(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.clusters.agent_config import FIELDS, check_config, values_of, without_value
+from gateway.clusters.agent_config import FIELDS, chart_values, check_config, fields_without_value
 
 WHOLE = {
     "scrape_interval": "30s",
@@ -30,18 +30,18 @@ def test_each_name_has_its_value_or_is_named() -> None:
                 "resources": {"pods": True, "namespaces": True},
             },
         },
-    } == values_of(WHOLE)
-    assert ["metrics", "namespaces", "x_owner"] == without_value(WHOLE)
+    } == chart_values(WHOLE)
+    assert ["metrics", "namespaces", "x_owner"] == fields_without_value(WHOLE)
 
 
 def test_what_is_not_set_is_left_to_the_chart() -> None:
     """
     An unset setting produces no chart value. If `labels` names no kind, the collection of labels is off.
     """
-    assert values_of({}) == {}
-    assert without_value({}) == []
+    assert chart_values({}) == {}
+    assert fields_without_value({}) == []
     off = {"enabled": False, "resources": {"pods": False, "namespaces": False}}
-    assert {"insightsController": {"labels": off}} == values_of({"labels": {}})
-    pods = values_of({"labels": {"pods": ["a"]}})["insightsController"]["labels"]
+    assert {"insightsController": {"labels": off}} == chart_values({"labels": {}})
+    pods = chart_values({"labels": {"pods": ["a"]}})["insightsController"]["labels"]
     assert pods["resources"] == {"pods": True, "namespaces": False}
     assert pods["patterns"] == ["a"]

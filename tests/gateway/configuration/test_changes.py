@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from exporters.settings import UpstreamSettings
-from gateway.configuration.changes import LIVE, change
+from gateway.configuration.changes import LIVE, compare_configs
 from gateway.configuration.sections import (
     Config,
     PriceOverride,
@@ -41,7 +41,7 @@ def test_what_is_live_is_taken_and_the_rest_waits() -> None:
         server=ServerSettings(accept_bearer=True, listen="127.0.0.1:1"),
         upstream=UpstreamSettings(base_url="https://example.com"),
     )
-    found = change(running, new)
+    found = compare_configs(running, new)
     assert {"server.accept_bearer", "upstream.base_url", "prices.override"} == set(found.changed)
     assert {"data_dir", "server.listen"} == set(found.needs_restart)
     assert replace(new, data_dir=running.data_dir, server=ServerSettings(accept_bearer=True)) == found.config
@@ -66,7 +66,7 @@ def test_tls_is_renewed_and_not_switched(
         cert, key, ca = (None if name is None else Path(name) for name in names)
         return Config(server=ServerSettings(tls_cert_file=cert, tls_key_file=key, tls_client_ca_file=ca))
 
-    found = change(config(running), config(new))
+    found = compare_configs(config(running), config(new))
     assert is_taken == (not found.needs_restart)
     assert found.config == config(new if is_taken else running)
 

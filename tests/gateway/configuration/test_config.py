@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.in_effect import in_effect
-from gateway.configuration.reader import FILE, load, origins
+from gateway.configuration.in_effect import settings_in_effect
+from gateway.configuration.reader import FILE, load, setting_origins
 from gateway.configuration.sections import Config, ConfigError
 from gateway.configuration.values import split_address
 from spool.settings import MIB
@@ -157,7 +157,7 @@ def test_works_councils_get_other_defaults(tmp_path: Path) -> None:
     path = written(tmp_path, "[privacy]\nworks_council = true\n[work]\npeople = true")
     config = load(path, env={})
     assert (5, True, "drop") == (config.privacy.min_group, config.work.people, config.work.branch)
-    shown = {each.name: each.source for each in in_effect(config, origins(path, env={}))}
+    shown = {each.name: each.source for each in settings_in_effect(config, setting_origins(path, env={}))}
     assert (FILE, FILE) == (shown["privacy.min_group"], shown["work.people"])
     assert 5 == load(env={"TOLLHOUSE_PRIVACY__WORKS_COUNCIL": "true"}).privacy.min_group
     config = load(written(tmp_path, "[privacy]\nworks_council = false"), env={})

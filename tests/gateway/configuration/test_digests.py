@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.changes import digests, is_shared
+from gateway.configuration.changes import digest_settings, is_shared
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings
 from spool.settings import SpoolSettings, StorageSettings
 
@@ -16,8 +16,8 @@ CONFIG = Config()
 
 
 def differing(config: Config, *, prices: str = "2026") -> set[str]:
-    before = digests(CONFIG, prices="2026", secret=SECRET)
-    after = digests(config, prices=prices, secret=SECRET)
+    before = digest_settings(CONFIG, prices="2026", secret=SECRET)
+    after = digest_settings(config, prices=prices, secret=SECRET)
     assert before.keys() == after.keys()
     return {name for name, digest in before.items() if after[name] != digest}
 
@@ -48,6 +48,6 @@ def test_the_prices_themselves() -> None:
 
 def test_no_value_can_be_found_out() -> None:
     """Without the installation's secret, no value can be derived from its digest."""
-    one, other = (digests(CONFIG, prices="2026", secret=secret) for secret in (SECRET, b"t" * 32))
+    one, other = (digest_settings(CONFIG, prices="2026", secret=secret) for secret in (SECRET, b"t" * 32))
     assert not set(one.values()) & set(other.values())
-    assert one == digests(Config(), prices="2026", secret=SECRET)
+    assert one == digest_settings(Config(), prices="2026", secret=SECRET)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
-from gateway.configuration.in_effect import CHANGED, DEFAULT, SettingInEffect, in_effect
-from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG, load, origins
+from gateway.configuration.in_effect import CHANGED, DEFAULT, SettingInEffect, settings_in_effect
+from gateway.configuration.reader import ENVIRONMENT, FILE, FLAG, load, setting_origins
 from gateway.configuration.sections import Config
 
 SECRET = "hunter2"
@@ -38,14 +38,16 @@ def found(tmp_path: Path) -> dict[str, SettingInEffect]:
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)
     config = load(path, env=ENV, flags=FLAGS)
-    return {each.name: each for each in in_effect(config, origins(path, env=ENV, flags=FLAGS))}
+    return {
+        each.name: each for each in settings_in_effect(config, setting_origins(path, env=ENV, flags=FLAGS))
+    }
 
 
 def test_every_setting_is_there_once() -> None:
     """
     Each setting appears once, with its name, its description, and its value in the notation of the file.
     """
-    shown = {each.name: each for each in in_effect(Config())}
+    shown = {each.name: each for each in settings_in_effect(Config())}
     names = set[str]()
     for section in fields(Config):
         value = getattr(Config(), section.name)
@@ -80,7 +82,7 @@ def test_where_it_is_not_known_who_gave_it_the_default_is_told_apart(tmp_path: P
     """
     path = tmp_path / "tollhouse.toml"
     path.write_text(FILE_TEXT)
-    sources = {each.name: each.source for each in in_effect(load(path, env={}))}
+    sources = {each.name: each.source for each in settings_in_effect(load(path, env={}))}
     assert sources["spool.hold"] == CHANGED
     assert sources["spool.max_bytes"] == DEFAULT
 

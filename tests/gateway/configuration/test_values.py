@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.values import read_quantity, written
+from gateway.configuration.values import format_quantity, read_quantity
 from spool.settings import MIB, Duration, Size
 
 
@@ -22,5 +22,5 @@ from spool.settings import MIB, Duration, Size
 )
 def test_what_is_written_is_read_as_the_same(kind: Any, value: float, text: str) -> None:
     """A value is written in the largest unit that divides it evenly."""
-    assert text == written(kind, value)
+    assert text == format_quantity(kind, value)
     assert value == pytest.approx(read_quantity(kind, text))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.problems import warnings
+from gateway.configuration.problems import config_warnings
 from gateway.configuration.sections import Config, PrivacySettings, ServerSettings, WorkSettings
 
 
@@ -25,7 +25,7 @@ from gateway.configuration.sections import Config, PrivacySettings, ServerSettin
 )
 def test_what_is_allowed_and_should_not_be(server: dict[str, Any], words: str | None) -> None:
     """The default configuration has no warnings. Each warning says what to do."""
-    found = list(warnings(Config(server=ServerSettings(**server))))
+    found = list(config_warnings(Config(server=ServerSettings(**server))))
     assert bool(words) == bool(found)
     assert words is None or words in found[0]
 
@@ -47,6 +47,6 @@ def test_what_is_allowed_and_should_not_be(server: dict[str, Any], words: str | 
 def test_what_is_weaker_than_works_councils_ask_for(
     privacy: dict[str, Any], work: dict[str, Any], names: list[str]
 ) -> None:
-    found = list(warnings(Config(privacy=PrivacySettings(**privacy), work=WorkSettings(**work))))
+    found = list(config_warnings(Config(privacy=PrivacySettings(**privacy), work=WorkSettings(**work))))
     assert bool(names) == bool(found)
     assert not names or found[0].startswith(f"{', '.join(names)}: ")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from gateway.core.fields import answer, changes_of, item_of, stated
+from gateway.core.fields import build_answer, change_struct, given_fields, item_struct
 from gateway.operations.list import RESOURCES
 from gateway.operations.managed import ManagedResource
 from gateway.service.addresses.areas import FOR_SENDERS, OPERATOR_AREAS
@@ -23,8 +23,8 @@ class NewRack(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     books: list[str] = []
 
 
-RackChanges = changes_of(NewRack, "Left out: as it is.", once=("place",))
-RackItem = item_of(
+RackChanges = change_struct(NewRack, "Left out: as it is.", once=("place",))
+RackItem = item_struct(
     NewRack,
     "A rack.",
     answered={"full": bool, "notes": Annotated[str | UnsetType, words("At times.")]},
@@ -47,8 +47,8 @@ def test_a_change_has_the_fields_of_a_new_one() -> None:
     """
     assert {"name": UNSET, "books": UNSET, "version": None} == msgspec.structs.asdict(RackChanges())
     given = msgspec.json.decode(b'{"books": ["a", "b"], "version": "v"}', type=RackChanges)
-    assert {"books": ("a", "b")} == stated(given)
-    assert {"name": "ONE", "place": "", "books": ()} == stated(NewRack(name="one"), name=str.upper)
+    assert {"books": ("a", "b")} == given_fields(given)
+    assert {"name": "ONE", "place": "", "books": ()} == given_fields(NewRack(name="one"), name=str.upper)
     with pytest.raises(msgspec.ValidationError, match="unknown field `place`"):
         msgspec.json.decode(b'{"place": "hall"}', type=RackChanges)
 
@@ -58,14 +58,14 @@ def test_an_answer_has_the_declared_fields_and_no_others() -> None:
     Values are read from the row unless the caller passes them. Undeclared and missing fields raise errors.
     """
     whole = {"id": "r", "name": "one", "place": "hall", "books": ("x",), "full": True}
-    assert whole == answer(RackItem, Rack(), full=True)
-    assert {**whole, "place": "attic", "notes": "n"} == answer(
+    assert whole == build_answer(RackItem, Rack(), full=True)
+    assert {**whole, "place": "attic", "notes": "n"} == build_answer(
         RackItem, Rack(), full=True, place="attic", notes="n"
     )
     with pytest.raises(TypeError, match="secret"):
-        answer(RackItem, Rack(), full=True, secret="told")
+        build_answer(RackItem, Rack(), full=True, secret="told")
     with pytest.raises(AttributeError, match="full"):
-        answer(RackItem, Rack())
+        build_answer(RackItem, Rack())
 
 
 def test_the_words_of_a_field_are_in_the_schemas() -> None:

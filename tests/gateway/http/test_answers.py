@@ -87,12 +87,12 @@ def test_retry_info_is_in_the_grpc_details() -> None:
 
 def test_retry_after_is_a_whole_second_at_least() -> None:
     """A client that reads 0 would repeat at once."""
-    response = answers.refusal(Refusal(503, "busy", "later", retry_after_s=0))
+    response = answers.refusal_response(Refusal(503, "busy", "later", retry_after_s=0))
     assert "1" == response.headers["Retry-After"]
 
 
 def test_the_receipt_is_one_line() -> None:
-    response = answers.respond(b"", receipt=Receipt(id="abc", records=3, ignored=2, rejected=1))
+    response = answers.bytes_response(b"", receipt=Receipt(id="abc", records=3, ignored=2, rejected=1))
     assert (
         "id=abc; records=3; ignored=2; rejected=1; durability=fsync" == response.headers["Tollhouse-Receipt"]
     )
@@ -107,10 +107,12 @@ async def test_an_answer_of_a_slice_says_its_length(rows: int, is_one: bool) -> 
     value = {"rows": [{"model": "m", "calls": number} for number in range(rows)]}
 
     async def as_it_is(request: web.Request) -> web.StreamResponse:
-        return await answers.give(request, value, status=200)
+        return await answers.send_answer(request, value, status=200)
 
     async def from_a_thread(request: web.Request) -> web.StreamResponse:
-        return await answers.give(request, await answers.encoded(value, status=200), status=200)
+        return await answers.send_answer(
+            request, await answers.encode_in_thread(value, status=200), status=200
+        )
 
     app = web.Application()
     app.add_routes([web.get("/loop", as_it_is), web.get("/thread", from_a_thread)])

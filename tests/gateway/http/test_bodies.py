@@ -44,7 +44,7 @@ def coding(name: str) -> str:
 
 def inflated(name: str, data: bytes, *, step: int = 7) -> bytes:
     """Inflate a body that arrives `step` bytes at a time."""
-    open_inflater = bodies.inflater_of(coding(name))
+    open_inflater = bodies.inflater_for(coding(name))
     assert open_inflater is not None
     inflater = open_inflater()
     out = b"".join(
@@ -111,7 +111,7 @@ def test_a_zstd_window_over_8_mib_is_refused() -> None:
 def test_pieces_are_small_however_much_one_byte_holds() -> None:
     """The inflater never returns more than `PIECE` bytes at a time."""
     packed = gzip.compress(b"\0" * 20 * MIB)
-    open_inflater = bodies.inflater_of("gzip")
+    open_inflater = bodies.inflater_for("gzip")
     assert open_inflater is not None
     assert bodies.PIECE >= max(len(piece) for piece in open_inflater().feed(packed))
 
@@ -130,13 +130,15 @@ class Bench:
         try:
             bodies.check_encoding(request)
             with self.inflight.share(request.headers.get("Authorization", "")) as share:
-                body = await bodies.read(request, share, max_bytes=self.max_bytes, min_rate=self.min_rate)
+                body = await bodies.read_body(
+                    request, share, max_bytes=self.max_bytes, min_rate=self.min_rate
+                )
                 self.sizes.append(len(body))
                 self.seen.put_nowait(len(body))
                 await self.hold.wait()
         except Refusal as error:
             self.seen.put_nowait(error.status)
-            return answers.refusal(error)
+            return answers.refusal_response(error)
         return web.Response()
 
     @property
@@ -149,7 +151,7 @@ async def bench() -> AsyncIterator[Bench]:
     made = Bench(InflightBytes(4 * MIB), 2 * MIB)
     made.hold.set()
     application = web.Application()
-    application.router.add_route("*", "/", made.take, expect_handler=bodies.later)
+    application.router.add_route("*", "/", made.take, expect_handler=bodies.delay_continue)
     listener = Listener(application)
     await listener.start("127.0.0.1:0")
     made.port = listener.port

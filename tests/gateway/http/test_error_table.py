@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gateway.core.errors import Refusal
-from gateway.http.error_table import confirmed, refusals_of
+from gateway.http.error_table import refuse_when_durable, statuses_that_need_confirmation
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotCertain, NotThere
 from spool.registry.registry import Registry
 
@@ -26,7 +26,9 @@ async def told(error: Exception, method: str = "POST") -> type[Exception]:
         raise error
 
     with pytest.raises(Exception) as raised:
-        await confirmed(refuse(), cast(Registry, Unconfirmed()), statuses=refusals_of(method))
+        await refuse_when_durable(
+            refuse(), cast(Registry, Unconfirmed()), statuses=statuses_that_need_confirmation(method)
+        )
     return raised.type
 
 

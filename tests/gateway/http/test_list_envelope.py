@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gateway.http.lists import BESIDE_ROWS, Filter, List, MemoryRows, Sort, envelope
+from gateway.http.lists import BESIDE_ROWS, Filter, List, MemoryRows, Sort, list_envelope
 from spool.people import People
 from spool.turns.fair_turns import ALONE_S, FairTurns
 
@@ -45,7 +45,9 @@ NOW = 1_800_000_000.0
 
 
 async def ask(count: int, *query: tuple[str, str]) -> dict[str, Any]:
-    return await envelope(INSIGHTS, MemoryRows(rows(count)), query, secret=b"k" * 32, people=PEOPLE, now=NOW)
+    return await list_envelope(
+        INSIGHTS, MemoryRows(rows(count)), query, secret=b"k" * 32, people=PEOPLE, now=NOW
+    )
 
 
 async def second_of(count: int, limit: int) -> dict[str, Any]:
@@ -153,7 +155,7 @@ async def test_others_have_their_turn_while_rows_are_shown() -> None:
     with FairTurns().new_request("key") as work:
         await work.set_party()
         await work.run(
-            envelope(
+            list_envelope(
                 replace(INSIGHTS, show=slow),
                 MemoryRows(rows(10)),
                 (),
@@ -176,5 +178,5 @@ async def test_many_rows_are_looked_through_beside_the_loop(count: int, is_besid
         return str(row["title"])
 
     listed = replace(INSIGHTS, sorts={"title": Sort(value=title)}, default_sort=("title", "asc"))
-    await envelope(listed, MemoryRows(rows(count)), (), secret=b"k" * 32, people=PEOPLE, now=NOW)
+    await list_envelope(listed, MemoryRows(rows(count)), (), secret=b"k" * 32, people=PEOPLE, now=NOW)
     assert is_beside is (get_ident() not in threads)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Refusal
 from gateway.http import lists
-from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, envelope
+from gateway.http.lists import Filter, List, MemoryRows, Rows, Sort, StoredRows, list_envelope
 from gateway.operations.devices.listed_devices import OrderedRows
 from spool.listing import MOST_KNOWN, ListPage, ListQuery, SortField
 from spool.people import People
@@ -90,7 +90,7 @@ class Shop:
         return read_page(SqliteConnection(self.connection), "things", COLUMNS, query, _row)
 
     async def get(self, *query: tuple[str, str]) -> dict[str, Any]:
-        return await envelope(THINGS, self.source(), query, secret=SECRET, people=PEOPLE, now=NOW)
+        return await list_envelope(THINGS, self.source(), query, secret=SECRET, people=PEOPLE, now=NOW)
 
 
 def _row(values: Sequence[Any]) -> Row:
@@ -297,9 +297,13 @@ async def test_a_cursor_of_another_installation_or_list_is_refused() -> None:
         root="others", show=dict, identity=THINGS.identity, sorts=THINGS.sorts, default_sort=("name", "asc")
     )
     with pytest.raises(Refusal, match="did not create it"):
-        await envelope(THINGS, shop.source(), [("cursor", cursor)], secret=b"t" * 32, people=PEOPLE, now=NOW)
+        await list_envelope(
+            THINGS, shop.source(), [("cursor", cursor)], secret=b"t" * 32, people=PEOPLE, now=NOW
+        )
     with pytest.raises(Refusal, match="another list"):
-        await envelope(others, shop.source(), [("cursor", cursor)], secret=SECRET, people=PEOPLE, now=NOW)
+        await list_envelope(
+            others, shop.source(), [("cursor", cursor)], secret=SECRET, people=PEOPLE, now=NOW
+        )
 
 
 @pytest.mark.parametrize(
@@ -396,9 +400,9 @@ async def test_a_filter_that_names_people_takes_every_form_of_a_name() -> None:
         for id, color in enumerate((hashed, "ann@example.com", "bob", hashed))
     ]
     query = [("color", "Ann@example.com"), ("limit", "2")]
-    first = await envelope(listed, MemoryRows(rows), query, secret=SECRET, people=PEOPLE, now=NOW)
+    first = await list_envelope(listed, MemoryRows(rows), query, secret=SECRET, people=PEOPLE, now=NOW)
     assert first["filtering"]["current"] == {"color": ["Ann@example.com"]}
     assert first["pagination"]["total_count"] == 3
     cursor = [("cursor", first["pagination"]["cursor"]["next_cursor"])]
-    second = await envelope(listed, MemoryRows(rows), cursor, secret=SECRET, people=PEOPLE, now=NOW)
+    second = await list_envelope(listed, MemoryRows(rows), cursor, secret=SECRET, people=PEOPLE, now=NOW)
     assert [hashed] == [row["color"] for row in second[listed.root]]

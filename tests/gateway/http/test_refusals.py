@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from gateway.http.error_table import operator_refusal_of, refusal_of
+from gateway.http.error_table import operator_refusal_for_error, refusal_for_error
 from spool import errors
 from spool.errors import NotCertain, SpoolError, SpoolUnavailable
 
@@ -51,7 +51,7 @@ def test_each_error_of_the_storage_has_one_status_and_type_for_each_who_asks() -
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, SpoolError):
             error = kind("x", retry_after_s=7) if kind is errors.SpoolFull else kind("x")
-            asked = refusal_of(error, endpoint="keys"), operator_refusal_of(error)
+            asked = refusal_for_error(error, endpoint="keys"), operator_refusal_for_error(error)
             told[name] = tuple((each.status, each.type, each.retry_after_s) for each in asked)
     assert TOLD == told
 
@@ -63,17 +63,19 @@ def test_an_error_of_the_machine_may_be_repeated(code: int) -> None:
     """
     OTLP senders drop data after a 500. Missing descriptors and full disks are temporary, so the answer is 503.
     """
-    refusal = refusal_of(OSError(code, "x"), endpoint="otlp/traces")
+    refusal = refusal_for_error(OSError(code, "x"), endpoint="otlp/traces")
     assert refusal.status == 503
     assert refusal.retry_after_s == 1
 
 
 def test_what_may_stand_is_not_told_to_be_gone() -> None:
     """If a change may have succeeded, the message says to check before repeating the change."""
-    told = [refusal_of(error("x"), endpoint="keys").message for error in (NotCertain, SpoolUnavailable)]
+    told = [
+        refusal_for_error(error("x"), endpoint="keys").message for error in (NotCertain, SpoolUnavailable)
+    ]
     assert [True, False] == ["Check whether it exists" in message for message in told]
 
 
 def test_a_mistake_of_the_program_is_a_500() -> None:
     """Repeating the same bytes would not help."""
-    assert 500 == refusal_of(KeyError("x"), endpoint="otlp/traces").status
+    assert 500 == refusal_for_error(KeyError("x"), endpoint="otlp/traces").status

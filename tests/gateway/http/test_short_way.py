@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer, make_mocked_request
 
 from gateway.http import bodies
 from gateway.http.listening.listener import Listener
-from gateway.http.listening.short_way import Handle, by_exact_path
+from gateway.http.listening.short_way import Handle, handle_by_exact_path
 from gateway.service.addresses.areas import Area, AreaResource, AreaRoutes
 from tests.acceptance.conftest import ROOT
 from tests.gateway.http import raw
@@ -44,7 +44,9 @@ def application() -> web.Application:
     made, inner = web.Application(), web.Application()
     made[NAME], inner[NAME] = "outer", "inner"
     for path in ("/", "/v1/traces", "/v1/gone", "/v1/a b", "/v1/{name}", "/v1/traces/{name}", "/api/mine"):
-        made.router.add_route("*", path, fail if path == "/v1/gone" else tell, expect_handler=bodies.later)
+        made.router.add_route(
+            "*", path, fail if path == "/v1/gone" else tell, expect_handler=bodies.delay_continue
+        )
     made.router.add_get("/only/get", tell)
     inner.router.add_route("*", "/mine", tell)
     inner.router.add_route("*", "/other", tell)
@@ -174,7 +176,7 @@ async def test_the_router_is_asked_once() -> None:
         made.router.add_route("*", path, plain)
     made.router.add_get("/only/get", plain)
     made.freeze()
-    handle = by_exact_path(made, otherwise)
+    handle = handle_by_exact_path(made, otherwise)
     paths = ("/v1/traces", "/area/plain", "/v1/other", "/only/get", "/v1/traces?a=1", "/nowhere")
     for path in paths * 2:
         with suppress(web.HTTPException):

@@ -16,8 +16,8 @@ import pytest
 from gateway.configuration.sections import AnswerSettings
 from gateway.core.errors import Refusal
 from gateway.http import turns as http_turns
-from gateway.http.inflight_bytes import InflightBytes, busy
-from gateway.http.turns import LARGE, Questions, Together, aside, drive_aside
+from gateway.http.inflight_bytes import InflightBytes, busy_refusal
+from gateway.http.turns import LARGE, Questions, Together, drive_aside, run_on_thread_if_large
 from gateway.normalise import any_format, otlp
 from gateway.normalise.outcome import Options, Outcome
 from gateway.operations.holders.receivers import ReceiverServices
@@ -106,8 +106,8 @@ async def test_what_does_not_end_soon_goes_on_aside(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(http_turns, "ALONE_S", 0.0)
     assert [True, False, False] == await places_of(3)
     here = threading.current_thread()
-    assert here is not await aside(threading.current_thread, is_large=True)
-    assert here is await aside(threading.current_thread, is_large=False)
+    assert here is not await run_on_thread_if_large(threading.current_thread, is_large=True)
+    assert here is await run_on_thread_if_large(threading.current_thread, is_large=False)
 
 
 @pytest.mark.parametrize(("others", "places"), [(0, [True] * 3), (1, [True, False, False])])
@@ -144,7 +144,7 @@ async def test_memory_is_taken_by_the_loop_after_each_slice() -> None:
     def take(n: int) -> None:
         taken.append((n, threading.current_thread() is here))
         if n > 30:
-            raise busy()
+            raise busy_refusal()
 
     with pytest.raises(Refusal, match="Too many bytes are in flight"):
         await drive_aside(work, take, size=LARGE + 1)

@@ -106,7 +106,7 @@ def test_without_contracts_nothing_changes() -> None:
 
 def test_a_book_with_contracts_is_opened_again_from_its_texts() -> None:
     prices = PriceBook.load(PriceSettings(), terms=(DISCOUNTED, STATED, PAID))
-    again = PriceBook.of_texts(*prices.texts())
+    again = PriceBook.from_texts(*prices.texts())
     assert prices.texts() == again.texts()
     assert (prices.version, prices.estimate(used("flex"))) == (again.version, again.estimate(used("flex")))
 

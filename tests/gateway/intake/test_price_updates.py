@@ -12,7 +12,7 @@ from docs.generate.price_sources import LITELLM, read
 from gateway.intake.price_updates import (
     Change,
     count_priced_models,
-    differences,
+    price_changes,
     refusal_reasons,
     update_card,
 )
@@ -127,13 +127,13 @@ def test_the_real_list_can_be_loaded_twice() -> None:
     newer = litellm.convert_list(read(LITELLM)["models"], day=DAY, version="litellm-1")
     before = cards.packaged_card()
     after = update_card(before, newer, since=DAY)
-    changes = differences(before, after, time=NOON)
+    changes = price_changes(before, after, time=NOON)
     assert not list(refusal_reasons(before, newer, after, changes, today=DAY))
-    assert [] == differences(after, update_card(after, newer, since=DAY), time=NOON)
+    assert [] == price_changes(after, update_card(after, newer, since=DAY), time=NOON)
     assert count_priced_models(after) >= count_priced_models(before)
     assert not [
         change
-        for change in differences(before, after, time=day_ns("2026-11-01"))
+        for change in price_changes(before, after, time=day_ns("2026-11-01"))
         if is_a_price_of_text(change)
     ]
 
@@ -167,7 +167,9 @@ def many(*prices: str, count: int = 50) -> list[Model]:
 def test_lists_that_cannot_be_right_are_refused(newer: Card, words: str) -> None:
     """A list that is incomplete, of another day, or in another currency or unit is refused with the reason."""
     before = card(*many("2"))
-    found = "\n".join(refusal_reasons(before, newer, newer, differences(before, newer, time=NOON), today=DAY))
+    found = "\n".join(
+        refusal_reasons(before, newer, newer, price_changes(before, newer, time=NOON), today=DAY)
+    )
     assert words in found
     assert bool(words) == bool(found)
 

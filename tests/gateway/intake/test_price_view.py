@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from gateway.configuration.sections import PriceOverride
-from gateway.intake.price_view import ModelPrices, PriceRow, prices_of_model, similar_models
+from gateway.intake.price_view import ModelPrices, PriceRow, model_prices_by_seller, similar_models
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Tier
 from tests.gateway.intake.test_price_updates import card, model, price
@@ -27,7 +27,7 @@ CARD = card(
 
 
 def one(book: PriceBook, name: str, provider: str | None = "openai", time: int = NOW) -> ModelPrices:
-    [found] = prices_of_model(book, name, provider, time)
+    [found] = model_prices_by_seller(book, name, provider, time)
     return found
 
 
@@ -68,7 +68,7 @@ def test_own_prices_are_those_that_apply() -> None:
         if (row.tier, row.unit, row.above) == ("standard", "input", 0)
     ]
     own = PriceOverride(model="inhouse-*", input=Decimal(0), output=Decimal(0))
-    [free] = prices_of_model(PriceBook(CARD, (own,)), "inhouse-7b", None, NOW)
+    [free] = model_prices_by_seller(PriceBook(CARD, (own,)), "inhouse-7b", None, NOW)
     assert {"0"} == {row.price for row in free.rows}
 
 
@@ -86,7 +86,7 @@ def test_prices_by_the_hour_are_listed_for_a_day() -> None:
 )
 def test_what_is_shown_is_what_is_charged(name: str) -> None:
     """For every provider and tier that is listed, a million tokens of input cost the listed price."""
-    for found in prices_of_model(BOOK, name, None, NOW):
+    for found in model_prices_by_seller(BOOK, name, None, NOW):
         for row in found.rows:
             if row.unit == "input" and row.above == 0 and not row.since:
                 tags = {} if row.tier == "standard" else {"service_tier": row.tier}
@@ -100,7 +100,7 @@ def test_what_is_shown_is_what_is_charged(name: str) -> None:
 
 
 def test_unknown_models_get_suggestions() -> None:
-    assert [] == prices_of_model(BOOK, "gpt-5.6-tera", None, NOW)
+    assert [] == model_prices_by_seller(BOOK, "gpt-5.6-tera", None, NOW)
     assert similar_models(BOOK, "gpt-5.6-tera")[0] == "gpt-5.6-terra"
     assert "claude-sonnet-5" in similar_models(BOOK, "anthropic/claude-sonet-5")
     assert [] == similar_models(BOOK, "qqqqqqqqqqqqqq")

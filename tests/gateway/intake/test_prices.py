@@ -17,7 +17,7 @@ from gateway.intake.prices import PriceBook, missing_prices
 from gateway.intake.rate_cards import card as cards
 from gateway.intake.reasons import field_reasons
 from spool.ledger.repricing import TokenSum
-from spool.ledger.sums import SIZES, HourlySums, sized
+from spool.ledger.sums import SIZES, HourlySums, decode_size
 from spool.log.values import Entry
 from spool.record import NS, Inference, decimal_text
 from tests.rounds import examples
@@ -446,7 +446,7 @@ def test_a_book_is_opened_again_from_its_texts() -> None:
     """A recalculation stores a book. Later, it has the same name and prices."""
     own = PriceOverride(model="gpt-4o*", input=Decimal("2"), meters={"web_searches": Decimal("8.5")})
     book = PriceBook.load(PriceSettings(override=(own,)))
-    again = PriceBook.of_texts(*book.texts())
+    again = PriceBook.from_texts(*book.texts())
     assert (book.version, book.estimate(call("gpt-4o"))) == (again.version, again.estimate(call("gpt-4o")))
     assert book.card == again.card
     assert book.texts() == again.texts()
@@ -537,7 +537,7 @@ def test_sums_cost_what_their_calls_cost(
     sums.add([Entry(topic="ai-telemetry", first=1, committed_at=at("2026-11-01") / NS, records=calls)])
     totals = []
     for hour, key, row in sums.rows():
-        beyond, known = sized(key.size)
+        beyond, known = decode_size(key.size)
         totals.append(
             BOOK.estimate_sum(
                 TokenSum(

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gateway.mcp.writing import cell, suggestion, table
+from gateway.mcp.writing import format_cell, markdown_table, suggestion
 from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 
 
@@ -30,14 +30,14 @@ from tests.hostile_names import HOSTILE_NAMES, UNPRINTABLE
 )
 def test_a_name_is_text(name: str, expected: str) -> None:
     """A plain name stays unchanged in a cell and in a suggestion."""
-    assert expected == cell(name)
+    assert expected == format_cell(name)
     assert f"; did you mean {expected}?" == suggestion(name, [name])
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_no_name_leaves_its_cell(name: str) -> None:
     """For any name, the table keeps one row, without markup, tags or hidden characters."""
-    *lines, _, _ = table(["model"], [[cell(name)]]).split("\n")
+    *lines, _, _ = markdown_table(["model"], [[format_cell(name)]]).split("\n")
     assert 3 == len(lines)
     shown = re.sub(r"\\.", "", lines[2].removeprefix("| ").removesuffix(" |"))
     assert not UNPRINTABLE.search(shown) and not re.search(r"[<>|\[\]`*~]|://|www\.", shown)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
-from gateway.money.currencies import ExchangeRates, RatesUnreadable, parse, read, table_of
+from gateway.money.currencies import ExchangeRates, RatesUnreadable, build_rate_table, parse, read_rates_file
 from spool.currencies import SCALE
 
 MOST = 1 << 20
@@ -103,7 +103,7 @@ def test_which_rate_counts() -> None:
     later rate is never used.
     """
     settings = section(None, CurrencyRate(currency="JPY", usd=Decimal("0.007"), since="2026-11-20"))
-    table = table_of(settings, [*parse(HISTORY, MOST), *parse(OWN, MOST)])
+    table = build_rate_table(settings, [*parse(HISTORY, MOST), *parse(OWN, MOST)])
     currency_days = [("JPY", "2026-11-19"), ("JPY", "2027-05-01"), ("EUR", "2026-11-20"), ("CNY", "2026-11-26"),
              ("CNY", "2026-11-27"), ("EUR", "2026-11-18"), ("USD", "1999-01-01"), ("RUB", "2026-11-20")]  # fmt: skip
     values = [table.value(currency, day(when)) for currency, when in currency_days]
@@ -144,4 +144,4 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
         assert int(Decimal(expected) * SCALE) == rates("EUR", "USD", at)
         assert is_fine == (rates.problem is None)
     with pytest.raises(RatesUnreadable, match="max_file_bytes"):
-        read(file, 5)
+        read_rates_file(file, 5)

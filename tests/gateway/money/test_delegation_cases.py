@@ -19,10 +19,10 @@ import pytest
 from gateway.money.costs.work_tree import (
     MAX_LEVEL,
     RunNode,
+    build_run_tree,
     nearest_above,
-    parents_of,
+    parents_by_run,
     runs_above,
-    tree,
 )
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostRow
@@ -108,7 +108,7 @@ async def shown_tree(ledger: Ledger, session: str) -> Sequence[RunNode]:
         run: row for row in await rows_of(ledger, "run") if (run := row.group[0]) is not None
     }
     runs = {each.run: each.session for each in lineage}
-    return tree(runs, own, parents_of(lineage), runs)
+    return build_run_tree(runs, own, parents_by_run(lineage), runs)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -153,11 +153,11 @@ def tree_of_chain(count: int) -> float:
     lineage = [Lineage(run, above, None) for run, above in zip(runs, [None, *runs[:-1]], strict=True)]
     lineage[0] = Lineage(runs[0], runs[-1], None)  # a circle
     began = process_time()
-    parents = parents_of(lineage)
+    parents = parents_by_run(lineage)
     assert runs[:-1] == [*runs_above(runs[:0:-1], parents)][::-1]
     assert dict.fromkeys(runs[1:], runs[0]) | {runs[0]: None} == nearest_above(runs, runs[:1], parents)
     shown = [runs[0], runs[-1]]
-    assert [None, runs[0]] == [node.parent for node in tree(shown, {}, parents, {})]
+    assert [None, runs[0]] == [node.parent for node in build_run_tree(shown, {}, parents, {})]
     return process_time() - began
 
 

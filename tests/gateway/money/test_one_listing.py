@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from gateway.intake.prices import PriceBook
-from gateway.money.costs.answer import answer
-from gateway.money.costs.continuing import continuing
-from gateway.money.costs.listing import TRIES, of_one_listing
+from gateway.money.costs.answer import answer_costs
+from gateway.money.costs.continuing import units_with_calls_around
+from gateway.money.costs.listing import TRIES, repeat_while_listing_changes
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from spool.errors import NotKept
 from spool.ledger.ledger import Ledger
-from spool.ledger.periods import preceding
+from spool.ledger.periods import preceding_query
 from spool.ledger.queries import CostQuery, CostRow
-from spool.ledger.work import OTHER, number_of
+from spool.ledger.work import OTHER, unit_number
 from spool.record import NS
 from tests.spool.digests import as_shown
 from tests.spool.ledger.engines import ENGINES, Ledgers
@@ -39,8 +39,8 @@ class Unlisting:
     async def costs_of(self, queries: Sequence[CostQuery]) -> Sequence[Sequence[CostRow]]:
         found = await self._costs_of(queries)
         if self.left:
-            number = number_of("session", as_shown("session", self.left.pop(0)))
-            await self._ledger._change(lambda rows: rows.unlist_work("session", [number]))
+            number = unit_number("session", as_shown("session", self.left.pop(0)))
+            await self._ledger._change_rows(lambda rows: rows.unlist_work("session", [number]))
         return found
 
 
@@ -79,28 +79,28 @@ async def reader(ledger: Ledger) -> CostReader:
 async def test_an_answer_has_one_listing(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows, the period before, the sum of unlisted sessions and the sessions that continue belong together."""
     reads = await reader(ledger)
-    asked = question(top=100, earlier=preceding)
+    asked = question(top=100, earlier=preceding_query)
     Unlisting(ledger, monkeypatch, 3)
 
     async def made() -> None:
-        found = await answer(asked, reads, ledger._clock.now(), prices=PriceBook.load)
+        found = await answer_costs(asked, reads, ledger._clock.now(), prices=PriceBook.load)
         rows = {row.group[0]: Decimal(row.cost) for row in found.rows}
         before = {row.group[0]: Decimal(row.cost) for row in found.before}
         unlisted = Decimal(found.unlisted.cost) if found.unlisted else 0
-        around = await continuing(ledger, found.query, "session", rows)
+        around = await units_with_calls_around(ledger, found.query, "session", rows)
         assert rows == before
         assert rows.get(OTHER, 0) == unlisted
         assert {name for name in rows if name != OTHER} == {*around}
         assert sum(rows.values()) == len(SESSIONS)
 
-    await of_one_listing(ledger, asked.query, made)
+    await repeat_while_listing_changes(ledger, asked.query, made)
 
 
 async def test_a_unit_that_was_unlisted_before_is_still_refused(ledger: Ledger) -> None:
     reads, name = await reader(ledger), as_shown("session", SESSIONS[0])
-    await ledger._change(lambda rows: rows.unlist_work("session", [number_of("session", name)]))
+    await ledger._change_rows(lambda rows: rows.unlist_work("session", [unit_number("session", name)]))
     with pytest.raises(NotKept, match="no longer listed"):
-        await answer(
+        await answer_costs(
             question(include={"session": (name,)}), reads, ledger._clock.now(), prices=PriceBook.load
         )
 
@@ -115,5 +115,5 @@ async def test_an_answer_is_made_a_bounded_number_of_times(
         await ledger.costs(question().query)
         return (count := count + 1)
 
-    assert TRIES == await of_one_listing(ledger, question().query, made)
+    assert TRIES == await repeat_while_listing_changes(ledger, question().query, made)
     assert len(SESSIONS) - TRIES == len(unlisting.left)

@@ -20,7 +20,7 @@ def lines() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     before = root.handlers[:], root.level
     stream = io.StringIO()
-    logs.configure("info", stream)
+    logs.start_logging("info", stream)
     yield stream
     root.handlers[:], level = before
     root.setLevel(level)
@@ -95,7 +95,7 @@ def test_only_a_terminal_gets_text(is_terminal: bool, start: str) -> None:
     before = root.handlers[:], root.level
     stream = io.StringIO()
     stream.isatty = lambda: is_terminal  # type: ignore[method-assign]
-    logs.configure("info", stream)
+    logs.start_logging("info", stream)
     try:
         logging.getLogger("x").info("ready")
     finally:
@@ -115,7 +115,7 @@ def test_lines_about_one_address_are_bounded_and_counted() -> None:
     root = logging.getLogger()
     before = root.handlers[:], root.level
     stream, clock = io.StringIO(), MovedClock()
-    logs.configure("info", stream, lines_per_minute=6, clock=clock)
+    logs.start_logging("info", stream, lines_per_minute=6, clock=clock)
 
     def refuse(address: str, n: int) -> None:
         extra = {"action": "request_refused", "status": 401, "address": address}

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import pytest
 import pytest_asyncio
 
-from gateway.money.insights.rhythms import MOST_SHOWN, gauges
+from gateway.money.insights.rhythms import MOST_SHOWN, sender_gauges
 from gateway.monitoring.sender_hours import READ_EVERY_S, KeptSenderHours
 from gateway.monitoring.snapshot import SenderGauges
 from spool.errors import SpoolUnavailable
@@ -107,7 +107,7 @@ class Counted(SenderHoursTable):
 def test_names_in_metrics_are_bounded() -> None:
     """`/metrics` shows the sources that sent last, and only keys that exist."""
     hours = [first_hours((f"s{n}", f"k{n}"), {int(NOW // HOUR_S): NOW - n}) for n in range(MOST_SHOWN + 9)]
-    shown = gauges(hours, [], now=NOW)
+    shown = sender_gauges(hours, [], now=NOW)
     assert MOST_SHOWN == len(shown.sources)
     assert NOW == shown.sources["s0"]
     assert SenderGauges(sources=shown.sources, keys={}, stopped=[]) == shown

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from gateway.normalise.events import read_events as read_events
+from gateway.normalise.events import read_events
 from gateway.normalise.outcome import Options
 from gateway.normalise.payload.body_limits import Allowance
 from tests.gateway.normalise.formats.langfuse import events as langfuse

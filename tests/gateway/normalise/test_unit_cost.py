@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from gateway.core.errors import Refusal
-from gateway.http.turns import drive
+from gateway.http.turns import run_with_pauses
 from gateway.normalise import unit_cost
 from gateway.normalise.unit_cost import Operations
 from spool.record import UnitCostOperation, rfc3339
@@ -32,7 +32,7 @@ def read(
 def read_all(body: bytes, *, type: str, stream: str, operation: str = "sum") -> Operations:
     items = unit_cost.request_records(body)
     return asyncio.run(
-        drive(
+        run_with_pauses(
             unit_cost.read_operations(
                 items, type=type, stream=stream, operation=operation, find=KNOWN.get, now=NOW
             )

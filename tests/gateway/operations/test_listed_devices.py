@@ -19,9 +19,9 @@ from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.fleet.uses import RECENT_S
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import LINKS, MISSED, WORDS
-from gateway.devices.states import seen
+from gateway.devices.states import last_seen_updater
 from gateway.http import lists
-from gateway.http.lists import MemoryRows, Rows, envelope
+from gateway.http.lists import MemoryRows, Rows, list_envelope
 from gateway.operations.devices.devices import DEVICES, Shown
 from gateway.operations.devices.listed_devices import ListedDevices
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
@@ -62,7 +62,9 @@ class Fleet:
 
     async def get(self, query: Query, rows: Rows[Shown] | None = None) -> dict[str, Any]:
         rows = self.listed if rows is None else rows
-        return await envelope(DEVICES, rows, query, secret=b"s" * 32, people=PEOPLE, now=self.clock.now())
+        return await list_envelope(
+            DEVICES, rows, query, secret=b"s" * 32, people=PEOPLE, now=self.clock.now()
+        )
 
     async def derived(self, query: Query) -> dict[str, Any]:
         """Compute the page from all devices and their current states."""
@@ -134,7 +136,7 @@ async def test_reports_pay_for_states_that_fall_due(fleet: Fleet) -> None:
     for _ in range(20):
         fleet.clock.move(INTERVAL_S)
         for device in fleet.table.all():
-            fleet.table.change_soon(device.id, seen(fleet.clock.now()))
+            fleet.table.change_soon(device.id, last_seen_updater(fleet.clock.now()))
     assert await calls_of(fleet, []) < 1.2 * counted
 
 

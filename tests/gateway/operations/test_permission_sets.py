@@ -222,7 +222,7 @@ def calls_of(*roles: str) -> set[str]:
 @pytest.mark.parametrize("role", OPENED_BY)
 def test_a_role_of_an_account_opens_what_it_opened_before(role: str) -> None:
     """Accounts that had a role before permission sets keep exactly the same calls."""
-    permission_sets = Roles(()).rights_of("ada@example.com", base=role).permission_sets
+    permission_sets = Roles(()).person_rights("ada@example.com", base=role).permission_sets
     opened = {call for call, needs in NEEDS.items() if needs == SIGNED_IN or needs in permission_sets}
     assert calls_of(*OPENED_BY[role]) == opened & calls_of(*CALLS)
 

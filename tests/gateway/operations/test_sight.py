@@ -8,7 +8,7 @@ import pytest
 
 from gateway.operations.records.published import KeptRecord
 from spool.ledger.ledger import Ledger
-from spool.ledger.periods import span
+from spool.ledger.periods import named_span
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.record import NS, Correction, Record, UsageMetric
 from spool.sqlite.in_memory import new_ledger
@@ -55,7 +55,7 @@ async def test_a_record_has_the_values_that_it_is_counted_under(record: Record) 
     log.add([record])
     ledger = await Ledger(new_ledger(), clock=clock).load()
     await ledger.catch_up(log)
-    since, until = span("last_7d", clock.now())
+    since, until = named_span("last_7d", clock.now())
     known = ledger.dimensions()
     [row] = await ledger.costs(CostQuery(since=since, until=until, granularity=TOTAL, group_by=known))
     kept = KeptRecord("ai-telemetry", 1, BEGIN, False, record)

@@ -20,7 +20,7 @@ import pytest_asyncio
 import yaml
 
 from gateway.cli.operator.clusters import clusters
-from gateway.clusters.agent_config import version_of
+from gateway.clusters.agent_config import hash_config
 from spool.container_files.values import ClusterIdentity
 from tests.integration import container_agent as agent
 from tests.integration.certificates import Certificates
@@ -176,7 +176,7 @@ async def test_drift_is_reported_and_put_back_if_asked_for(site: Site) -> None:
     assert said.startswith("drifted")
     assert await site.state() == "drifted"
     assert site.kept() == QUICK
-    assert version_of(QUICK) == (await site.shown())["applied_version"]
+    assert hash_config(QUICK) == (await site.shown())["applied_version"]
     assert (0, f"applied: {version}\n") == await site.run("--restore")
     assert await site.state() == "applied"
     assert site.kept() == SLOW

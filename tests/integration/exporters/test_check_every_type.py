@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from exporters.check import check_channels, check_destinations
 from exporters.destinations import webhook
 from exporters.destinations.catalogue import TYPES as DESTINATIONS
-from exporters.destinations.catalogue import problems as destination_problems
+from exporters.destinations.catalogue import destination_problems as destination_problems
 from exporters.notifications.catalogue import TYPES as CHANNELS
-from exporters.notifications.catalogue import problems as channel_problems
+from exporters.notifications.catalogue import all_channel_problems as channel_problems
 from exporters.probe import OK, REFUSED, UNAVAILABLE, UNVERIFIED
 from exporters.redaction import LONGEST_WORDS
 from exporters.settings import DestinationSettings, NotifySettings

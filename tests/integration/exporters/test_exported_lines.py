@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.focus import charges as focus
-from gateway.intake.price_lines import lines_of_sum
+from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
 from spool.log.values import Entry
 from spool.record import NS, Inference
@@ -64,8 +64,8 @@ def made(number: int, chance: random.Random) -> Any:
 
 def of_destination(records: list[Inference]) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=START_S, records=list(records))
-    charges = asyncio.run(focus.charges_of_entries([entry], partial(lines_of_sum, BOOK)))
-    return read((focus.header() + focus.charge_lines(charges)).decode())
+    charges = asyncio.run(focus.sum_charges([entry], partial(price_lines_of_sum, BOOK)))
+    return read((focus.csv_header() + focus.charge_lines(charges)).decode())
 
 
 def read(text: str) -> list[dict[str, str]]:

@@ -19,14 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from exporters.destinations.catalogue import build_routes, problems
+from exporters.destinations.catalogue import build_routes, destination_problems
 from exporters.destinations.focus import build, build_with_price_lines
 from exporters.focus import charges as focus
 from exporters.focus.charges import focus_unit
 from exporters.settings import DestinationSettings, UpstreamSettings
 from gateway.configuration.sections import Config, PriceOverride, PriceSettings
 from gateway.intake.leaves import UNITS
-from gateway.intake.price_lines import lines_of_sum
+from gateway.intake.price_lines import price_lines_of_sum
 from gateway.intake.prices import PriceBook
 from spool.clock import SystemClock
 from spool.deliveries.values import Delivery
@@ -46,7 +46,7 @@ PER_CALL = PriceOverride(
     model="own", input=Decimal("1.5"), output=Decimal(2), meters={"web_searches": Decimal("9.99")}
 )
 BOOK = PriceBook.load(PriceSettings(override=(PER_CALL,)))
-OF_BOOK: LinesOf = partial(lines_of_sum, BOOK)
+OF_BOOK: LinesOf = partial(price_lines_of_sum, BOOK)
 COSTS = ("BilledCost", "ContractedCost", "EffectiveCost", "ListCost")
 TOTALS = (
     "x_CacheReadTokens", "x_CacheWriteTokens", "x_CacheWriteOneHourTokens", "x_Calls", "x_InputTokens",
@@ -80,9 +80,9 @@ def rows(
     records: Sequence[Record], lines_of: LinesOf | None = OF_BOOK, *, version: str = focus.VERSION
 ) -> list[dict[str, str]]:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=list(records))
-    charges = asyncio.run(focus.charges_of_entries([entry], lines_of))
+    charges = asyncio.run(focus.sum_charges([entry], lines_of))
     columns = focus.VERSIONS[version]
-    text = focus.header(columns) + focus.charge_lines(charges, columns=columns)
+    text = focus.csv_header(columns) + focus.charge_lines(charges, columns=columns)
     return list(csv.DictReader(io.StringIO(text.decode())))
 
 
@@ -233,11 +233,11 @@ def test_only_a_focus_file_has_lines() -> None:
     """
     path = Path("focus.csv")
     good = DestinationSettings(name="a", type="focus", path=path, lines="meters")
-    assert [] == list(problems([good]))
+    assert [] == list(destination_problems([good]))
     for fields in ({"type": "ndjson"}, {"type": "file", "format": "focus"}):
         bad = DestinationSettings(name="a", path=path, lines="meters", **fields)  # type: ignore[arg-type]
         assert ["destinations[0].lines is only for type 'focus'"] == [
-            problem.partition(":")[0] for problem in problems([bad])
+            problem.partition(":")[0] for problem in destination_problems([bad])
         ]
     with pytest.raises(ValueError, match="`lines` needs prices"):
         build_routes(UpstreamSettings(), [good], clock=SystemClock())

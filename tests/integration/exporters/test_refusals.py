@@ -16,7 +16,7 @@ from exporters.destinations.otlp import OtlpEndpoint
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
 from exporters.exporter import Exporter
 from exporters.http.client import Client, ClientSettings
-from exporters.notifications.catalogue import build as build_channel
+from exporters.notifications.catalogue import build_channel as build_channel
 from exporters.notifications.channel import Message
 from exporters.otlp.telemetry import TelemetryExporter
 from exporters.service.billing_drops import BillingDropExporter, ConnectionLocks

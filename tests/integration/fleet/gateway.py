@@ -82,7 +82,7 @@ class Gateway:
 
     async def coverage(self) -> FleetCoverage:
         fleet = self.app.services.operators.senders.require_fleet()
-        return fleet.coverage_of(await fleet.rows())
+        return fleet.measure_coverage(await fleet.rows())
 
     async def expect(self, laptops: Sequence[Laptop]) -> None:
         """Import the list of the MDM."""

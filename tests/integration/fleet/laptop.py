@@ -18,12 +18,12 @@ from exporters.service.paths import Paths
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
 from gateway.devices.agent.activity import newer_ends
-from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, identity, write_private
+from gateway.devices.agent.identity import KEY_FILE, DeviceIdentity, load_or_create_identity, write_private
 from gateway.devices.agent.link import BACKLOG_S, STATES_FILE, USES_FILE, HeartbeatNumbers, ProbedStates
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
-from gateway.devices.agent.probe.folders import GuardedFolder, store
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
-from gateway.devices.fleet.facts import serial_hash_of
+from gateway.devices.agent.probe.folders import GuardedFolder, store_file
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.fleet.facts import hash_serial
 from gateway.devices.fleet.uses import UseMemory
 from spool.record import moment
 from tests.integration.fleet import history
@@ -71,7 +71,7 @@ class Laptop:
         self.serial = f"serial of {name}"
         self.more: Mapping[str, object] = {  # further facts of reports
             "hardware_id": sha256(name.encode()).hexdigest(),
-            "serial_hash": serial_hash_of(self.serial),
+            "serial_hash": hash_serial(self.serial),
         }
         self.words: list[str] = []  # what the gateway said after each look, and when losses began
         self.losses: list[float] = []
@@ -79,7 +79,7 @@ class Laptop:
     def connect(self, url: str, enrolment_key: Path) -> None:
         """Start the agent's process, with nothing in its memory."""
         self.url, self.enrolment_key = url, enrolment_key
-        self.who: DeviceIdentity = identity(self.data, device_id=self.name)
+        self.who: DeviceIdentity = load_or_create_identity(self.data, device_id=self.name)
         self._numbers = HeartbeatNumbers(self.data)
         self._probed = ProbedStates(
             self.data, is_full=lambda: self._is(history.DISK_FULL), monotonic=lambda: self._awake_s
@@ -145,9 +145,9 @@ class Laptop:
             system=LINUX, root=GuardedFolder(self.root), homes=self._homes, ours=[OURS], only_http=[OURS]
         )
         memories = self._memories()
-        found = look(seen, link, ("user", "use"), now=now, memories=memories)
-        store(self.data, STATES_FILE, json.dumps(found))
-        store(self.data, USES_FILE, msgspec.json.encode(memories).decode())
+        found = find_states(seen, link, ("user", "use"), now=now, memories=memories)
+        store_file(self.data, STATES_FILE, json.dumps(found))
+        store_file(self.data, USES_FILE, msgspec.json.encode(memories).decode())
 
     async def report(self) -> None:
         """Send what is due. The laptop was online if the gateway heard it."""

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
 from gateway.devices.fleet.uses import UseMemory
 from spool.record import NS, Inference, moment
 from spool.registry.scopes import ENROLL, HEARTBEAT
@@ -89,7 +89,7 @@ class Desk:
             only_http=[OURS],
         )
         link = AgentLink(calls=self._heard)
-        found = look(machine, link, ("user", "use"), now=self.clock.now(), memories=self._memories)
+        found = find_states(machine, link, ("user", "use"), now=self.clock.now(), memories=self._memories)
         sent = {"sent_at": moment(self.clock.now()), "user": "ada", "spool": {"records": 0}}
         await self._post("heartbeat", self.key, **sent, **found)
         lifecycle = self.server.app.services.operators.senders.require_devices()

@@ -73,9 +73,9 @@ async def test_a_removed_agent_may_come_back_for_a_week(gateway: Gateway, tmp_pa
     assert "" == await say_goodbye(settings(laptop), keep_key=True)
     assert ("left", False) == (gateway.state(laptop).word, gateway.state(laptop).covered)
     fleet = gateway.app.services.operators.senders.require_fleet()
-    assert 0 == fleet.coverage_of(await fleet.rows()).machines
+    assert 0 == fleet.measure_coverage(await fleet.rows()).machines
     gateway.clock.move(KEY_AFTER_LEAVING_S)
-    await gateway.lifecycle.end_keys_of_left()
+    await gateway.lifecycle.end_keys_of_left_devices()
     await beat(laptop)
     assert laptop.is_online
     assert "unknown" == gateway.state(laptop).word  # no probe looked yet
@@ -88,7 +88,7 @@ async def test_a_key_ends_a_week_after_its_device_left(gateway: Gateway, tmp_pat
     key = laptop.key
     await say_goodbye(settings(laptop), keep_key=True)
     gateway.clock.move(KEY_AFTER_LEAVING_S + 1)
-    await gateway.lifecycle.end_keys_of_left()
+    await gateway.lifecycle.end_keys_of_left_devices()
     await beat(laptop)
     assert laptop.key != key
     await beat(laptop)

@@ -105,7 +105,9 @@ async def test_guesses_buy_no_look(
 
     async def ask(secret: str, place: int) -> str:
         try:
-            return (await access.admit_of_now(secret, INGEST, address=f"192.0.2.{place % 200}")).name
+            return (
+                await access.admit_with_current_keys(secret, INGEST, address=f"192.0.2.{place % 200}")
+            ).name
         except Refusal as refusal:
             return refusal.type
 
@@ -138,11 +140,11 @@ async def test_what_is_not_known_is_no_refusal(
     _, known = await here.keys.create(name="known", scopes=[INGEST], actor=ADA)
     await there.catch_up()
     with pytest.raises(Refusal) as caught:
-        await access.admit_of_now("th_unknown", INGEST, address="192.0.2.1")
+        await access.admit_with_current_keys("th_unknown", INGEST, address="192.0.2.1")
     assert caught.value.status == 503
     assert caught.value.type == "keys_unavailable"
     assert caught.value.retry_after_s == 1
-    assert "known" == (await access.admit_of_now(known, INGEST, address="192.0.2.1")).name
+    assert "known" == (await access.admit_with_current_keys(known, INGEST, address="192.0.2.1")).name
 
 
 async def test_what_comes_without_the_secret_ends_with_the_key(new_schema: Callable[[], Schema]) -> None:

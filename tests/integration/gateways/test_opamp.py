@@ -10,7 +10,7 @@ from pathlib import Path
 from aiohttp import WSMsgType
 
 from gateway.configuration.sections import DeviceSettings
-from gateway.devices.fleet.facts import instances_in
+from gateway.devices.fleet.facts import decode_instances
 from gateway.devices.opamp.messages import REPORT_FULL_STATE
 from tests.integration.conftest import ACTOR, Serve
 from tests.integration.receivers.opamp import ALL, Agent, connect, find, post, read, tell, until
@@ -36,14 +36,14 @@ async def test_an_instance_moves(new_schema: Callable[[], Schema], serve: Serve,
     async with await connect(other, key) as socket:
         assert (await tell(socket, first.message())).flags == REPORT_FULL_STATE
         assert (await tell(socket, first.message(full=True))).flags == 0
-    await until(lambda: not instances_in(find(other, first.id).heartbeat)[str(first.uid)]["connected"])
+    await until(lambda: not decode_instances(find(other, first.id).heartbeat)[str(first.uid)]["connected"])
     await other.app.services.topics.devices.table.flush()
-    await until(lambda: not instances_in(find(one, first.id).heartbeat)[str(first.uid)]["connected"])
+    await until(lambda: not decode_instances(find(one, first.id).heartbeat)[str(first.uid)]["connected"])
     async with await connect(one, key) as socket:
         await tell(socket, second.message(full=True))
         devices = one.app.services.topics.devices
         assert [device.id for device in devices.table.all()] == [first.id]
-        await until(lambda: str(second.uid) in instances_in(find(other, first.id).heartbeat))
+        await until(lambda: str(second.uid) in decode_instances(find(other, first.id).heartbeat))
         await other.app.services.topics.devices.revoke(first.id, ACTOR)
         async with asyncio.timeout(30):
             closed = await socket.receive()

@@ -42,7 +42,7 @@ async def test_links_are_used_by_every_gateway(
 
     async def both_use_both() -> bool:
         ledgers = [gateway.app.services.storage.ledger for gateway in (one, other)]
-        states = [await ledger._read(lambda rows: rows.state_values()) for ledger in ledgers]
+        states = [await ledger._read_rows(lambda rows: rows.state_values()) for ledger in ledgers]
         marks = {table(gateway).unit_links.mark for gateway in (one, other)}
         return 2 == len(table(one).all()) and marks == {state.get("links") for state in states}
 

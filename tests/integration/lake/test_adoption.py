@@ -19,10 +19,10 @@ from exporters.lake.stores import FolderStore
 from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.lake.watch import compare_with_store
 from gateway.cli.lake.command import lake as command
-from gateway.devices.states import revoked_by
+from gateway.devices.states import device_revoker
 from spool.deliveries.protocols import LANDINGS
 from spool.deliveries.values import PARKED
-from spool.erasing import erase
+from spool.erasing import erase_from_storage
 from spool.erasure import Erasure, new_erasure
 from spool.record import AI_TELEMETRY, NS, Correction, Record
 from spool.registry.operators import Actor
@@ -120,7 +120,7 @@ def test_records_from_a_lake_bring_no_erased_name_back(tmp_path: Path) -> None:
             assert house.storage.registry is not None
             erasure = new_erasure([house.storage.registry.people.erasure_digest("ada")], time.time())
             actor = Actor("root@example.com", "local")
-            await erase(house.storage, erasure, revoked=revoked_by(""), actor=actor)
+            await erase_from_storage(house.storage, erasure, revoked=device_revoker(""), actor=actor)
             return erasure
 
     async def users() -> set[str | None]:

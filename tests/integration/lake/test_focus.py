@@ -15,7 +15,7 @@ import duckdb
 import pytest
 from click.testing import CliRunner
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
 from exporters.lake.destination import open_store, problems
 from exporters.lake.repair import LakeRepair
@@ -92,7 +92,9 @@ async def filled(tmp_path: Path, **settings: Any) -> AsyncIterator[Lake]:
         async with house.forwarding(**fields):
             await house.add(records())
             await house.until(queued=0)
-        yield Lake(house, open_store(destination, secret_of(destination)), fields, tmp_path / "scratch")
+        yield Lake(
+            house, open_store(destination, destination_secret(destination)), fields, tmp_path / "scratch"
+        )
 
 
 @pytest.mark.parametrize("format", list(FORMATS))
@@ -186,7 +188,9 @@ def test_a_kill_at_any_place_leaves_every_charge_once(
 
     async def look() -> tuple[VerifiedLake, list[tuple[Any, ...]], list[str]]:
         async with opened(tmp_path / "data") as house:
-            lake = Lake(house, open_store(settings, secret_of(settings)), fields, tmp_path / "scratch")
+            lake = Lake(
+                house, open_store(settings, destination_secret(settings)), fields, tmp_path / "scratch"
+            )
             found, charges = await lake.verified(), await lake.charges()
             assert [] == (await compare_with_store(lake.store, house.context(), ROUTE)).differences
         read = "read_parquet" if format == "focus-parquet" else "read_csv"

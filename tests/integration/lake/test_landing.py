@@ -60,7 +60,7 @@ async def test_manifests_are_a_chain_of_what_is_there(tmp_path: Path) -> None:
     bodies = [one.body for one in landed]
     first, second = map(manifest.decode_manifest, bodies)
     assert first.before is None
-    assert manifest.hash_of(bodies[0]) == second.before
+    assert manifest.sha256_hex(bodies[0]) == second.before
     kept = lake / f"_manifest/ai_telemetry/{first.edition}/000000000001-000000000010.json"
     assert bodies[0] == kept.read_bytes()
     assert [file.bytes for file in first.files] == [(lake / file.key).stat().st_size for file in first.files]

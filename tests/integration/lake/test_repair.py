@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from obstore.store import S3Store
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
 from exporters.lake.destination import open_store
 from exporters.lake.repair import LakeRepair
@@ -98,7 +98,7 @@ async def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         async with house.forwarding(**fields):
             await house.add(calls(1, 30, cost="0.1", cost_source="reported", user="ada", team="search"))
             await house.until(queued=0)
-        yield Lake(house, open_store(settings, secret_of(settings)), remover, scratch)
+        yield Lake(house, open_store(settings, destination_secret(settings)), remover, scratch)
 
 
 async def test_missing_files_are_put_again(lake: Lake) -> None:
@@ -132,7 +132,7 @@ async def test_other_bytes_of_the_same_rows_have_a_manifest_of_their_own(lake: L
     assert ([second], []) == await lake.repaired(leave_out=("user",))
     assert [] == await lake.differences()
     manifests = await lake.files(names.MANIFESTS)
-    assert [1, 2, 0, 1, 0, 0] == list(map(names.repair_number_in, manifests))
+    assert [1, 2, 0, 1, 0, 0] == list(map(names.parse_repair_number, manifests))
     await asyncio.to_thread(lake.remove, manifests[2])
     assert "content" in await lake.differences()
 

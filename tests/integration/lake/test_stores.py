@@ -13,7 +13,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from exporters.check import check_destinations
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured, Retryable
 from exporters.lake.destination import open_store
 from exporters.lake.exporter import claim_prefix
@@ -56,7 +56,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> DestinationSetti
 
 @pytest.fixture
 def store(settings: DestinationSettings) -> Store:
-    return open_store(settings, secret_of(settings))
+    return open_store(settings, destination_secret(settings))
 
 
 class TestStores(StoreContract):
@@ -67,7 +67,7 @@ async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -
     """If a store does not answer, the same name is tried again later."""
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
-        await open_store(away, secret_of(away)).create("one", b"1")
+        await open_store(away, destination_secret(away)).create("one", b"1")
 
 
 def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp
     victim.kill_at_each_place(tmp_path / "data", **given)
 
     async def copied() -> None:
-        store = open_store(in_s3, secret_of(in_s3))
+        store = open_store(in_s3, destination_secret(in_s3))
         async for each in store.names("ai_telemetry/"):
             path = tmp_path / "lake" / each.name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ async def test_a_request_that_fails_for_the_moment_is_repeated(
     """
     with relayed(in_s3.endpoint, reset_each=5, refuse_each=3) as (way, relay):
         beyond = replace(in_s3, endpoint=way)
-        store = open_store(beyond, secret_of(beyond))
+        store = open_store(beyond, destination_secret(beyond))
         for name in ("one", "six", "two"):
             content = name.encode() * 5_000
             await store.create(name, content)
@@ -122,7 +122,7 @@ async def test_what_a_store_cannot_do_parks(
     async with TestServer(application) as server:
         settings = replace(in_s3, endpoint=str(server.make_url("")).rstrip("/"))
         with pytest.raises(error):
-            await open_store(settings, secret_of(settings)).create("one", b"1")
+            await open_store(settings, destination_secret(settings)).create("one", b"1")
 
 
 async def test_an_object_that_is_cut_off_is_asked_for_again(
@@ -141,14 +141,14 @@ async def test_an_object_that_is_cut_off_is_asked_for_again(
     async with server:
         cut = replace(in_s3, endpoint=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         with pytest.raises(Retryable):
-            await open_store(cut, secret_of(cut)).fetch("one", tmp_path / "back")
+            await open_store(cut, destination_secret(cut)).fetch("one", tmp_path / "back")
 
 
 async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> None:
     """If the bucket is wrong, the operator has to correct it, so the request is not repeated."""
     wrong = replace(in_s3, url="s3://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
-        await open_store(wrong, secret_of(wrong)).create("one", b"1")
+        await open_store(wrong, destination_secret(wrong)).create("one", b"1")
 
 
 async def test_the_environment_sends_nothing_elsewhere(
@@ -158,7 +158,7 @@ async def test_the_environment_sends_nothing_elsewhere(
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_BUCKET", "elsewhere")
-    assert await open_store(in_s3, secret_of(in_s3)).create("one", b"1")
+    assert await open_store(in_s3, destination_secret(in_s3)).create("one", b"1")
 
 
 async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tm
         await house.until(state=PARKED)
         secret.write_text(text)
         await house.until(queued=0, delivered=25)
-    store = open_store(in_s3, secret_of(in_s3))
+    store = open_store(in_s3, destination_secret(in_s3))
     for found in await names(store, "ai_telemetry/"):
         path = tmp_path / "back" / found.name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
     await store.create("_tollhouse.json", b'{"lake":1}\n')
     for installation in ("a1", "b2"):
         await claim_prefix(store, installation)
-    other = open_store(replace(settings, **_below(settings, "other")), secret_of(settings))
+    other = open_store(replace(settings, **_below(settings, "other")), destination_secret(settings))
     await other.create("_tollhouse.json", b"[]")
     with pytest.raises(Misconfigured, match="was not written by Tollhouse"):
         await claim_prefix(other, "a1")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
 from exporters.lake.destination import open_store
-from exporters.lake.file_checks import format_of
+from exporters.lake.file_checks import find_file_format
 from exporters.lake.repair import LakeRepair
 from exporters.lake.stores import Store
-from exporters.lake.tables import OPTIONAL, TABLES, table_of
+from exporters.lake.tables import OPTIONAL, TABLES, table_for_route
 from exporters.lake.verification import DATA, read_manifests, verify_files
 from exporters.lake.watch import compare_with_store
 from exporters.settings import DestinationSettings
@@ -80,7 +80,7 @@ async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
     table = TABLES[topic]
     [file] = [each.name async for each in store.names(names.data_prefix(table.name))]
     await store.fetch(file, scratch / "file")
-    format = format_of(file)
+    format = find_file_format(file)
     assert format is not None
     columns = list(table.columns)
     [values] = format.read_rows(scratch / "file", columns)
@@ -92,7 +92,7 @@ async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
 async def differences(store: Store, house: House, route: str, scratch: Path) -> list[str]:
     """Return the differences that a verification of the table and a recount of its route find."""
     scratch.mkdir(exist_ok=True)
-    table = table_of(route).name
+    table = table_for_route(route).name
     read = read_manifests(store, "lake", scratch, table=table)
     found = await verify_files(store, read, level=DATA, scratch=scratch, table=table)
     assert 1 == found.rows
@@ -119,7 +119,7 @@ async def test_each_topic_has_a_table(
             "secret_file": tmp_path / "secret",
         }
     settings = DestinationSettings(name="lake", **fields)
-    store = open_store(settings, secret_of(settings))
+    store = open_store(settings, destination_secret(settings))
     async with opened(tmp_path / "data") as house:
         await landed(house, format=format, **fields)
         for topic, shown in SHOWN.items():

@@ -20,8 +20,8 @@ from exporters.service.billing_sync import BillingSync
 from exporters.service.upstream_client import build_client
 from exporters.settings import UpstreamSettings
 from gateway.bills.billed.biller import Biller
-from gateway.bills.contracts.declared import contracts_of
-from gateway.bills.contracts.reading import charges_in
+from gateway.bills.contracts.declared import all_contracts
+from gateway.bills.contracts.reading import read_month_charges
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import Reconciler
 from gateway.clusters.clusters import Clusters
@@ -174,8 +174,8 @@ async def operator_server(
         prices=services.get("prices", PriceBook.load),
         statements=storage.registry.statements,
         closed_months=storage.registry.closed_months.all,
-        contracts=partial(contracts_of, storage.registry),
-        charges=partial(charges_in, storage.ledger, storage.registry),
+        contracts=partial(all_contracts, storage.registry),
+        charges=partial(read_month_charges, storage.ledger, storage.registry),
     )
     reconciler = Reconciler(statement_sources, clock)
     biller = Biller(statement_sources, clock)

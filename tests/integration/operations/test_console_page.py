@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 
 import gateway.console
-from gateway.console.pages import console, modules
+from gateway.console.pages import load_console, stripped_modules
 from gateway.core.mounts import CONSOLE, OPERATOR_API
 from tests.integration.conftest import Serve, Serving
 
@@ -61,7 +61,7 @@ async def test_every_file_that_is_loaded_is_there(serve: Serve) -> None:
             text = gzip.decompress(answer.body).decode()
             found = {normal(f"{folder}/{name}") for name in linked(text)}
             waiting += sorted(found - seen - set(waiting))
-    assert {f"{CONSOLE}/files/{console().version}/{path}" for path in console().assets} == seen
+    assert {f"{CONSOLE}/files/{load_console().version}/{path}" for path in load_console().assets} == seen
 
 
 def linked(text: str) -> list[str]:
@@ -85,7 +85,7 @@ async def test_other_files_are_not_there(serve: Serve, path: str) -> None:
     """Files of another release, and files next to the page, are not served."""
     serving = await serve()
     answer = await serving.send(
-        CONSOLE + path.replace("VERSION", console().version), b"", method="GET", key=None
+        CONSOLE + path.replace("VERSION", load_console().version), b"", method="GET", key=None
     )
     assert 404 == answer.status
 
@@ -157,7 +157,9 @@ def test_every_page_is_in_the_list() -> None:
 def test_comments_stay_at_home(path: Path) -> None:
     """Comments and indentation are removed before serving. All other text keeps its line and order."""
     name = path.relative_to(STATIC).as_posix()
-    text = modules().get(name) or (name in console().assets and console().assets[name].body.decode())
+    text = stripped_modules().get(name) or (
+        name in load_console().assets and load_console().assets[name].body.decode()
+    )
     if not text:
         return  # the page's own file has no comments
     source = [line.lstrip(" ").partition(" // ")[0] for line in path.read_text().splitlines()]
@@ -178,7 +180,7 @@ def test_the_console_is_small() -> None:
     somebody saves one.
     """
     assert (
-        sum(len(each.packed) for path, each in console().assets.items() if not path.endswith(".map"))
+        sum(len(each.packed) for path, each in load_console().assets.items() if not path.endswith(".map"))
         < 179_000
     )
 
@@ -186,8 +188,8 @@ def test_the_console_is_small() -> None:
 def test_each_line_has_its_source() -> None:
     """Each module is in one file. The map of the file names the source of each of its lines."""
     found = Counter[str]()
-    for path, asset in console().assets.items():
-        source_map = console().assets.get(f"{path}.map")
+    for path, asset in load_console().assets.items():
+        source_map = load_console().assets.get(f"{path}.map")
         if source_map is None:
             continue
         served = asset.body.decode().splitlines()
@@ -198,11 +200,11 @@ def test_each_line_has_its_source() -> None:
             lines = served[section["offset"]["line"] :][: len(section["map"]["mappings"].split(";"))]
             kept = [
                 line
-                for line in zip(lines, modules()[module].splitlines(), strict=True)
+                for line in zip(lines, stripped_modules()[module].splitlines(), strict=True)
                 if differs(module, *line)
             ]
             assert [] == kept, module
-    assert dict.fromkeys(modules(), 1) == found
+    assert dict.fromkeys(stripped_modules(), 1) == found
 
 
 def differs(module: str, served: str, line: str) -> bool:

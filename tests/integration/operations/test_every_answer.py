@@ -26,9 +26,9 @@ from gateway.intake.deposits import Deposits
 from gateway.intake.publisher import Publisher
 from gateway.money.costs.reader import CostReader
 from gateway.monitoring.spend import SpendSeries
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from gateway.operations.money.reports.declared import ScheduledReport
-from gateway.operations.money.reports.sender import figures_of
+from gateway.operations.money.reports.sender import read_figures
 from spool.clock import SystemClock
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, running_limit
@@ -194,7 +194,7 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
         await work
         done.extend(f"{name}: {reader}" for reader in sorted(set(read_on_loop)))
 
-    await do("insights", inspector(services.operators).inspect())
+    await do("insights", make_inspector(services.operators).inspect())
     await do("recommendations", money.require_adviser().check())
     await do("spend", SpendSeries(storage.ledger, clock, top=20).read())
     deposits = Deposits(storage.log, Attribution(Config()))
@@ -219,5 +219,5 @@ async def test_what_runs_behind_goes_through_no_rows_on_the_loop(
         view=view.id,
         channels=("mail",),
     )
-    await do("scheduled report", figures_of(money, report, view, reader, report.next_due(clock.now())))
+    await do("scheduled report", read_figures(money, report, view, reader, report.next_due(clock.now())))
     assert [] == done

@@ -29,9 +29,9 @@ from schemathesis.transport.requests import ManagedCookiesSession
 
 from gateway.configuration.sections import Config, DeviceSettings, ServerSettings
 from gateway.core.mounts import OPERATOR_API
-from gateway.http.openapi import document
+from gateway.http.openapi import openapi_document
 from gateway.operations.installation.status import NOWHERE
-from gateway.service.addresses.application import CONSOLE_PAGES, application
+from gateway.service.addresses.application import CONSOLE_PAGES, build_application
 from gateway.service.addresses.areas import DEMO
 from gateway.service.addresses.table import ADDRESSES, FOR_SENDERS
 from gateway.service.app import App
@@ -40,7 +40,7 @@ from spool.registry.scopes import SCOPES
 from tests.faults.scenarios import LONG
 from tests.integration.conftest import ACTOR, Serve
 
-DOCUMENT = document(ADDRESSES, version="0")
+DOCUMENT = openapi_document(ADDRESSES, version="0")
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 PROTOBUF = "application/x-protobuf"
 PATIENCE_S = 300  # the default of 10 seconds is too short when ten processes share two processors
@@ -83,7 +83,7 @@ async def test_every_address_stands_in_the_document(serve: Serve) -> None:
     only for browsers.
     """
     serving = await serve()
-    app = application(serving.app.services, for_senders=True, for_operators=True)
+    app = build_application(serving.app.services, for_senders=True, for_operators=True)
     of_demo = OPERATOR_API + DEMO + "/"  # the demo month has the same read operations under its own path
     pages = {path.replace(":.*", "") for path in CONSOLE_PAGES}
     assert {each.documented_path for each in (*ADDRESSES, NOWHERE)} == {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from gateway.core.mounts import OPERATOR_API
-from gateway.http.openapi import document
+from gateway.http.openapi import openapi_document
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from tests.integration.conftest import Serving
 
-DOCUMENT = document(OPERATOR_ADDRESSES, version="0")
+DOCUMENT = openapi_document(OPERATOR_ADDRESSES, version="0")
 
 
 async def test_it_is_served_without_a_key(serving: Serving) -> None:

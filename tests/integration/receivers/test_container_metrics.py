@@ -120,11 +120,11 @@ async def test_an_address_ends_with_its_time(serve: Serve) -> None:
         assert (403, "invalid_address") == error(await agent.put(server, f"{place}/{forged}", b"x"))
     services = server.app.services
     secret = container_metrics.derived_secret(services.storage.secret)
-    late = container_metrics.signed(secret, id, services.receivers.clock.now() - 2, key=None)
+    late = container_metrics.sign_address(secret, id, services.receivers.clock.now() - 2, key=None)
     answer = await agent.put(server, f"{place}/{late}", b"x")
     assert (403, "expired") == error(answer)
     assert b"Request has expired" in answer.body
-    unknown = container_metrics.signed(secret, "0" * 32, services.receivers.clock.now() + 60, key=None)
+    unknown = container_metrics.sign_address(secret, "0" * 32, services.receivers.clock.now() + 60, key=None)
     assert (403, "expired") == error(await agent.put(server, f"{place}/{unknown}", b"x"))
     assert {} == await waiting(server)
 
@@ -443,7 +443,7 @@ async def test_what_the_agent_runs_is_known(serve: Serve) -> None:
     second = await change("90s")
     assert "pending" == await state()
     assert 200 == await runs(first, "no room") and "failed" == await state()
-    [unapplied] = server.app.services.topics.clusters.unapplied()
+    [unapplied] = server.app.services.topics.clusters.clusters_not_applied()
     assert unapplied.state == "failed"
     assert unapplied.problem == "no room"
     assert first == await change("60s") and "applied" == await state()

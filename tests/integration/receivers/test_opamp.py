@@ -15,7 +15,7 @@ from aiohttp import ClientWebSocketResponse, WSMsgType, WSServerHandshakeError
 
 from exporters.settings import UpstreamKey, UpstreamSettings
 from gateway.configuration.sections import Config, DeviceSettings
-from gateway.devices.fleet.facts import instances_in
+from gateway.devices.fleet.facts import decode_instances
 from gateway.devices.opamp.instances import InstanceSender, OpampInstances
 from gateway.devices.opamp.messages import (
     ACCEPTS_OPAMP_SETTINGS,
@@ -70,7 +70,7 @@ async def test_a_first_message_enrols(serve: Serve) -> None:
     assert device.labels == {"host.id": "h-1", "service.name": "otelcol", "team": "search"}
     assert device.last_heartbeat is not None
     part = {"healthy": True, "service": "otelcol", "version": "0.149.0", "connected": True}
-    assert instances_in(device.heartbeat) == {str(agent.uid): part}
+    assert decode_instances(device.heartbeat) == {str(agent.uid): part}
 
 
 async def test_rights(serve: Serve) -> None:
@@ -106,7 +106,7 @@ async def test_the_full_state_is_requested_after_a_gap(serve: Serve) -> None:
     assert read(await post(server, agent.message(), key)).flags == REPORT_FULL_STATE
     assert read(await post(server, agent.message(full=True), key)).flags == 0
     assert read(await post(server, agent.message(healthy=False), key)).flags == 0
-    part = instances_in(find(server, agent.id).heartbeat)[str(agent.uid)]
+    part = decode_instances(find(server, agent.id).heartbeat)[str(agent.uid)]
     assert (part["healthy"], part["version"]) == (False, "0.149.0")
 
 
@@ -173,7 +173,7 @@ async def test_health_of_components(serve: Serve) -> None:
     pipeline.component_health_map.add(key="a key\nwith a line")
     read(await post(server, message, key))
     heartbeat = find(server, agent.id).heartbeat
-    part = instances_in(heartbeat)[str(agent.uid)]
+    part = decode_instances(heartbeat)[str(agent.uid)]
     assert part["error"] is True
     assert "status" not in part
     assert len(part["components"]) == 64
@@ -213,8 +213,8 @@ async def test_collectors_of_one_machine_keep_their_devices(serve: Serve) -> Non
     bearer = Bearer("fleet", frozenset(ALL))
     sender = InstanceSender(bearer=bearer, address="127.0.0.1", url=server.url)
     await restarted.take(again.message(full=True), sender)
-    assert list(instances_in(find(server, second.id).heartbeat)) == [str(again.uid)]
-    assert list(instances_in(find(server, first.id).heartbeat)) == [str(first.uid)]
+    assert list(decode_instances(find(server, second.id).heartbeat)) == [str(again.uid)]
+    assert list(decode_instances(find(server, first.id).heartbeat)) == [str(first.uid)]
 
 
 async def test_what_holds_secrets_is_not_read(serve: Serve) -> None:
@@ -248,7 +248,7 @@ async def test_a_restart_with_a_new_uid_stays_the_device(serve: Serve) -> None:
     third = Agent()
     read(await post(server, third.message(full=True, healthy=True), key))
     assert len(devices_of(server)) == 4
-    assert list(instances_in(find(server, first.id).heartbeat)) == [str(third.uid)]
+    assert list(decode_instances(find(server, first.id).heartbeat)) == [str(third.uid)]
     assert read(await post(server, third.message(), key)).flags == 0
 
 
@@ -306,11 +306,11 @@ async def test_under_a_device_key_an_instance_is_part_of_the_device(serve: Serve
     assert devices_of(server) == ["laptop-1"]
     device = find(server, "laptop-1")
     assert (device.hostname, device.agent_version) == ("laptop", "")
-    assert list(instances_in(device.heartbeat)) == [str(agent.uid) for agent in agents[-4:]]
+    assert list(decode_instances(device.heartbeat)) == [str(agent.uid) for agent in agents[-4:]]
     beat = json.dumps({"device_id": "laptop-1", "sources": {"codex": {"records": 1}}}).encode()
     assert (await server.send("/v1/ai-control-plane/heartbeat", beat, key=own)).status == 200
     device = find(server, "laptop-1")
-    assert len(instances_in(device.heartbeat)) == 4
+    assert len(decode_instances(device.heartbeat)) == 4
     assert json.loads(device.heartbeat)["sources"]["codex"]["records"] == 1
 
 
@@ -394,10 +394,10 @@ async def test_a_connection(serve: Serve) -> None:
         assert answer.connection_settings.opamp.heartbeat_interval_seconds == 45
         assert not answer.connection_settings.opamp.HasField("headers")
         assert not (await tell(socket, agent.message(healthy=True))).HasField("connection_settings")
-        assert instances_in(find(server, agent.id).heartbeat)[str(agent.uid)]["connected"] is True
+        assert decode_instances(find(server, agent.id).heartbeat)[str(agent.uid)]["connected"] is True
         assert len(server.app.services.receivers.websockets) == 1
     await until(lambda: not len(server.app.services.receivers.websockets))
-    part = instances_in(find(server, agent.id).heartbeat)[str(agent.uid)]
+    part = decode_instances(find(server, agent.id).heartbeat)[str(agent.uid)]
     assert part["connected"] is False
     assert find(server, agent.id).state == "enrolled"
     async with await connect(server, key) as socket:
@@ -582,7 +582,7 @@ async def test_an_upstream_sees_the_instances(serve: Serve, tmp_path: Path) -> N
     read(await post(near, message, await near.make_key("fleet", scopes=ALL)))
     table = far.app.services.topics.devices.table
     await until(lambda: table.find(agent.id) is not None and bool(find(far, agent.id).heartbeat))
-    assert instances_in(find(far, agent.id).heartbeat) == instances_in(find(near, agent.id).heartbeat)
+    assert decode_instances(find(far, agent.id).heartbeat) == decode_instances(find(near, agent.id).heartbeat)
 
 
 async def test_collectors_are_no_machines_of_the_fleet(serve: Serve) -> None:

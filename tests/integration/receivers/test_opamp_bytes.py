@@ -193,13 +193,13 @@ async def test_a_flood_of_frames_takes_turns(
     begin, cheap = CHEAP[name]
     turn, many = 0, 10 * FRAMES_A_TURN
     handled = Counter[int]()
-    handle = WebSocket._handle
+    handle = WebSocket._handle_frame
 
     def count(socket: WebSocket, each: Any) -> None:
         handled[turn] += 1
         handle(socket, each)
 
-    monkeypatch.setattr(WebSocket, "_handle", count)
+    monkeypatch.setattr(WebSocket, "_handle_frame", count)
     async with connected(server, key) as peer:
         peer.writer.write(begin + cheap * many)
         async with asyncio.timeout(30):
@@ -304,4 +304,4 @@ async def test_random_frames(serve: Serve) -> None:
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 def test_masks(payload: bytes, mask: bytes) -> None:
     masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
-    assert websocket._unmasked(masked, mask) == payload
+    assert websocket._unmask(masked, mask) == payload

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.devices.fleet.facts import instances_in
+from gateway.devices.fleet.facts import decode_instances
 from gateway.devices.machine_state import OFFLINE
 from spool.devices.table import DeviceTable
 from tests.clients import environments
@@ -87,12 +87,12 @@ async def write(process: Process, line: str) -> None:
 
 def part(server: Serving, id: str) -> dict[str, Any]:
     """Return what is stored of the only instance of a device. A device that just enrolled has none."""
-    return next(iter(instances_in(find(server, id).heartbeat).values()), {})
+    return next(iter(decode_instances(find(server, id).heartbeat).values()), {})
 
 
 def reported(table: DeviceTable, *, before: set[str]) -> bool:
     """Return whether an instance that is not in `before` has reported the health of its receiver."""
-    instances = [item for device in table.all() for item in instances_in(device.heartbeat).items()]
+    instances = [item for device in table.all() for item in decode_instances(device.heartbeat).items()]
     return any(
         uid not in before and "pipeline:traces/receiver:otlp" in fields.get("components", ())
         for uid, fields in instances
@@ -166,7 +166,7 @@ async def test_a_collector(serve: Serve, tmp_path: Path, transport: str) -> None
             await until(partial(reported, table, before=uids))
             [device] = table.all()
             assert device.labels["team"] == "search"
-            uids |= instances_in(device.heartbeat).keys()
+            uids |= decode_instances(device.heartbeat).keys()
             collector.terminate()
             await asyncio.wait_for(collector.wait(), 60)
         # over plain HTTP, the extension stops without its last message, so only the silence tells

@@ -56,7 +56,7 @@ async def test_no_way_in_has_a_right_that_nobody_granted(
     and no credentials.
     """
     seen: list[Bearer] = []
-    admit = otlp_grpc._admit
+    admit = otlp_grpc._admit_call
 
     def noted(**fields: Any) -> Any:
         seen.append(fields["bearer"])
@@ -67,7 +67,7 @@ async def test_no_way_in_has_a_right_that_nobody_granted(
         return seen[-1]
 
     monkeypatch.setattr(services, "KeyRequest", noted)
-    monkeypatch.setattr(otlp_grpc, "_admit", admitted)
+    monkeypatch.setattr(otlp_grpc, "_admit_call", admitted)
     (tmp_path / "deployment.key").write_text("of-the-deployment-0123456789abcdef")
     server: dict[str, Any] = {
         "grpc_listen": "127.0.0.1:0",

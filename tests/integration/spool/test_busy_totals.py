@@ -19,7 +19,7 @@ async def test_records_are_acknowledged_while_the_totals_are_written(serving: Se
 
     async def hold() -> None:
         async with ledger._turn:
-            await ledger._change(work)
+            await ledger._change_rows(work)
 
     held = asyncio.create_task(hold())
     try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.bills.billed.biller import Biller
-from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, shown
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger import money
@@ -115,7 +115,7 @@ async def divide(data: Path, stage: str) -> Kept:
     biller = Biller(sources, clock)
 
     async def keep(found: MonthFigures) -> None:
-        closed[closed_id("openai", MONTH.name)] = shown(found)
+        closed[closed_id("openai", MONTH.name)] = figures_document(found)
         file.write_text(json.dumps(closed))
 
     async def forget() -> None:

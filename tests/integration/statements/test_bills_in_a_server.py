@@ -18,7 +18,7 @@ from gateway.configuration.sections import (
     ServerSettings,
     StatementPullSettings,
 )
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from gateway.service.app import App
 from spool import identity
 from spool.record import NS, Inference
@@ -127,7 +127,7 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
     services = app.services.operators
     assert services.money.statement_puller is not None and services.installation.registry is not None
     await services.money.statement_puller().pull("costs")
-    await inspector(services).inspect()
+    await make_inspector(services).inspect()
     [found] = [
         each
         for each in await kept_insights(services.installation.registry)
@@ -136,6 +136,6 @@ async def test_a_report_that_stays_away_is_told(app: App) -> None:
     assert "401 no such key; check that it is an admin key" in found.description
     today = day_start(int(time.time()))
     await put(app, "openai_costs", "openai", range(today - 3 * DAY_S, today, DAY_S), "1", 10)
-    report = await inspector(services).inspect()
+    report = await make_inspector(services).inspect()
     assert report.merged.gone == 1
     assert tuple(report.failed) == ()

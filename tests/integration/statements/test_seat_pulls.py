@@ -19,7 +19,7 @@ from gateway.bills.plans.declared import NewPlan, PlanTable
 from gateway.bills.plans.seat_lists import PULLER
 from gateway.bills.statements.puller import DONE, FAILED, PullState
 from gateway.bills.statements.seat_pulls import GITHUB_ROWS, SEAT_REQUESTS
-from gateway.configuration.problems import problems
+from gateway.configuration.problems import config_problems
 from gateway.configuration.sections import (
     SEAT_SOURCES,
     Config,
@@ -179,7 +179,7 @@ async def house(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
             account=ACCOUNTS.get(request.param, ACCOUNT), plan="seats", names_file=names,
         )  # fmt: skip
         config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
-        assert [] == [each for each in problems(config) if "pull" in each]
+        assert [] == [each for each in config_problems(config) if "pull" in each]
 
         async def pulled() -> PullState:
             puller = statement_puller(
@@ -271,8 +271,8 @@ async def test_a_pull_of_seats_names_its_plan(tmp_path: Path) -> None:
     base = StatementPullSettings(name="one", source="cursor_members", key_file=tmp_path / "key")
     for pull in (base, replace(base, source="cursor_usage_events", plan="Seats")):
         config = Config(reconciliation=ReconciliationSettings(pull=(pull,)))
-        assert any("plan is required for a list of seats" in each for each in problems(config))
+        assert any("plan is required for a list of seats" in each for each in config_problems(config))
     google = replace(base, source="gemini_licenses", plan="Seats")
     config = Config(reconciliation=ReconciliationSettings(pull=(google,)))
-    assert any("account is required: the resource at Google" in each for each in problems(config))
+    assert any("account is required: the resource at Google" in each for each in config_problems(config))
     assert set(SEAT_SOURCES) == set(SEAT_REQUESTS)

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from gateway.cli import main
 from gateway.core.mounts import OPERATOR_API
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from spool.registry.insights import Insight
 from spool.registry.scopes import AI_HUB
 from tests.gateway.monitoring.test_metrics import samples
@@ -63,7 +63,7 @@ class Faces:
     async def insights(self) -> list[Insight]:
         """Run all detectors and return the open insights."""
         operators = self.server.app.services.operators
-        await inspector(operators).inspect()
+        await make_inspector(operators).inspect()
         return list(await operators.installation.require_registry().insights.detector_insights())
 
     async def metrics(self) -> Samples:

@@ -21,7 +21,7 @@ from spool import engines
 from spool.log.protocols import Log
 from spool.postgres.database import Database
 from spool.postgres.leases import PostgresLeases
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.storage import PostgresSpool
 from spool.postgres.storage import open_spool as open_postgres
@@ -138,7 +138,7 @@ async def open_node(
     """Open a node on a schema. The stack closes everything that the node does not close."""
     database = schema.database(clock=clock)
     stack.push_async_callback(database.close)
-    await migrate(database)
+    await migrate_schema(database)
     leases = PostgresLeases(database, clock, name="one", version="0")
     stack.push_async_callback(leases.close)
     return await open_postgres(
@@ -190,7 +190,7 @@ async def registry(open_registry: RegistryOpener) -> Registry:
 async def migrated(schema: Schema) -> AsyncIterator[Database]:
     database = schema.database()
     try:
-        await migrate(database)
+        await migrate_schema(database)
         yield database
     finally:
         await database.close()

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gateway.devices.states import revoked_by
+from gateway.devices.states import device_revoker
 from spool.deliveries.values import RouteSpec
-from spool.erasing import AGAIN_AFTER_S, erase, follow_once
-from spool.erasure import MAX_FILE_BYTES, Erasure, erasures_to_json, new_erasure, read
+from spool.erasing import AGAIN_AFTER_S, erase_from_storage, follow_once
+from spool.erasure import MAX_FILE_BYTES, Erasure, erasures_to_json, new_erasure, read_erasures
 from spool.errors import Invalid, NotAllowed
 from spool.identity import Identity
 from spool.ledger.queries import CostQuery
@@ -55,7 +55,7 @@ def erasure_of(people: People, names: Sequence[str], at: float, **choices: bool)
 
 
 async def erased(storage: Storage, erasure: Erasure, **options: Any) -> Any:
-    return await erase(storage, erasure, revoked=revoked_by(""), actor=ROOT, **options)
+    return await erase_from_storage(storage, erasure, revoked=device_revoker(""), actor=ROOT, **options)
 
 
 def people_of(storage: Storage) -> People:
@@ -189,16 +189,16 @@ async def test_an_interrupted_erasure_is_finished(storage: Storage, clock: Moved
     await store(storage, [call(id=b"1" * 16, user="ada", start_time=int(NOON - 60) * NS)])
     erasure = erasure_of(people, ["ada"], NOON)
     await storage.registry.erase(erasure, (), ROOT)
-    assert 1 == await follow_once(storage, clock, revoked_by(""))
+    assert 1 == await follow_once(storage, clock, device_revoker(""))
     [pseudonym] = erasure.names.values()
     assert {pseudonym: 1} == await stored_users(storage)
-    assert 0 == await follow_once(storage, clock, revoked_by(""))
+    assert 0 == await follow_once(storage, clock, device_revoker(""))
     for second, id in ((-30, b"2"), (30, b"3")):
         await store(storage, [call(id=id * 16, user="ada", start_time=int(NOON + second) * NS)])
     clock.move(AGAIN_AFTER_S + 1)
-    assert 1 == await follow_once(storage, clock, revoked_by(""))
+    assert 1 == await follow_once(storage, clock, device_revoker(""))
     assert {pseudonym: 2, "ada": 1} == await stored_users(storage)
-    assert 0 == await follow_once(storage, clock, revoked_by(""))
+    assert 0 == await follow_once(storage, clock, device_revoker(""))
 
 
 async def test_limits_of_enforcers_have_no_name(storage: Storage) -> None:
@@ -255,7 +255,7 @@ async def test_rows_have_no_name(storage: Storage) -> None:
     role = await registry.roles.create(draft, known=("user",), limits=RoleLimits(), actor=ada)
     erasure = erasure_of(people, ADA, NOON)
     with pytest.raises(NotAllowed, match="somebody else must erase you"):
-        await erase(storage, erasure, revoked=revoked_by(""), actor=ada)
+        await erase_from_storage(storage, erasure, revoked=device_revoker(""), actor=ada)
     trial = await erased(storage, erasure, is_trial=True)
     assert () == tuple(registry.persons.erasures)
     done = await erased(storage, erasure)
@@ -330,7 +330,7 @@ def test_a_file_of_erasures_has_no_name() -> None:
     people = People.for_installation(b"s" * 32)
     erasure = erasure_of(people, ADA, NOON, texts=True)
     text = json.dumps(erasures_to_json([erasure]))
-    assert [erasure] == read(text.encode())
+    assert [erasure] == read_erasures(text.encode())
     assert re.search(r"\bada\b", text) is None
     for wrong in (
         "",
@@ -340,6 +340,6 @@ def test_a_file_of_erasures_has_no_name() -> None:
         text.replace("erased:", "x"),
     ):
         with pytest.raises(Invalid, match="erasures"):
-            read(wrong.encode())
+            read_erasures(wrong.encode())
     with pytest.raises(Invalid, match="64 MiB"):
-        read(bytes(MAX_FILE_BYTES + 1))
+        read_erasures(bytes(MAX_FILE_BYTES + 1))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gateway.intake.prices import PriceBook
 from spool.errors import NotAllowed
 from spool.identity import call_identity
-from spool.ledger.costs import periods
+from spool.ledger.costs import periods_of_query
 from spool.ledger.ledger import STEP, Ledger
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.queries import CostQuery, CostRow, Derived
@@ -714,7 +714,7 @@ async def test_periods_together_are_periods_one_by_one(ledgers: Ledgers, granula
     )
     one_by_one = [
         row
-        for start, end in periods(query)
+        for start, end in periods_of_query(query)
         for row in await ledger.costs(replace(query, since=start, until=end))
     ]
     together = await ledger.costs(query)

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from spool.ledger.billed import CONNECTION, CORRECTS, EVERY, RESTATED, BilledDay, BilledSum
-from spool.ledger.costs import costs
+from spool.ledger.costs import query_costs
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows
 from spool.ledger.queries import BILLED, BILLED_TYPES, CostQuery, CostRow, Derived
@@ -138,7 +138,7 @@ class Deal:
         self.checks += 1
 
         def work(rows: LedgerRows) -> list[tuple[list[CostRow], list[CostRow]]]:
-            return [(costs(without(rows), each), costs(rows, each)) for each in asked]
+            return [(query_costs(without(rows), each), query_costs(rows, each)) for each in asked]
 
         for expected, found in await self.ledgers.store.read(work):
             assert expected == found
@@ -147,7 +147,7 @@ class Deal:
     async def remembered(self) -> Sequence[CostRow]:
         """Return the ledger's result for a finished month, which it may remember, after comparing it."""
         found = await self.ledger.costs(PART)
-        assert found == await self.ledgers.store.read(lambda rows: costs(without(rows), PART))
+        assert found == await self.ledgers.store.read(lambda rows: query_costs(without(rows), PART))
         return found
 
 
@@ -229,4 +229,4 @@ async def test_a_question_goes_through_rollups(ledgers: Ledgers) -> None:
 
 async def fresh(ledgers: Ledgers, query: CostQuery) -> Sequence[CostRow]:
     """Compute the result without the remembered ones."""
-    return await ledgers.store.read(lambda rows: costs(rows, query))
+    return await ledgers.store.read(lambda rows: query_costs(rows, query))

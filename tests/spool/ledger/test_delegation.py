@@ -179,7 +179,7 @@ async def test_own_and_aggregated_costs(
         assert by_digest(vector, vector.aggregated) == await asked(ledger, vector.unit, aggregated=True)
         whole = await asked(ledger, "team")
         assert sum(whole.values()) == sum(Decimal(each.cost) for each in vector.calls)
-        await ledger._change(lambda rows: rows.drop_unused_units())
+        await ledger._change_rows(lambda rows: rows.drop_unused_units())
         assert by_digest(vector, vector.aggregated) == await asked(ledger, vector.unit, aggregated=True)
         await ledger.rebuild(log)
         await ledger.catch_up(log)
@@ -210,6 +210,6 @@ async def test_a_run_without_calls_is_forgotten_with_the_runs_below_it(ledgers: 
         rows.drop_unused_units()
         return not rows.lineage("run", above, 10, has_below=False)
 
-    assert not await ledger._change(forgotten)
-    await ledger._change(lambda rows: rows.drop_work(int(BEGIN) // HOUR * HOUR))
-    assert await ledger._change(forgotten)
+    assert not await ledger._change_rows(forgotten)
+    await ledger._change_rows(lambda rows: rows.drop_work(int(BEGIN) // HOUR * HOUR))
+    assert await ledger._change_rows(forgotten)

@@ -34,10 +34,10 @@ def test_units(text: str, expected: int) -> None:
 @given(st.lists(amounts, max_size=20))
 def test_sums_of_limbs_are_exact(values: list[Decimal]) -> None:
     """Adding up limb by limb, as SQL does, equals adding up decimals."""
-    limbs = [money.limbs(money.units(f"{value:f}")) for value in values]
+    limbs = [money.split_into_limbs(money.units(f"{value:f}")) for value in values]
     columns = [sum(column) for column in zip(*limbs, strict=True)] or [0, 0, 0]
     expected = Decimal(0)
     for value in values:
         expected = EXACT.add(expected, value)
-    assert expected == Decimal(money.text(money.joined(*columns)))
+    assert expected == Decimal(money.text(money.join_limbs(*columns)))
     assert all(0 <= limb < 10**9 for _, *lower in limbs for limb in lower)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spool.ledger.periods import beginning, next_beginning
+from spool.ledger.periods import next_beginning, period_beginning
 from spool.ledger.queries import GRANULARITIES
 
 ZONES = (
@@ -25,14 +25,15 @@ def test_a_moment_is_in_one_period(moment: int, name: str, granularity: str) -> 
     A period starts at or before its moments and ends after them, and the next period starts where it ends.
     """
     zone = ZoneInfo(name)
-    start = beginning(datetime.fromtimestamp(moment, zone), granularity)
+    start = period_beginning(datetime.fromtimestamp(moment, zone), granularity)
     end = next_beginning(start, granularity)
     assert start.timestamp() <= moment < end.timestamp()
     assert (
-        beginning(datetime.fromtimestamp(end.timestamp(), zone), granularity).timestamp() == end.timestamp()
+        period_beginning(datetime.fromtimestamp(end.timestamp(), zone), granularity).timestamp()
+        == end.timestamp()
     )
     before = datetime.fromtimestamp(end.timestamp() - 1, zone)
-    assert beginning(before, granularity).timestamp() == start.timestamp()
+    assert period_beginning(before, granularity).timestamp() == start.timestamp()
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_moment_is_in_one_period(moment: int, name: str, granularity: str) -> 
 def test_the_clock_changes_of_berlin(day: str, granularity: str, hours: int) -> None:
     """A period with a clock change is an hour shorter or longer. A year has one of each."""
     start = datetime.fromisoformat(day).replace(tzinfo=ZoneInfo("Europe/Berlin"))
-    end = next_beginning(beginning(start, granularity), granularity)
+    end = next_beginning(period_beginning(start, granularity), granularity)
     assert timedelta(hours=hours) == end.astimezone(UTC) - start.astimezone(UTC)
 
 
@@ -67,4 +68,4 @@ def test_the_clock_changes_of_berlin(day: str, granularity: str, hours: int) -> 
 )
 def test_the_first_day_of_a_period(day: str, granularity: str, first: str) -> None:
     """Weeks start on Monday, quarters in January, April, July and October."""
-    assert first == beginning(datetime.fromisoformat(day), granularity).date().isoformat()
+    assert first == period_beginning(datetime.fromisoformat(day), granularity).date().isoformat()

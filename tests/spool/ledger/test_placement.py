@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from spool.ledger import counting
-from spool.ledger.counting import MissedNumbers, Placement, state_of
+from spool.ledger.counting import MissedNumbers, Placement, read_state
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from spool.ledger.sums import DAY_S, HOUR_S, OTHER, WIDTH, Dimensions, HourlySums, Measures
 from spool.log.values import Entry
@@ -114,7 +114,7 @@ class Counters:
         first, self._reach = self._reach, self._reach + len(calls)
 
         def work(rows: LedgerRows, placement: Placement) -> None:
-            counting.add(
+            counting.add_counted_sums(
                 rows, sums, placement, first=first, reach=self._reach, missed=MissedNumbers(), tags=None
             )
 
@@ -144,7 +144,7 @@ class Counters:
 
     async def assert_equal(self) -> None:
         def work(rows: LedgerRows) -> dict[Period, dict[Dimensions, Measures]]:
-            assert self.plain.daily == state_of(rows)["daily"]
+            assert self.plain.daily == read_state(rows)["daily"]
             return {
                 (width, start): dict(rows.read_sums(width, start))
                 for width in (HOUR_S, DAY_S)

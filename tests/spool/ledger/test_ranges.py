@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import pytest
 
-from spool.ledger.periods import RANGES, preceding, same_weekdays, span
-from spool.ledger.queries import CostQuery, end_of_hour
+from spool.ledger.periods import RANGES, named_span, preceding_query, same_weekdays
+from spool.ledger.queries import CostQuery, next_full_hour
 
 NOW = datetime(
     2026, 3, 31, 22, 30, tzinfo=UTC
@@ -41,7 +41,7 @@ END = "2026-03-31T23:00:00+00:00"
 )
 def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
     """A named span starts and ends by the calendar of the zone. A span of days includes today."""
-    begin, end = span(name, NOW.timestamp(), ZoneInfo(zone))
+    begin, end = named_span(name, NOW.timestamp(), ZoneInfo(zone))
     assert begin.isoformat() == since
     assert end.isoformat() == until
 
@@ -50,7 +50,7 @@ def test_a_name_is_a_span(name: str, zone: str, since: str, until: str) -> None:
 @pytest.mark.parametrize("day", [datetime(2024, 2, 29, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)])
 def test_a_span_begins_before_it_ends(name: str, day: datetime) -> None:
     """A span starts before it ends, even on the first day of a year and on 29 February."""
-    begin, end = span(name, day.timestamp())
+    begin, end = named_span(name, day.timestamp())
     assert begin < end
 
 
@@ -101,12 +101,12 @@ def test_a_span_is_a_count_of_days_in_every_zone(now: datetime) -> None:
     for zone in map(ZoneInfo, sorted(available_timezones())):
         today = now.astimezone(zone).date()
         for name, belongs in BELONGS.items():
-            since, until = (edge.astimezone(UTC) for edge in span(name, now.timestamp(), zone))
+            since, until = (edge.astimezone(UTC) for edge in named_span(name, now.timestamp(), zone))
             days = [at.astimezone(zone).date() for at in (since - minute, since, until - minute, until)]
             inside = [belongs(day, today) for day in days]
             assert [False, True] == inside[:2], (name, zone.key, since)
             if belongs(today, today):
-                assert end_of_hour(now.timestamp()) == until, (name, zone.key)
+                assert next_full_hour(now.timestamp()) == until, (name, zone.key)
             else:
                 assert [True, False] == inside[2:], (name, zone.key, until)
 
@@ -122,9 +122,9 @@ def test_a_day_and_a_week_have_the_same_part_before(name: str, days: int, zone: 
     """
     for day in range(366):
         now = datetime(2026, 1, 1, 13, 20, tzinfo=zone) + timedelta(days=day)
-        since, until = span(name, now.timestamp(), zone)
+        since, until = named_span(name, now.timestamp(), zone)
         query = CostQuery(since=since, until=until, zone=zone)
-        before, weekdays = preceding(query, name), same_weekdays(query, name)
+        before, weekdays = preceding_query(query, name), same_weekdays(query, name)
         for edge in ("since", "until"):
             own = getattr(query, edge).astimezone(zone).replace(tzinfo=None)
             moved = [

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
-from gateway.intake.take_backs import correction as reversal
+from gateway.intake.take_backs import reversal_record as reversal
 from spool.errors import NotKept
 from spool.ledger.comparing import LedgerMender
 from spool.ledger.ledger import Ledger
@@ -86,7 +86,7 @@ def book_of(price: int, *, has_rare: bool = False) -> PriceBook:
         "source": {"name": "Acme", "date": "2026-11-27", "currency": "USD"},
         "providers": {"acme": {"models": models}},
     }
-    return PriceBook.of_texts(msgspec.json.encode(card), b"{}")
+    return PriceBook.from_texts(msgspec.json.encode(card), b"{}")
 
 
 def cost(price: int) -> dict[str, Any]:
@@ -311,8 +311,11 @@ class Calls:
             for start in rows.period_starts(HOUR, 0):
                 rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1, *[0] * (WIDTH - 1)])])
 
-        if await self.ledger._read(lambda rows: len(rows.period_starts(HOUR, 0))) and self._kept_from == 1:
-            await self.ledger._change(lose)
+        if (
+            await self.ledger._read_rows(lambda rows: len(rows.period_starts(HOUR, 0)))
+            and self._kept_from == 1
+        ):
+            await self.ledger._change_rows(lose)
             await LedgerMender(ledger=self.ledger, log=self.log, clock=self.clock).compare_and_repair()
 
     async def age(self) -> None:
@@ -429,7 +432,7 @@ async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
     assert (0, 1 if later else 2) == (kept.rows, kept.unpriced)
     assert before == await sums_of(ledger, ())
     own = PriceOverride(model="deepseek-*", input=Decimal(10_000), output=Decimal(0), cache_read=Decimal(0))
-    assert "5" == (await ledger.reprice(list_prices.with_override(own), since=ever)).after
+    assert "5" == (await ledger.reprice(list_prices.add_override(own), since=ever)).after
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert "5" == (await sums_of(ledger, ()))[()][2]
@@ -524,7 +527,7 @@ async def test_a_late_report_counts_by_the_tags_of_its_call(ledgers: Ledgers) ->
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert {("a", "n"): (2, 5008)} == await tokens_by_tags(ledger)
-    assert 1 == len(await ledger._read(lambda rows: rows.tag_lists()))
+    assert 1 == len(await ledger._read_rows(lambda rows: rows.tag_lists()))
 
 
 def test_the_oldest_lists_of_tags_are_forgotten() -> None:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from spool.ledger.costs import costs
+from spool.ledger.costs import query_costs
 from spool.ledger.ledger import Ledger
 from spool.ledger.ledger_rows import LedgerRows, Span
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.sums import DAY_S
-from spool.ledger.usages import MEASURES, Usages, usage_of, usages
+from spool.ledger.usages import MEASURES, Usages, row_usage, usages_by_group
 from spool.record import NS, Correction, Inference, Record
 from spool.sql.ledger import SqlLedgerRows
 from tests.rounds import IS_LONG
@@ -134,7 +134,7 @@ class Deal:
         self.checks += 1
 
         def work(rows: LedgerRows) -> list[tuple[list[CostRow], list[CostRow]]]:
-            return [(costs(without(rows), each), costs(rows, each)) for each in asked]
+            return [(query_costs(without(rows), each), query_costs(rows, each)) for each in asked]
 
         for expected, found in await self.ledgers.store.read(work):
             assert expected == found
@@ -145,10 +145,10 @@ class Deal:
         """Compare the usage of groups with the rows of the same query."""
 
         def work(rows: LedgerRows) -> tuple[list[CostRow], list[Usages]]:
-            return costs(without(rows), query), list(usages(rows, [query, query], None))
+            return query_costs(without(rows), query), list(usages_by_group(rows, [query, query], None))
 
         rows, found = await self.ledgers.store.read(work)
-        assert [{row.group: usage_of(row) for row in rows}] * 2 == found
+        assert [{row.group: row_usage(row) for row in rows}] * 2 == found
 
 
 class FixedPrice(FakePrices):
@@ -258,7 +258,7 @@ async def test_a_filter_that_every_call_passes_is_none(ledgers: Ledgers) -> None
                 found.update(rollup for _, _, _, rollup in spans)
                 return rows.totals(spans, *what, **how)
 
-        return costs(cast(LedgerRows, Noted()), query), found
+        return query_costs(cast(LedgerRows, Noted()), query), found
 
     months = replace(PART, granularity="monthly", group_by=("team",))
     wide = replace(

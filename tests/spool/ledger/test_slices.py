@@ -223,7 +223,7 @@ async def test_a_filter_lies_within_a_slice_if_all_its_sums_do(tmp_path: Path) -
 def test_a_joint_sum_is_not_known_by_what_slices_take_for_that() -> None:
     """Slices recognize merged sums by the dimensions that are merged first and last."""
     apart = Dimensions(*Dimensions._fields)._replace(tags='{"service": "web"}')  # type: ignore[arg-type]
-    first, last = map(Dimensions._make, (counting.without_owners(apart), counting.without_work(apart)))
+    first, last = map(Dimensions._make, (counting.replace_owners(apart), counting.replace_work(apart)))
     assert {*OWNERS, "tags"} == {
         name for name in Dimensions._fields if getattr(first, name) != getattr(apart, name)
     }

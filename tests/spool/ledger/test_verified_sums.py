@@ -149,7 +149,7 @@ async def planted(ledger: Ledger, log: FakeLog, plant: Plant) -> list[str]:
     """Return the words of a comparison while rows have wrong values."""
     mended = []
     for start in plant.starts or (None,):
-        place, before = await ledger._read(partial(first_row, plant=plant, start=start))
+        place, before = await ledger._read_rows(partial(first_row, plant=plant, start=start))
         wrong = {name: plant.wrong(value) for name, value in before.items()}
         await ledger._store.change(partial(put, table=plant.table, place=place, values=wrong))
         now = {name: wrong.get(name, value) for name, value in place.items()}
@@ -184,7 +184,7 @@ async def test_each_wrong_digit_is_named(ledgers: Ledgers, monkeypatch: pytest.M
 async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls of each day arrive between all reads. The comparison has nothing to say, and still names a wrong sum."""
     ledger, log, _ = await filled(ledgers)
-    read, is_counting = ledger._read, False
+    read, is_counting = ledger._read_rows, False
 
     async def beside(work: Callable[[LedgerRows], Any]) -> Any:
         nonlocal is_counting
@@ -195,7 +195,7 @@ async def test_counting_continues_meanwhile(ledgers: Ledgers, monkeypatch: pytes
             is_counting = False
         return await read(work)
 
-    monkeypatch.setattr(ledger, "_read", beside)
+    monkeypatch.setattr(ledger, "_read_rows", beside)
     before = log.closed_below()
     assert [] == (await ledger.compare(log)).problem_sentences()
     assert before + 20 < log.closed_below()
@@ -208,7 +208,7 @@ async def test_a_comparison_starts_again_if_sums_move(
 ) -> None:
     """Once, hours become days meanwhile. If a rebuild runs, the comparison says that it was not made."""
     ledger, log, clock = await filled(ledgers)
-    read, happen = ledger._read, [ledger.tidy]
+    read, happen = ledger._read_rows, [ledger.tidy]
     clock.at += 100 * DAY
 
     async def beside(work: Callable[[LedgerRows], Any]) -> Any:
@@ -217,7 +217,7 @@ async def test_a_comparison_starts_again_if_sums_move(
             await happen.pop()()
         return result
 
-    monkeypatch.setattr(ledger, "_read", beside)
+    monkeypatch.setattr(ledger, "_read_rows", beside)
     assert [] == (await ledger.compare(log)).problem_sentences()
     assert not happen
     await ledger.rebuild(log)
@@ -342,7 +342,7 @@ class History:
             "format": 1, "version": f"v{price}", "providers": {"acme": {"models": models}},
             "source": {"name": "Acme", "date": "2026-11-27", "currency": "USD"},
         }  # fmt: skip
-        book = PriceBook.of_texts(msgspec.json.encode(card), b"{}")
+        book = PriceBook.from_texts(msgspec.json.encode(card), b"{}")
         since = datetime.fromtimestamp(self.clock.at // DAY * DAY - self.chance.choice((1, 100)) * DAY, UTC)
         await self.ledger.reprice(book, since=since)
 
@@ -410,7 +410,7 @@ async def test_random_histories_differ_in_nothing(
 async def test_calls_are_counted_between_the_reads(ledgers: Ledgers, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that begins a new hour of a day that is summed up is no difference, whenever it is counted."""
     ledger, log, _ = await filled(ledgers)
-    read, reads = ledger._read, 0
+    read, reads = ledger._read_rows, 0
 
     async def read_and_count(work: Any) -> Any:
         nonlocal reads
@@ -419,14 +419,14 @@ async def test_calls_are_counted_between_the_reads(ledgers: Ledgers, monkeypatch
             start = SUMMED + (2 + turn) * HOUR
             log.add([call(start_time=start * NS, id=start.to_bytes(16, "big"))], at=start)
             with monkeypatch.context() as others:
-                others.setattr(ledger, "_read", read)
+                others.setattr(ledger, "_read_rows", read)
                 await ledger.catch_up(log)
         reads += 1
         return found
 
     for turn in range(10):
         with monkeypatch.context() as each:
-            each.setattr(ledger, "_read", read_and_count)
+            each.setattr(ledger, "_read_rows", read_and_count)
             assert [] == (await ledger.compare(log)).problem_sentences(), turn
         assert reads > turn
         reads = 0

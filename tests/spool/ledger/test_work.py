@@ -172,7 +172,7 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
                 rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
                 rows.drop_work(start)
 
-        await ledger._change(lose_a_call)
+        await ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
 
     happenings = [restarted, rebuilt, later, mended]
@@ -208,7 +208,7 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
 
 async def check_trees(ledger: Ledger, calls: Mapping[bytes, Inference]) -> None:
     """The aggregated cost of a run or session has the calls of all runs below it, each once."""
-    await ledger._change(
+    await ledger._change_rows(
         lambda rows: rows.drop_unused_units()
     )  # as every day, so that corrected parents are gone
     for unit in ("run", "session"):
@@ -443,7 +443,7 @@ async def test_unlisted_units_are_forgotten(ledgers: Ledgers) -> None:
         return await ledger.is_unlisted("session", stored_number("session", name))
 
     await add_calls("old", "busy")
-    await ledger._change(lambda rows: rows.unlist_work("session", [stored_number("session", "busy")]))
+    await ledger._change_rows(lambda rows: rows.unlist_work("session", [stored_number("session", "busy")]))
     for _ in range(10):
         clock.at += 40 * DAY
         await add_calls("busy")

@@ -105,7 +105,7 @@ async def test_random_sessions_push_out_only_cheaper_ones(tmp_path: Path) -> Non
         others = {unit: values for unit, values in found.items() if unit not in expected and unit != OTHER}
         assert {(1, COST)} == {*others.values()}
         assert len(others) + len(expected) <= month * LIMIT * 12 // 10
-        rows_by_month.append(await ledger._read(row_counts))
+        rows_by_month.append(await ledger._read_rows(row_counts))
         size = sum(file.stat().st_size for file in tmp_path.iterdir())
         print(f"{count:,} sessions, {LIMIT:,} listed: {size / 1e6:,.1f} MB, {rows_by_month[-1]}")
     await ledger.close()

@@ -157,7 +157,7 @@ class History:
         def units(rows: Any) -> set[tuple[int, int]]:
             return {*rows._tables.all(f"SELECT unit, id FROM {rows._table('work_unlisted')}")}
 
-        return await self.ledger._read(units)
+        return await self.ledger._read_rows(units)
 
     async def unlist(self) -> None:
         await self.ledger.tidy()
@@ -175,7 +175,7 @@ class History:
                 rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
                 rows.drop_work(start)
 
-        await self.ledger._change(lose_a_call)
+        await self.ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=self.ledger, log=self._log, clock=self._clock).compare_and_repair()
 
     async def verify(self) -> None:

@@ -177,7 +177,7 @@ async def settle(ledger: Ledger, log: FakeLog, calls: Mapping[bytes, Inference])
     await ledger.tidy()
     # tidy does this only after it deleted hours, so whether it does now depends on the kills
     now = log.entries[-1].committed_at
-    await ledger._change(lambda rows: expire_units(rows, LIMITS, int(now)))
+    await ledger._change_rows(lambda rows: expire_units(rows, LIMITS, int(now)))
     links = await _listed(ledger, made_links(3))
     await ledger.use_links(UnitLinks(links))
     await ledger.reprice(Book(PRICE), since=datetime.fromtimestamp(BEGIN - 60 * DAY, UTC))

@@ -133,7 +133,7 @@ async def test_sums_under_links_are_those_of_the_calls(ledgers: Ledgers, seed: i
                 rows.add(HOUR, [(start, min(rows.numbers_in_period(HOUR, start)), [-1] + [0] * (WIDTH - 1))])
                 rows.drop_work(start)
 
-        await ledger._change(lose_a_call)
+        await ledger._change_rows(lose_a_call)
         await LedgerMender(ledger=ledger, log=log, clock=clock).compare_and_repair()
 
     for _ in range(8):

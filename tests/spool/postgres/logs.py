@@ -11,7 +11,7 @@ import pytest
 from spool.postgres.database import Connection
 from spool.postgres.log.confirmed import ConfirmedCommits
 from spool.postgres.log.log import PostgresLog
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.settings import LOCAL, SpoolSettings
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON
@@ -50,7 +50,7 @@ async def open_log(new_schema: Callable[[], Schema], clock: MovedClock) -> Async
         ) -> PostgresLog:
             database = schema.database(clock=clock)
             stack.push_async_callback(database.close)
-            await migrate(database)
+            await migrate_schema(database)
             log = PostgresLog(
                 database,
                 settings=SpoolSettings(**{"hold": 10, **changes}),

@@ -11,8 +11,13 @@ from pathlib import Path
 import pytest
 
 from spool.errors import NotAllowed, SpoolError
-from spool.postgres.address import open_database, problems, read_or_store_facts, read_secret
-from spool.postgres.administration import bring_up_to_date, change, create_storage, describe_database
+from spool.postgres.address import address_problems, open_database, read_or_store_facts, read_secret
+from spool.postgres.administration import (
+    bring_up_to_date,
+    change_shared_settings,
+    create_storage,
+    describe_database,
+)
 from spool.postgres.database import Unconfirmed
 from spool.postgres.migrations import VERSION
 from spool.settings import REPLICATED, SpoolSettings, StorageSettings
@@ -77,11 +82,11 @@ async def test_the_installation_says_what_its_nodes_share(
         )
     assert facts.settings == replace(SETTINGS, hold=5.0, max_bytes=1 << 40)
     assert [record.setting for record in caplog.records if hasattr(record, "setting")] == ["hold"]
-    assert (await change(storage, {"hold": 7.0}))["hold"] == 7.0
+    assert (await change_shared_settings(storage, {"hold": 7.0}))["hold"] == 7.0
     assert (await read_or_store_facts(database, read_secret(storage), SETTINGS)).settings.hold == 7.0
     for refused in ({"max_bytes": 1.0}, {"retention": 7.0}):
         with pytest.raises(NotAllowed):
-            await change(storage, refused)
+            await change_shared_settings(storage, refused)
     await database.close()
 
 
@@ -106,7 +111,7 @@ def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
 
     def found(dsn: str) -> str:
         dsn_file.write_text(dsn)
-        return "; ".join(problems(good))
+        return "; ".join(address_problems(good))
 
     for dsn in (
         "dbname=a", "host=/run/postgresql", "host=localhost,::1", "postgresql://u:hidden@127.0.0.1/a",
@@ -119,11 +124,11 @@ def test_what_cannot_be_used_is_a_problem(tmp_path: Path) -> None:
     assert "hidden" not in found("password=hidden what")
     assert "empty" in found(" \n")
     dsn_file.unlink()
-    assert "cannot be read" in "; ".join(problems(good))
-    assert "dsn_file or dsn_env" in "; ".join(problems(replace(good, dsn_file=None)))
-    assert "dsn_file or dsn_env" in "; ".join(problems(replace(good, dsn_env="DSN")))
-    assert "storage.secret_file" in "; ".join(problems(replace(good, secret_file=None)))
-    assert "storage.schema" in "; ".join(problems(replace(good, schema="x" * 64)))
+    assert "cannot be read" in "; ".join(address_problems(good))
+    assert "dsn_file or dsn_env" in "; ".join(address_problems(replace(good, dsn_file=None)))
+    assert "dsn_file or dsn_env" in "; ".join(address_problems(replace(good, dsn_env="DSN")))
+    assert "storage.secret_file" in "; ".join(address_problems(replace(good, secret_file=None)))
+    assert "storage.schema" in "; ".join(address_problems(replace(good, schema="x" * 64)))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +154,7 @@ def test_variables_of_postgresql_are_part_of_the_address(
     dsn_file = tmp_path / "dsn"
     dsn_file.write_text(address)
     settings = StorageSettings(engine="postgres", dsn_file=dsn_file, secret_file=tmp_path / "secret")
-    assert is_refused == ("sslmode=verify-full" in "; ".join(problems(settings)))
+    assert is_refused == ("sslmode=verify-full" in "; ".join(address_problems(settings)))
 
 
 async def test_a_standby_that_the_role_may_not_see_is_not_said_to_be_gone(

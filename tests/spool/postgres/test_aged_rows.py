@@ -12,7 +12,7 @@ from spool.log.retention import SERIES_AGE_S
 from spool.postgres import partial_reports
 from spool.postgres.database import Connection, Database
 from spool.postgres.log.retention import HEARD_ROW_BYTES, remove_old_series
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.postgres.partial_reports import PostgresHeard
 from tests.spool.contract.examples import add, call
 from tests.spool.postgres.logs import LogOpener, clock, open_log
@@ -46,7 +46,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def filled(database: Database, table: str, fill: str) -> None:
     """Fill the table with rows from the times 1, 2, ... and refuse statements that delete too many."""
-    await migrate(database)
+    await migrate_schema(database)
 
     def work(connection: Connection) -> None:
         connection.execute(database.fill_in_names(fill), (ROWS,))

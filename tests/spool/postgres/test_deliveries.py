@@ -19,7 +19,7 @@ from spool.postgres.deliveries.deliveries import PostgresDeliveries
 from spool.postgres.deliveries.delivery_rows import PostgresRoutes
 from spool.postgres.leases import NAMED_S, PostgresLeases
 from spool.postgres.log.log import PostgresLog
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.settings import LOCAL, SpoolSettings
 from tests.exporters.spools import ROUTE, SPEC, Spooled, calls
 from tests.moved_clock import MovedClock
@@ -102,7 +102,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
         async def opener(name: str) -> Node:
             database = fresh_schema.database(clock=clock)
             stack.push_async_callback(database.close)
-            await migrate(database)
+            await migrate_schema(database)
             leases = PostgresLeases(database, clock, name=name, version="1.2.3")
             stack.push_async_callback(leases.close)
             log = PostgresLog(

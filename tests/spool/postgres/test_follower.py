@@ -19,7 +19,7 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.container_files import PostgresContainerRows, PostgresContents
 from spool.postgres.database import POOL, Connection, Database
 from spool.postgres.devices import PostgresClusters, PostgresDevices
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.postgres.registry.follower import REST_EVERY, FollowedRows, Follower
 from spool.postgres.registry.store import PostgresRegistry
 from spool.postgres.streams import PostgresStreamRows, PostgresStreams
@@ -50,7 +50,7 @@ class Node:
 
 
 async def opened(database: Database, clock: MovedClock) -> Node:
-    await migrate(database)
+    await migrate_schema(database)
     streams = await PostgresStreams.open(database, clock)
     rows, contents = PostgresContainerRows(database), PostgresContents(database)
     registry = await Registry.open(PostgresRegistry(database), secret=b"i" * 32, clock=clock)

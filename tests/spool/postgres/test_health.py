@@ -17,7 +17,7 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.database import Connection, Database
 from spool.postgres.health import read_health
 from spool.postgres.leases import PostgresLeases
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.settings import LOCAL, REPLICATED
 from spool.storage import DatabaseHealth
 from tests.spool.postgres_cluster import STANDBY, Schema, Server, environment, programs
@@ -59,7 +59,7 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
 ) -> None:
     """A commit that waits for the standby is counted, with its waiting time."""
     monkeypatch.setattr(database.pool, "_target", replace(database._target, commit_timeout_s=300.0))
-    await migrate(database)
+    await migrate_schema(database)
     await database.run(lambda one: one.execute(database.fill_in_names("CREATE TABLE {schema}.held (n int)")))
     with receiver(cluster, tmp_path):
         cluster.change(synchronous_standby_names=STANDBY)
@@ -87,7 +87,7 @@ async def test_a_standby_is_seen_and_so_is_its_absence(
 
 async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_schema: Schema) -> None:
     """The figures show a commit that waits for another gateway, and a transaction that was left open."""
-    await migrate(database)
+    await migrate_schema(database)
     await database.run(lambda one: one.execute(database.fill_in_names("CREATE TABLE {schema}.held (n int)")))
     lock = database.fill_in_names("LOCK TABLE {schema}.held")
     with psycopg.connect(unmade_schema.dsn) as forgotten:
@@ -111,7 +111,7 @@ async def test_who_waits_and_what_is_old_is_seen(database: Database, unmade_sche
 
 async def test_a_role_without_the_right_sees_its_own_alone(database: Database, unmade_schema: Schema) -> None:
     """Without the right, standbys and transactions of others are unknown, not absent."""
-    await migrate(database)
+    await migrate_schema(database)
     role = f"reader_{unmade_schema.name}"
     with psycopg.connect(unmade_schema.dsn, autocommit=True) as owner:
         for statement in (
@@ -136,7 +136,7 @@ async def test_a_role_without_the_right_sees_its_own_alone(database: Database, u
 
 async def test_gateways_and_their_leases_are_counted(database: Database) -> None:
     """A gateway that wants a lease is live. A lease that no gateway holds yet is free."""
-    await migrate(database)
+    await migrate_schema(database)
     clock = SystemClock()
     leases = PostgresLeases(database, clock, name="a", version="1")
     running = asyncio.create_task(leases.run("retention", asyncio.Event().wait))  # type: ignore[arg-type]

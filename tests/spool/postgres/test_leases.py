@@ -12,7 +12,7 @@ import pytest
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import SESSION_S, Connection
 from spool.postgres.leases import LET_GO_S, TRUST_S, PostgresLeases
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from tests.moved_clock import MovedClock
 from tests.spool.postgres_cluster import Schema
 
@@ -88,7 +88,7 @@ async def node(fresh_schema: Schema, clock: MovedClock) -> AsyncIterator[Opener]
         return nodes[-1]
 
     first = make("nobody")
-    await migrate(first.database)
+    await migrate_schema(first.database)
     yield make
     for each in nodes:
         await each.close()

@@ -11,7 +11,7 @@ from spool.clock import SystemClock
 from spool.errors import SpoolUnavailable
 from spool.postgres.database import Database
 from spool.postgres.log.log import PostgresLog
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.record import AI_TELEMETRY
 from spool.settings import LOCAL, REPLICATED, SpoolSettings
 from tests.spool.contract.examples import add, assert_books_balance, call, everything
@@ -156,7 +156,7 @@ async def open_node(
 ) -> PostgresLog:
     database = Database(pair.dsn, commit_timeout_s=commit_timeout_s)
     stack.push_async_callback(database.close)
-    await migrate(database)
+    await migrate_schema(database)
     log = PostgresLog(
         database,
         settings=SpoolSettings(hold=0, commit_wait=commit_wait),

@@ -10,7 +10,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 import spool.sqlite.in_memory
 from spool.postgres.leases import PostgresLeases
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.postgres.storage import PostgresSpool, open_spool
 from spool.settings import LOCAL
 from tests.moved_clock import MovedClock
@@ -37,7 +37,7 @@ class Nodes(Engines):
 
     async def _open(self, name: str) -> PostgresSpool:
         database = self.schema.database(clock=self.clock)
-        await migrate(database)
+        await migrate_schema(database)
         leases = PostgresLeases(database, self.clock, name=name, version="0")
         return await open_spool(
             database, settings=SETTINGS, clock=self.clock, secret=SECRET, leases=leases, durability=LOCAL

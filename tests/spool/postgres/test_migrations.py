@@ -28,7 +28,7 @@ from spool.postgres.migrations import (
     VERSIONS,
     Migration,
     found_version,
-    migrate,
+    migrate_schema,
 )
 from spool.postgres.transfer.tables import tables_opener
 from spool.settings import POSTGRES, SpoolSettings
@@ -70,7 +70,7 @@ async def test_several_processes_begin_at_once(unmade_schema: Schema) -> None:
     """Of several processes, the first one creates the schema, and the others find it."""
     databases = [unmade_schema.database() for _ in range(4)]
     assert await found_version(databases[0]) == 0
-    await asyncio.gather(*(migrate(database) for database in databases))
+    await asyncio.gather(*(migrate_schema(database) for database in databases))
     assert [await found_version(database) for database in databases] == [VERSION] * 4
     for database in databases:
         await database.close()
@@ -113,7 +113,7 @@ async def test_whoever_comes_second_waits_as_long_as_it_takes(
     with psycopg.connect(unmade_schema.dsn) as first:
         for text in statements:
             first.execute(database.fill_in_names(text))
-        second = asyncio.create_task(migrate(database))
+        second = asyncio.create_task(migrate_schema(database))
         await heard.once.wait()
         options = StorageOptions(
             settings=SpoolSettings(),
@@ -145,7 +145,7 @@ async def test_a_node_works_beside_the_next_version_alone(
     A node works with a schema one version ahead, unless that schema excludes older nodes. The error
     names both numbers.
     """
-    await migrate(database)
+    await migrate_schema(database)
 
     def say(connection: Connection) -> None:
         for name, value in (("version", version), ("oldest_node", oldest_node)):
@@ -156,9 +156,9 @@ async def test_a_node_works_beside_the_next_version_alone(
     await database.run(say)
     if refused:
         with pytest.raises(OtherSchema, match=rf"version {version} .* version {VERSION}"):
-            await migrate(database)
+            await migrate_schema(database)
     else:
-        await migrate(database)
+        await migrate_schema(database)
         assert await found_version(database) == version
 
 
@@ -175,7 +175,7 @@ async def test_a_schema_of_another_build_is_refused(
             return super().read_statements().replace("text", "varchar", 1)
 
     other = Other(files=VERSIONS[0].files)
-    await migrate(database, [other])
+    await migrate_schema(database, [other])
     storage = unmade_schema.settings(tmp_path)
     make_secret_file(storage)
     options = StorageOptions(
@@ -186,13 +186,13 @@ async def test_a_schema_of_another_build_is_refused(
         before = await contents(database)
         for versions in (VERSIONS, [*VERSIONS, ADDS]):
             with pytest.raises(OtherSchema, match=re.escape(message)):
-                await migrate(database, versions)
+                await migrate_schema(database, versions)
         for attempt in (
             open_storage(options, engine=POSTGRES),
             tables_opener(options),
             administration.create_storage(storage, SpoolSettings()),
             administration.bring_up_to_date(storage),
-            administration.change(storage, {"hold": 1.0}),
+            administration.change_shared_settings(storage, {"hold": 1.0}),
             administration.describe_losses(storage, tmp_path),
         ):
             with pytest.raises(OtherSchema, match=re.escape(message)):
@@ -227,9 +227,9 @@ async def test_the_next_version_is_added_once(database: Database) -> None:
     Existing data stays, whichever of several processes starts the migration. A process of this release works
     with the result.
     """
-    await migrate(database)
-    await asyncio.gather(*(migrate(database, [*VERSIONS, ADDS]) for _ in range(3)))
-    await migrate(database)
+    await migrate_schema(database)
+    await asyncio.gather(*(migrate_schema(database, [*VERSIONS, ADDS]) for _ in range(3)))
+    await migrate_schema(database)
     assert await found_version(database) == VERSION + 1
     columns = database.fill_in_names(
         "SELECT more FROM {schema}.commits UNION ALL SELECT NULL FROM {schema}.more"
@@ -245,14 +245,14 @@ async def test_no_node_is_left_behind(
     While a node runs that could not work with the new schema, nothing changes and the error names it. Without
     such nodes the migration runs.
     """
-    await migrate(database)
+    await migrate_schema(database)
     older = PostgresLeases(database, clock, name="cellar", version="1.2.3")
     await older.set_routes([])
     with pytest.raises(NotAllowed, match=rf"cellar \(Tollhouse 1.2.3, version {VERSION}\)"):
-        await migrate(database, [*VERSIONS, *versions])
+        await migrate_schema(database, [*VERSIONS, *versions])
     assert await found_version(database) == VERSION
     await older.close()
-    await migrate(database, [*VERSIONS, *versions])
+    await migrate_schema(database, [*VERSIONS, *versions])
     assert await found_version(database) == VERSION + len(versions)
     with pytest.raises(OtherSchema, match=rf"version {VERSION + len(versions)} .* version {VERSION}"):
         await older.set_routes([])
@@ -263,11 +263,11 @@ async def test_a_node_that_was_left_behind_stops(database: Database, clock: Move
     A node stops if the schema was migrated while its session had ended. The task of the node that waits for a
     lease ends with the reason.
     """
-    await migrate(database)
+    await migrate_schema(database)
     node = PostgresLeases(database, clock, name="cellar", version="1.2.3")
     await node.set_routes([])
     clock.move(SESSION_S + 1)
-    await migrate(database, [*VERSIONS, NARROWS])
+    await migrate_schema(database, [*VERSIONS, NARROWS])
     with pytest.raises(OtherSchema):
         await asyncio.wait_for(node.run("retention", forever), 30)
     await node.close()
@@ -278,7 +278,7 @@ async def test_a_node_waits_for_the_migration_under_way(database: Database, cloc
     If a node opens before a migration and joins after it, the schema after the migration decides whether the
     node may work.
     """
-    await migrate(database)
+    await migrate_schema(database)
     node = PostgresLeases(database, clock, name="late", version="1.2.3")
     joining: list[Future[None]] = []
     loop = asyncio.get_running_loop()
@@ -314,7 +314,7 @@ async def test_a_schema_that_is_used_again_is_as_it_was_made(
     """
     schema = new_schema()
     database = schema.database()
-    await migrate(database)
+    await migrate_schema(database)
     made = await contents(database)
     tables, _ = first_state(schema.name)
     assert tables == {name for name, _ in made}

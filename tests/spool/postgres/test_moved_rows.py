@@ -10,7 +10,13 @@ import msgspec
 from spool import billing, streams
 from spool.listing import ASCENDING, ListQuery, SortField
 from spool.postgres.database import Connection, PostgresTransactions
-from spool.postgres.streams import PostgresStreamRows, PostgresStreams, SettledTotals, remove, settled_totals
+from spool.postgres.streams import (
+    PostgresStreamRows,
+    PostgresStreams,
+    SettledTotals,
+    remove_totals,
+    settled_totals,
+)
 from spool.record import NS, BillingDrop, UnitCostOperation
 from spool.settings import SpoolSettings
 from spool.sql.billing import SqlBillingDrops, SqlBillingHours, SqlDropRows
@@ -126,10 +132,10 @@ async def test_settled_totals_go_after_their_time(fresh_schema: Schema) -> None:
             assert gone == (totals is not None)
             if totals is not None:
                 changed = totals._replace(updated=[at - 1 for at in totals.updated])
-                await database.pool.run_joined(partial(remove, database=database, totals=changed))
+                await database.pool.run_joined(partial(remove_totals, database=database, totals=changed))
                 # the row is not deleted, because it has changed since it was read
                 assert 1 == len(await kept.totals("calls"))
-                await database.pool.run_joined(partial(remove, database=database, totals=totals))
+                await database.pool.run_joined(partial(remove_totals, database=database, totals=totals))
         assert await kept.totals("calls") == []
         assert (await kept.stream_sizes())[0].bytes == 0
 

@@ -17,7 +17,7 @@ import pytest
 from spool.errors import Invalid, SpoolUnavailable
 from spool.postgres.connections.target import LIMITS, PROMISES
 from spool.postgres.database import Connection, Database, Unconfirmed
-from spool.postgres.migrations import VERSION, found_version, migrate
+from spool.postgres.migrations import VERSION, found_version, migrate_schema
 from tests.spool.postgres_cluster import Schema, Server
 
 
@@ -26,7 +26,7 @@ async def test_verbs_work_behind_a_pooler(pooler: str, unmade_schema: Schema) ->
     Migrations, pipelines and transactions share two connections. The limits hold within each transaction.
     """
     database = Database(pooler, schema=unmade_schema.name, pooled=True)
-    await migrate(database)
+    await migrate_schema(database)
     assert await found_version(database) == VERSION
 
     def add(connection: Connection, place: int) -> list[tuple[str]]:
@@ -159,7 +159,7 @@ async def test_whatever_waits_ends(
 async def test_a_verb_without_its_settings_is_found(cluster: Server, fresh_schema: Schema) -> None:
     """The guard on the test server checks every method of the suite, direct and behind the pooler."""
     database = fresh_schema.database()
-    await migrate(database)
+    await migrate_schema(database)
     await database.close()
     add = f"INSERT INTO {fresh_schema.name}.leases (name) VALUES ('a')".encode()
     with psycopg.connect(cluster.dsn, autocommit=True, application_name="tollhouse verbs") as forgetful:

@@ -147,7 +147,7 @@ def test_roles_unite(roles: list[Role], person: str, is_finance: bool, base: str
     A person sees a call if one of the roles shows it, and may do everything that one of the roles permits.
     """
     groups = ("finance",) if is_finance else ()
-    rights = Roles(roles).rights_of(person, groups, base)
+    rights = Roles(roles).person_rights(person, groups, base)
     given = [each for each in roles if person in each.members or set(groups) & set(each.groups)]
     shows_all = bool(base) or any(each.data_access == FULL for each in given)
     for call in EVERY_CALL:
@@ -174,13 +174,13 @@ def test_the_two_modes_are_opposites(one: RoleFilter, value: str) -> None:
 
 def test_who_has_no_role_has_no_rights() -> None:
     """No built-in role is given automatically, and a role without members gives nothing."""
-    assert Rights(person=ADA) == Roles([role(members=())]).rights_of(ADA)
+    assert Rights(person=ADA) == Roles([role(members=())]).person_rights(ADA)
     assert not Rights().slice.has_call(lambda _: "")
 
 
 def test_limited_without_filters_shows_nothing() -> None:
     """If a role loses its filters, it must not show everything."""
-    assert not Roles([role(data_access=LIMITED)]).rights_of(ADA).slice.parts
+    assert not Roles([role(data_access=LIMITED)]).person_rights(ADA).slice.parts
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_role_of_an_account_is_a_built_in_role(
     base: str, name: str, permission_sets: frozenset[str]
 ) -> None:
     """The built-in role of an account shows all data, as accounts did before roles existed."""
-    rights = Roles(()).rights_of(ADA, base=base)
+    rights = Roles(()).person_rights(ADA, base=base)
     assert rights.roles == (name,)
     assert rights.permission_sets == permission_sets
     assert rights.slice.is_everything is True
@@ -207,7 +207,7 @@ def test_a_built_in_role_has_all_that_it_includes() -> None:
 
 def test_a_permission_set_comes_with_what_it_includes() -> None:
     """Permission to change keys includes permission to read them. A deleted set gives nothing."""
-    given = Roles([role(permission_sets=(API_KEY_MANAGEMENT, "long_gone"))]).rights_of(ADA)
+    given = Roles([role(permission_sets=(API_KEY_MANAGEMENT, "long_gone"))]).person_rights(ADA)
     assert {API_KEY_MANAGEMENT, VIEW_OPERATION} == given.permission_sets
     assert {each for one in PERMISSION_SETS.values() for each in one.includes} <= set(PERMISSION_SETS)
 
@@ -218,8 +218,8 @@ def test_a_dimension_that_is_gone_shows_nothing() -> None:
         parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),))
     )
     assert ("tag:x", "team") == both.dimensions
-    assert LedgerSlice(parts=((team("search"),),)) == both.without_unknown(("team", "model"))
-    assert () == both.without_unknown(()).parts
+    assert LedgerSlice(parts=((team("search"),),)) == both.drop_unknown(("team", "model"))
+    assert () == both.drop_unknown(()).parts
 
 
 def test_only_full_data_with_all_sets_is_everything() -> None:
@@ -229,7 +229,7 @@ def test_only_full_data_with_all_sets_is_everything() -> None:
     """
 
     def of(*roles: Role) -> tuple[bool, bool]:
-        rights = Roles(roles).rights_of(ADA)
+        rights = Roles(roles).person_rights(ADA)
         return rights.is_everything, rights.may_administer
 
     every_set = tuple(ALL)
@@ -334,23 +334,27 @@ def test_cost_types_unite_by_what_each_role_shows() -> None:
     Several roles may each show a kind of money. A query gets the parts of the roles that show all its kinds.
     """
     part = role("Search", data_access=LIMITED, filters=(team("search"),))
-    rights = Roles([part, in_full("Bill", "billed_cost"), in_full("Real", "real_cost")]).rights_of(ADA)
-    assert (part.filters,) == rights.slice.parts == rights.slice_of(("discounted_cost",)).parts
-    assert ((),) == rights.slice_of(("billed_cost",)).parts == rights.slice_of(("real_cost",)).parts
-    assert (part.filters,) == rights.slice_of(("real_cost", "billed_cost")).parts
-    assert not rights.slice_of(("billed_cost",)).is_everything
+    rights = Roles([part, in_full("Bill", "billed_cost"), in_full("Real", "real_cost")]).person_rights(ADA)
+    assert (part.filters,) == rights.slice.parts == rights.slice_for_cost_types(("discounted_cost",)).parts
+    assert (
+        ((),)
+        == rights.slice_for_cost_types(("billed_cost",)).parts
+        == rights.slice_for_cost_types(("real_cost",)).parts
+    )
+    assert (part.filters,) == rights.slice_for_cost_types(("real_cost", "billed_cost")).parts
+    assert not rights.slice_for_cost_types(("billed_cost",)).is_everything
     assert ROLE_COST_TYPES == rights.cost_types
 
 
 def test_a_role_shows_the_cost_types_that_it_names() -> None:
     """A sum is visible under every name that it has. A person who sees all types sees everything."""
-    alone = Roles([in_full("Bill", "billed_cost")]).rights_of(ADA)
+    alone = Roles([in_full("Bill", "billed_cost")]).person_rights(ADA)
     assert alone.cost_types == ("billed_cost",)
     assert alone.hides_calls is True
     assert alone.slice.parts == ()
-    listed = Roles([in_full("List", "estimated_cost")]).rights_of(ADA)
+    listed = Roles([in_full("List", "estimated_cost")]).person_rights(ADA)
     assert ("estimated_cost", "on_demand_cost") == listed.cost_types
-    assert Roles([in_full("All", *ROLE_COST_TYPES)]).rights_of(ADA).slice.is_everything
+    assert Roles([in_full("All", *ROLE_COST_TYPES)]).person_rights(ADA).slice.is_everything
 
 
 def in_full(name: str, *cost_types: str) -> Role:

@@ -277,7 +277,7 @@ async def shown(storage: Storage) -> dict[str, Any]:
         "billed": await storage.ledger.costs(
             replace(ALL, granularity="total", group_by=("model", "charge"), arranged=2)
         ),
-        "recalculations": await storage.ledger._read(
+        "recalculations": await storage.ledger._read_rows(
             lambda rows: (rows.recalculations(), rows.price_lists(), rows.tag_lists())
         ),
         "billed days": await storage.ledger.billed_days(0, 2**40),

@@ -14,7 +14,7 @@ import pytest
 
 from spool.errors import NotAllowed
 from spool.postgres.database import Connection, Database
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.sqlite import transfer as into_files
 from spool.sqlite.transfer import FILES
 from tests.spool.transfer.places import Places
@@ -61,7 +61,7 @@ def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(into_files.PREPARE, file, _later(into_files.PREPARE[file], table))
 
     async def migrate_later(database: Database, **options: Any) -> None:
-        await migrate(database, **options)
+        await migrate_schema(database, **options)
         names = (f"ledger_{table}" if file == "ledger" else table for file, table in MADE_UP.items())
         statements = [database.fill_in_names(_OF_SCHEMA.format(table=name)) for name in names]
 
@@ -71,7 +71,7 @@ def later_release(monkeypatch: pytest.MonkeyPatch) -> None:
 
         await database.transaction(make)
 
-    monkeypatch.setattr("spool.postgres.transfer.taking_over.migrate", migrate_later)
+    monkeypatch.setattr("spool.postgres.transfer.taking_over.migrate_schema", migrate_later)
 
 
 async def _filled(places: Places) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from spool.errors import NotAllowed
 from spool.postgres.address import open_database
 from spool.postgres.database import PostgresConnection
-from spool.postgres.migrations import VERSION, migrate
+from spool.postgres.migrations import VERSION, migrate_schema
 from spool.postgres.transfer.tables import OF_NODES, fetch_in_steps, kept_tables, tables_opener
 from spool.sql import facts
 from spool.sqlite.recovery import empty_database
@@ -30,7 +30,7 @@ async def test_every_table_of_a_schema_is_copied(new_schema: Callable[[], Schema
     """
     schema = new_schema()
     database = open_database(schema.settings(tmp_path))
-    await migrate(database)
+    await migrate_schema(database)
     found = await database.read(partial(kept_tables, database))
     await database.close()
     made, _ = first_state(schema.name)
@@ -44,7 +44,7 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
     assert options.storage.secret_file is not None
     options.storage.secret_file.write_bytes(b"s" * 32)
     database = open_database(options.storage)
-    await migrate(database)
+    await migrate_schema(database)
     await database.close()
     with closing(
         empty_database() if not file else sqlite3.connect(":memory:", isolation_level=None)
@@ -71,7 +71,7 @@ async def test_a_schema_gives_every_table_of_a_file(file: str, places: Places) -
 async def test_a_schema_of_a_later_release_is_no_source(places: Places) -> None:
     options = places.options["postgres"]
     database = open_database(options.storage)
-    await migrate(database)
+    await migrate_schema(database)
     later = str(VERSION + 1).encode()
     await database.run(
         lambda on: facts.store_fact(PostgresConnection(on, database.fill_in_names), "version", later)

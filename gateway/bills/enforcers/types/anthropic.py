@@ -9,8 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount_text, calendar, rows_in, text
-from gateway.bills.statements.pull_requests import anthropic
+from gateway.bills.enforcers.source import (
+    EnforcerType,
+    Get,
+    Take,
+    amount_text,
+    calendar_window,
+    objects_in_page,
+    scalar_text,
+)
+from gateway.bills.statements.pull_requests import anthropic_headers
 from gateway.bills.statements.puller import PullFailed
 from spool.registry.tables.enforcers import EnforcerLimit
 
@@ -20,11 +28,11 @@ _SCOPES = {"organization": ("", ""), "workspace": ("", "records do not name the 
 
 
 async def read(get: Get, take: Take, now: float) -> None:
-    if not await _pages(get, take, now, f"{_PATH}/effective", _of_member):
-        await _pages(get, take, now, _PATH, _of_scope)
+    if not await _read_pages(get, take, now, f"{_PATH}/effective", _member_limit):
+        await _read_pages(get, take, now, _PATH, _scope_limit)
 
 
-async def _pages(get: Get, take: Take, now: float, path: str, limit_of: Any) -> bool:
+async def _read_pages(get: Get, take: Take, now: float, path: str, limit_of: Any) -> bool:
     """Read all pages of a list. Return False if this organization does not have the list."""
     cursor = ""
     while True:
@@ -34,36 +42,36 @@ async def _pages(get: Get, take: Take, now: float, path: str, limit_of: Any) -> 
             if error.is_absent and not cursor:
                 return False
             raise
-        for row in rows_in(page, "data"):
+        for row in objects_in_page(page, "data"):
             if not take(limit_of(row, now)):
                 return True
-        following = text(page, "next_page")
+        following = scalar_text(page, "next_page")
         if not following or following == cursor:
             return True
         cursor = following
 
 
-def _of_member(row: Mapping[str, Any], now: float) -> EnforcerLimit:
+def _member_limit(row: Mapping[str, Any], now: float) -> EnforcerLimit:
     actor = row.get("actor")
     member: Mapping[str, Any] = actor if isinstance(actor, dict) else {}
-    email = text(member, "email_address") or text(member, "email")
-    id = text(member, "user_id") or text(member, "id")
+    email = scalar_text(member, "email_address") or scalar_text(member, "email")
+    id = scalar_text(member, "user_id") or scalar_text(member, "id")
     return EnforcerLimit(
         kind="user",
         id=id,
-        name=email or text(member, "name") or id,
+        name=email or scalar_text(member, "name") or id,
         spent=amount_text(row.get("period_to_date_spend"), cents=True),
         dimension="user",
         values=tuple(filter(None, (email, id))),
-        **_common(row, now),
+        **_amount_and_window(row, now),
     )
 
 
-def _of_scope(row: Mapping[str, Any], now: float) -> EnforcerLimit:
+def _scope_limit(row: Mapping[str, Any], now: float) -> EnforcerLimit:
     scope = row.get("scope")
     of: Mapping[str, Any] = scope if isinstance(scope, dict) else {}
-    kind = text(of, "type") or "organization"
-    id = next((text(of, name) for name in of if name.endswith("_id")), "") or text(row, "id")
+    kind = scalar_text(of, "type") or "organization"
+    id = next((scalar_text(of, name) for name in of if name.endswith("_id")), "") or scalar_text(row, "id")
     dimension, unmatched = _SCOPES.get(kind, ("", f"records do not name the {kind}"))
     return EnforcerLimit(
         kind=kind,
@@ -72,22 +80,22 @@ def _of_scope(row: Mapping[str, Any], now: float) -> EnforcerLimit:
         dimension=dimension,
         unmatched=unmatched,
         enforcing=row.get("is_enabled") is not False,
-        **_common(row, now),
+        **_amount_and_window(row, now),
     )
 
 
-def _common(row: Mapping[str, Any], now: float) -> dict[str, Any]:
-    window = _WINDOWS.get(text(row, "period"))
+def _amount_and_window(row: Mapping[str, Any], now: float) -> dict[str, Any]:
+    window = _WINDOWS.get(scalar_text(row, "period"))
     return {
         "limit": amount_text(row.get("amount"), cents=True),
-        "currency": text(row, "currency") or "USD",
-        **(calendar(window, now) if window else {}),
+        "currency": scalar_text(row, "currency") or "USD",
+        **(calendar_window(window, now) if window else {}),
     }
 
 
 ANTHROPIC = EnforcerType(
     base_url="https://api.anthropic.com",
-    headers=anthropic,
+    headers=anthropic_headers,
     scope={"provider": ("anthropic",)},
     read=read,
     test=f"{_PATH}?limit=1",

@@ -16,12 +16,12 @@ from gateway.bills.enforcers.source import (
     Get,
     Take,
     amount_text,
-    rows_in,
-    seconds,
+    objects_in_page,
+    parse_seconds,
+    scalar_text,
     start_of_window_ending,
-    text,
 )
-from gateway.bills.statements.pull_requests import bearer
+from gateway.bills.statements.pull_requests import bearer_header
 from spool.ledger.sums import DAY_S
 from spool.registry.tables.enforcers import EnforcerLimit
 
@@ -41,8 +41,8 @@ async def read(get: Get, take: Take, now: float) -> None:
         number = 1
         while True:
             page = await get(f"{path}&page={number}")
-            for row in rows_in(page, root):
-                if not take(_limit(kind, row, *names)):
+            for row in objects_in_page(page, root):
+                if not take(_parse_limit(kind, row, *names)):
                     return
             total = page.get("total_pages")
             if not isinstance(total, int) or number >= total:
@@ -50,8 +50,8 @@ async def read(get: Get, take: Take, now: float) -> None:
             number += 1
 
 
-def _limit(kind: str, row: Mapping[str, Any], id: str, name: str) -> EnforcerLimit:
-    alias, own = text(row, name), text(row, id)
+def _parse_limit(kind: str, row: Mapping[str, Any], id: str, name: str) -> EnforcerLimit:
+    alias, own = scalar_text(row, name), scalar_text(row, id)
     # records name a key by its alias, and a team by its id
     values = (alias, own) if kind == "key" else (own, alias)
     return EnforcerLimit(
@@ -63,18 +63,18 @@ def _limit(kind: str, row: Mapping[str, Any], id: str, name: str) -> EnforcerLim
         enforcing=row.get("blocked") is not True,
         dimension=_DIMENSIONS[kind],
         values=tuple(filter(None, values)),
-        **_window(row),
+        **_parse_window(row),
     )
 
 
-def _window(row: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_window(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the window of a counter. Without a duration, it runs since the creation."""
-    found = _DURATION.fullmatch(text(row, "budget_duration"))
+    found = _DURATION.fullmatch(scalar_text(row, "budget_duration"))
     if found is None:
-        return {"window": "never", "starts_at": seconds(row.get("created_at"))}
-    ends_at = seconds(row.get("budget_reset_at"))
+        return {"window": "never", "starts_at": parse_seconds(row.get("created_at"))}
+    ends_at = parse_seconds(row.get("budget_reset_at"))
     number, unit = int(found[1]), found[2]
-    window = _calendar(number, unit, ends_at)
+    window = _calendar_window_name(number, unit, ends_at)
     if ends_at is None:
         return {"window": window}
     if window in ("day", "week", "month"):
@@ -83,7 +83,7 @@ def _window(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"window": window, "starts_at": starts_at, "ends_at": ends_at}
 
 
-def _calendar(number: int, unit: str, ends_at: float | None) -> str:
+def _calendar_window_name(number: int, unit: str, ends_at: float | None) -> str:
     """
     Return the window of a duration. LiteLLM resets windows of 1d, 7d and 30d at the start of a day, a week
     and a month.
@@ -102,7 +102,7 @@ def _calendar(number: int, unit: str, ends_at: float | None) -> str:
 
 LITELLM = EnforcerType(
     base_url="",
-    headers=bearer,
+    headers=bearer_header,
     scope={"source": ("litellm",)},
     read=read,
     test=f"/key/list?return_full_object=true&size={PAGE}&page=1",

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from gateway.bills.enforcers.source import EnforcerType, Get, Take, amount_text, calendar, rows_in, text
-from gateway.bills.statements.pull_requests import bearer
+from gateway.bills.enforcers.source import (
+    EnforcerType,
+    Get,
+    Take,
+    amount_text,
+    calendar_window,
+    objects_in_page,
+    scalar_text,
+)
+from gateway.bills.statements.pull_requests import bearer_header
 from gateway.bills.statements.puller import PullFailed
 from spool.registry.tables.enforcers import EnforcerLimit
 
@@ -17,31 +25,33 @@ _ORGANIZATION = "/v1/organization"
 async def read(get: Get, take: Take, now: float) -> None:
     limit = await _spend_limit(get, f"{_ORGANIZATION}/spend_limit")
     if limit is not None and not take(
-        EnforcerLimit(kind="organization", id="organization", name="organization", **_common(limit, now))
+        EnforcerLimit(
+            kind="organization", id="organization", name="organization", **_amount_and_window(limit, now)
+        )
     ):
         return
     after = ""
     while True:
         page = await get(f"{_ORGANIZATION}/projects?limit=100" + (f"&after={quote(after)}" if after else ""))
-        rows = rows_in(page, "data")
+        rows = objects_in_page(page, "data")
         for row in rows:
-            if not await _of_project(get, take, now, row):
+            if not await _read_project_limit(get, take, now, row):
                 return
         if not rows or page.get("has_more") is not True:
             return
-        after = text(page, "last_id") or text(rows[-1], "id")
+        after = scalar_text(page, "last_id") or scalar_text(rows[-1], "id")
 
 
-async def _of_project(get: Get, take: Take, now: float, row: Mapping[str, Any]) -> bool:
-    id = text(row, "id")
+async def _read_project_limit(get: Get, take: Take, now: float, row: Mapping[str, Any]) -> bool:
+    id = scalar_text(row, "id")
     limit = await _spend_limit(get, f"{_ORGANIZATION}/projects/{quote(id, safe='')}/spend_limit")
     return limit is None or take(
         EnforcerLimit(
             kind="project",
             id=id,
-            name=text(row, "name") or id,
+            name=scalar_text(row, "name") or id,
             unmatched="records do not name the project",
-            **_common(limit, now),
+            **_amount_and_window(limit, now),
         )
     )
 
@@ -58,20 +68,20 @@ async def _spend_limit(get: Get, path: str) -> Mapping[str, Any] | None:
     return limit
 
 
-def _common(limit: Mapping[str, Any], now: float) -> dict[str, Any]:
+def _amount_and_window(limit: Mapping[str, Any], now: float) -> dict[str, Any]:
     enforcement = limit.get("enforcement")
-    status = text(enforcement, "status") if isinstance(enforcement, dict) else ""
+    status = scalar_text(enforcement, "status") if isinstance(enforcement, dict) else ""
     return {
         "limit": amount_text(limit.get("threshold_amount"), cents=True),
-        "currency": text(limit, "currency") or "USD",
+        "currency": scalar_text(limit, "currency") or "USD",
         "enforcing": status == "enforcing",
-        **(calendar("month", now) if text(limit, "interval") == "month" else {}),
+        **(calendar_window("month", now) if scalar_text(limit, "interval") == "month" else {}),
     }
 
 
 OPENAI = EnforcerType(
     base_url="https://api.openai.com",
-    headers=bearer,
+    headers=bearer_header,
     scope={"provider": ("openai",)},
     read=read,
     test=f"{_ORGANIZATION}/projects?limit=1",

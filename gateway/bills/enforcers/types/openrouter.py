@@ -10,12 +10,12 @@ from gateway.bills.enforcers.source import (
     Get,
     Take,
     amount_text,
-    calendar,
-    rows_in,
-    seconds,
-    text,
+    calendar_window,
+    objects_in_page,
+    parse_seconds,
+    scalar_text,
 )
-from gateway.bills.statements.pull_requests import bearer
+from gateway.bills.statements.pull_requests import bearer_header
 from spool.registry.tables.enforcers import EnforcerLimit
 
 _WINDOWS = {"daily": "day", "weekly": "week", "monthly": "month"}
@@ -24,39 +24,39 @@ _WINDOWS = {"daily": "day", "weekly": "week", "monthly": "month"}
 async def read(get: Get, take: Take, now: float) -> None:
     offset = 0
     while True:
-        rows = rows_in(await get(f"/api/v1/keys?offset={offset}"), "data")
+        rows = objects_in_page(await get(f"/api/v1/keys?offset={offset}"), "data")
         for row in rows:
-            if not take(_limit(row, now)):
+            if not take(_parse_limit(row, now)):
                 return
         if not rows:
             return
         offset += len(rows)
 
 
-def _limit(row: Mapping[str, Any], now: float) -> EnforcerLimit:
-    reset = text(row, "limit_reset")
+def _parse_limit(row: Mapping[str, Any], now: float) -> EnforcerLimit:
+    reset = scalar_text(row, "limit_reset")
     window = _WINDOWS.get(reset)
     if window is None:
-        counted: dict[str, Any] = {"window": "never", "starts_at": seconds(row.get("created_at"))}
+        counted: dict[str, Any] = {"window": "never", "starts_at": parse_seconds(row.get("created_at"))}
     else:
-        counted = calendar(window, now)
-    name = text(row, "name")
+        counted = calendar_window(window, now)
+    name = scalar_text(row, "name")
     return EnforcerLimit(
         kind="key",
-        id=text(row, "hash"),
-        name=name or text(row, "label"),
+        id=scalar_text(row, "hash"),
+        name=name or scalar_text(row, "label"),
         limit=amount_text(row.get("limit")),
         spent=amount_text(row.get(f"usage_{reset}" if window else "usage")),
         enforcing=row.get("disabled") is not True,
         dimension="api_key",
-        values=tuple(filter(None, (name, text(row, "hash")))),
+        values=tuple(filter(None, (name, scalar_text(row, "hash")))),
         **counted,
     )
 
 
 OPENROUTER = EnforcerType(
     base_url="https://openrouter.ai",
-    headers=bearer,
+    headers=bearer_header,
     scope={"source": ("openrouter",)},
     read=read,
     test="/api/v1/keys?offset=0",

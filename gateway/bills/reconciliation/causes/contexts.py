@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portio
 from gateway.bills.reconciliation.limits import LEAST_DAYS, REGIONAL
 from gateway.bills.reconciliation.rate_series import usual_ratios
 from gateway.bills.reconciliation.sides import RATE, VOLUME, Cell, Place
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 
 
 def long_context(case: Case) -> Iterator[Claim]:
@@ -75,7 +75,7 @@ def long_context_price(case: Case) -> Iterator[Claim]:
             "long_context",
             [entry for entry, portion in portions.items() if portion.amount],
             EXACT if is_one_price else WEAK,
-            f"{named([model])}: the bill has {', '.join(words)} of our price for inputs over {least:,} tokens"
+            f"{join_names([model])}: the bill has {', '.join(words)} of our price for inputs over {least:,} tokens"
             + ("" if is_one_price else ", or about as much"),
             "The model costs more for large inputs. If the bill is right, add the price to the price list.",
             portions=portions if is_one_price else None,
@@ -104,7 +104,7 @@ def premium_absent(case: Case) -> Iterator[Claim]:
                 "premium_absent",
                 [*portions],
                 EXACT,
-                f"{named([model])}: large inputs, which cost more in the list, were billed at the price of others",
+                f"{join_names([model])}: large inputs, which cost more in the list, were billed at the price of others",
                 "If the bill is right, the price list should not have a price for large inputs of this model.",
                 portions=portions,
             )

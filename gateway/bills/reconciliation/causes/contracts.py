@@ -6,12 +6,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from gateway.bills.contracts.declared import ALLOWANCE, COMMITMENT, CREDIT, FEE, MINIMUM, charge_of_line
+from gateway.bills.contracts.declared import (
+    ALLOWANCE,
+    COMMITMENT,
+    CREDIT,
+    FEE,
+    MINIMUM,
+    contract_charge_of_line,
+)
 from gateway.bills.reconciliation.cells import Entry
-from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Case, Claim, claim_of
+from gateway.bills.reconciliation.claims import EXACT, OF_PRICES, Case, Claim, build_claim
 from gateway.bills.reconciliation.limits import COARSEST, SAME
 from gateway.bills.reconciliation.sides import OTHER, RATE, VOLUME, Cell, ContractSum
-from gateway.bills.reconciliation.wording import dollars, named
+from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 _WORDS = {
     COMMITMENT: "capacity",
@@ -25,7 +32,7 @@ _GIVEN = frozenset({"credit", "discount"})  # kinds of lines that reduce a bill
 _ADVICE = "Correct the contract with `tollhouse contracts edit`, or ask the provider about the difference."
 
 
-def capacity(case: Case) -> Iterator[Claim]:
+def claim_capacity(case: Case) -> Iterator[Claim]:
     """
     Claim the lines F of capacity that contracts state: F. The tokens of this capacity cost nothing, so those that the
     bill leaves out are claimed without an amount.
@@ -33,12 +40,12 @@ def capacity(case: Case) -> Iterator[Claim]:
     The evidence names the amount C of the contracts, for the compared days, if F differs from C by more than a cent. A
     minimum is a part of C.
     """
-    terms = _stated(case, COMMITMENT)
+    terms = _stated_sums(case, COMMITMENT)
     is_minimum = any(each.charge == MINIMUM for each in terms)
     days = {day for each in case.commitments for day in each.by_day}
     lines = [
         entry
-        for entry in _lines(case, COMMITMENT)
+        for entry in _other_lines(case, COMMITMENT)
         if is_minimum
         or (
             entry[1].day in days
@@ -47,18 +54,18 @@ def capacity(case: Case) -> Iterator[Claim]:
     ]
     if terms and lines:
         advice = "Nothing is missing. The capacity pays for the tokens that it serves."
-        yield from _compared(case, COMMITMENT, [*lines, *_left_out(case)], terms, advice)
+        yield from _claim_lines(case, COMMITMENT, [*lines, *_left_out(case)], terms, advice)
 
 
-def sums(case: Case) -> Iterator[Claim]:
+def claim_credits_and_fees(case: Case) -> Iterator[Claim]:
     """
     Claim the lines L of credits and of fees that contracts state: L. The evidence names the amount C of the contracts,
     for the counted calls of the month, if L differs from C by more than a cent.
     """
     for charge in (CREDIT, FEE):
-        terms, lines = _stated(case, charge), _lines(case, charge)
+        terms, lines = _stated_sums(case, charge), _other_lines(case, charge)
         if terms and lines:
-            yield from _compared(case, charge, lines, terms, "Nothing is wrong.")
+            yield from _claim_lines(case, charge, lines, terms, "Nothing is wrong.")
 
 
 def left_out(case: Case) -> Iterator[Claim]:
@@ -72,30 +79,30 @@ def left_out(case: Case) -> Iterator[Claim]:
         return  # the bill states no money
     lines = {meter for part, _, meter in case.split.parts if part == OTHER}
     left = {meter for _, _, meter in case.remainder.of(OTHER)} - {"tax"}
-    are_prices_ours = all(case.is_rounded(entry) for entry in case.remainder.of(RATE))
+    are_prices_ours = all(case.is_within_rounding(entry) for entry in case.remainder.of(RATE))
     for charge in (COMMITMENT, CREDIT, FEE, ALLOWANCE):
-        terms = [each for each in _stated(case, charge) if abs(each.amount) > COARSEST]
+        terms = [each for each in _stated_sums(case, charge) if abs(each.amount) > COARSEST]
         is_paid = charge in (COMMITMENT, FEE)
         may_have = left - _GIVEN if is_paid else lines & _GIVEN
         is_elsewhere = bool(may_have) or (charge in (FEE, ALLOWANCE) and not are_prices_ours)
-        if terms and not is_elsewhere and charge not in set(map(charge_of_line, lines)):
-            yield claim_of(
+        if terms and not is_elsewhere and charge not in set(map(contract_charge_of_line, lines)):
+            yield build_claim(
                 _CAUSES.get(charge, charge),
                 dict.fromkeys(map(Cell, case.days), 0),
                 sure=EXACT,
-                evidence=f"the bill has no {_what(terms)}, but {_contracts(terms)}",
+                evidence=f"the bill has no {_kinds_phrase(terms)}, but {_contracts_phrase(terms)}",
                 advice=_ADVICE,
                 is_of_tokens=False,
             )
 
 
-def beside_sums(claim: Claim, case: Case) -> Claim:
+def doubt_contract_amounts(claim: Claim, case: Case) -> Claim:
     """
     Doubt a price whose amount may be the fee or the allowance that a contract states, or a part of it.
     """
     causes = []
     for charge, sign in ((FEE, 1), (ALLOWANCE, -1)) if claim.cause in OF_PRICES else ():
-        whole = sum(abs(each.amount) for each in _stated(case, charge))
+        whole = sum(abs(each.amount) for each in _stated_sums(case, charge))
         if 0 < sign * claim.amount <= whole * (1 + Fraction(SAME)):
             causes.append(_CAUSES.get(charge, charge))
     return replace(claim, beside=(*claim.beside, *causes)) if causes else claim
@@ -103,16 +110,16 @@ def beside_sums(claim: Claim, case: Case) -> Claim:
 
 def stated_beside(case: Case, charge: str, amount: int) -> str:
     """Return what contracts state about a charge, as the end of a sentence."""
-    terms = _stated(case, charge)
+    terms = _stated_sums(case, charge)
     if not terms:
         return ""
     stated = sum(each.amount for each in terms)
     if abs(amount - stated) <= max(Fraction(COARSEST), abs(stated) * Fraction(SAME)):
-        return f", as the contract {named(sorted({each.contract for each in terms}))} states"
-    return f", but {_contracts(terms)}"
+        return f", as the contract {join_names(sorted({each.contract for each in terms}))} states"
+    return f", but {_contracts_phrase(terms)}"
 
 
-def _stated(case: Case, charge: str) -> list[ContractSum]:
+def _stated_sums(case: Case, charge: str) -> list[ContractSum]:
     """Return the amounts that contracts state. Capacity is that of the compared days."""
     if charge != COMMITMENT:
         return [each for each in case.sums if each.charge == charge]
@@ -125,24 +132,24 @@ def _stated(case: Case, charge: str) -> list[ContractSum]:
         for each in case.commitments
         if not each.by_day.keys().isdisjoint(case.days)
     ]
-    return [*capacity_terms, *_stated(case, MINIMUM)]
+    return [*capacity_terms, *_stated_sums(case, MINIMUM)]
 
 
-def _what(terms: Sequence[ContractSum]) -> str:
+def _kinds_phrase(terms: Sequence[ContractSum]) -> str:
     return " and ".join(_WORDS[charge] for charge in sorted({each.charge for each in terms}))
 
 
-def _contracts(terms: Sequence[ContractSum]) -> str:
+def _contracts_phrase(terms: Sequence[ContractSum]) -> str:
     names, amount = sorted({each.contract for each in terms}), sum(each.amount for each in terms)
     counted = "" if {each.charge for each in terms} == {COMMITMENT} else " for the calls that were counted"
-    return f"the contract {named(names)} states {dollars(amount)}{counted}"
+    return f"the contract {join_names(names)} states {format_dollars(amount)}{counted}"
 
 
-def _lines(case: Case, charge: str) -> list[Entry]:
-    return [entry for entry in case.remainder.of(OTHER) if charge_of_line(entry[2]) == charge]
+def _other_lines(case: Case, charge: str) -> list[Entry]:
+    return [entry for entry in case.remainder.of(OTHER) if contract_charge_of_line(entry[2]) == charge]
 
 
-def _compared(
+def _claim_lines(
     case: Case, charge: str, entries: Sequence[Entry], terms: Sequence[ContractSum], advice: str
 ) -> Iterator[Claim]:
     lines = [entry for entry in entries if entry[0] == OTHER]
@@ -150,14 +157,14 @@ def _compared(
     is_same = abs(billed - sum(each.amount for each in terms)) <= COARSEST
     number = len({cell.day for _, cell, _ in lines})
     days = f"{number:,} {'day' if number == 1 else 'days'}"
-    names = named(sorted({each.contract for each in terms}))
+    names = join_names(sorted({each.contract for each in terms}))
     claim = case.remainder.take(
         charge,
         entries,
         sure=EXACT,
         evidence=(
-            f"the bill has {dollars(billed)} of {_what(terms)} on {days}, "
-            + (f"as the contract {names} states" if is_same else f"but {_contracts(terms)}")
+            f"the bill has {format_dollars(billed)} of {_kinds_phrase(terms)} on {days}, "
+            + (f"as the contract {names} states" if is_same else f"but {_contracts_phrase(terms)}")
         ),
         advice=advice if is_same else _ADVICE,
     )
@@ -173,7 +180,7 @@ def _left_out(case: Case) -> list[Entry]:
         if extra < 0
         and (VOLUME, cell, meter) not in case.remainder.amounts
         and any(
-            cell.day in each.by_day and each.is_of(cell.model) and each.term.is_of_tier(cell.tier)
+            cell.day in each.by_day and each.is_of(cell.model) and each.term.covers_tier(cell.tier)
             for each in case.commitments
         )
     ]

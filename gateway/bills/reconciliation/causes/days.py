@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import OTHERS, STRONG, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import CARRIED, FAR, GAP, LACKING, LARGE_SHARE, QUARTER, ROUGHLY
 from gateway.bills.reconciliation.sides import DAY_S, Place
-from gateway.bills.reconciliation.wording import day_text, named
+from gateway.bills.reconciliation.wording import day_text, join_names
 
 HOUR_S = 3600
 BY_TOKENS = "; the times of the records differ as well, and only tokens are known per hour"
@@ -38,7 +38,7 @@ class Shift:
         tokens = self.unexplained_by_day.values()
         return sum(not left for left in tokens) * 2 > len(tokens)
 
-    def from_day(self, day: int) -> int:
+    def neighbor_day(self, day: int) -> int:
         return day + (DAY_S if self.hours > 0 else -DAY_S)
 
     def others(self, billed: Mapping[int, int]) -> list[int]:
@@ -60,13 +60,13 @@ def time_edge(case: Case) -> Iterator[Claim]:
     then only about right, so the cause is only likely.
     """
     remainder = case.remainder
-    by_day, counted = _days(case)
+    by_day, counted = _tokens_by_day(case)
     difference = sum(map(abs, by_day.values()))
     if len(by_day) < 3 or difference <= GAP * sum(counted.values()):
         return
-    shift = shift_of(case)
+    shift = find_shift(case)
     if shift is None and not (
-        abs(sum(by_day.values())) <= CARRIED * difference and _is_carried(by_day, counted)
+        abs(sum(by_day.values())) <= CARRIED * difference and _is_carried_over(by_day, counted)
     ):
         return
     evidence = f"days differ by {difference:,} tokens, the whole month by {abs(sum(by_day.values())):,}"
@@ -78,16 +78,18 @@ def time_edge(case: Case) -> Iterator[Claim]:
         evidence += f"; with the times of the records {abs(shift.hours)} h {later}, the days agree"
         other_days = shift.others({day: counted[day] + by_day.get(day, 0) for day in case.days})
         silent = [
-            day for day in other_days if shift.from_day(day) in case.days and not counted[shift.from_day(day)]
+            day
+            for day in other_days
+            if shift.neighbor_day(day) in case.days and not counted[shift.neighbor_day(day)]
         ]
         if silent:
-            days = named([day_text(day) for day in silent])
+            days = join_names([day_text(day) for day in silent])
             evidence += f", except {days}, which would need hours from days without telemetry"
             beside.append("no_telemetry")
         other_days = [day for day in other_days if day not in silent]
         if other_days:
-            portions = of_shift(case, shift, other_days)
-            days = named([day_text(day) for day in other_days])
+            portions = shift_portions(case, shift, other_days)
+            days = join_names([day_text(day) for day in other_days])
             evidence += f", except {days}, on which only the moved tokens count, at the mean price"
             beside.append(OTHERS)
         usual = shift.unexplained_by_day.keys() - {*other_days, *silent}
@@ -110,7 +112,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
         beside.append("tier_unknown")
     claim = remainder.take(
         "time_edge",
-        remainder.with_rates(remainder.volume()),
+        remainder.add_unexplained_rates(remainder.volume()),
         sure=STRONG if shift is not None and shift.is_exact and not (is_apart or portions) else WEAK,
         evidence=evidence,
         advice=(
@@ -141,7 +143,7 @@ def _is_apart(case: Case) -> bool:
     return any(abs(extra) > edges[place] for place, extra in net.items())
 
 
-def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
+def _is_carried_over(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     """
     Return whether each day's surplus is missing on its neighbor. Otherwise calls are missing on some days and
     surplus on others.
@@ -153,7 +155,7 @@ def _is_carried(by_day: Mapping[int, int], counted: Mapping[int, int]) -> bool:
     return is_one_way and max(highest, -least) * len(counted) <= sum(counted.values())
 
 
-def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
+def shift_portions(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Portion]:
     """Return what the shift explains. The tokens have the mean billed price."""
     remainder = case.remainder
     entries = [entry for entry in remainder.volume() if entry[1].day in days]
@@ -171,7 +173,7 @@ def of_shift(case: Case, shift: Shift, days: Collection[int]) -> dict[Entry, Por
     return portions
 
 
-def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
+def _tokens_by_day(case: Case) -> tuple[dict[int, int], dict[int, int]]:
     by_day: dict[int, int] = defaultdict(int)
     for (cell, _), extra in case.remainder.extra.items():
         by_day[cell.day] += extra
@@ -181,7 +183,7 @@ def _days(case: Case) -> tuple[dict[int, int], dict[int, int]]:
     return by_day, counted
 
 
-def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
+def _moved_by_day(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]:
     moved_by_day = {}
     for day in case.days:
         start = day + hours * HOUR_S
@@ -190,14 +192,14 @@ def _moved(case: Case, hours: int, counted: Mapping[int, int]) -> dict[int, int]
     return moved_by_day
 
 
-def shift_of(case: Case) -> Shift | None:
+def find_shift(case: Case) -> Shift | None:
     """Return the shift that explains all or most days, or None."""
-    by_day, counted = _days(case)
+    by_day, counted = _tokens_by_day(case)
     if not case.hours or sum(map(abs, by_day.values())) <= GAP * sum(counted.values()):
         return None
 
     def shifted(hours: int) -> Shift:
-        moved_by_day = _moved(case, hours, counted)
+        moved_by_day = _moved_by_day(case, hours, counted)
         return Shift(hours, moved_by_day, {day: by_day.get(day, 0) - moved_by_day[day] for day in case.days})
 
     def solved(shift: Shift) -> int:

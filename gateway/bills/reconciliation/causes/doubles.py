@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.repeats import Owner
 from gateway.bills.reconciliation.sides import VOLUME, Cell
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 
 
 def counted_twice(case: Case) -> Iterator[Claim]:
@@ -42,9 +42,9 @@ def double_report(case: Case) -> Iterator[Claim]:
     Claim what a source reports in addition to another one: L - P = S in each cell, where S are the tokens of
     the source. If only most of their excess is like this, the cause is only likely.
     """
-    yield from _of_keys_and_models(case)
+    yield from _claim_doubled_sources(case)
     remainder = case.remainder
-    excess = _excess(case)
+    excess = _excess_by_cell(case)
     models = {cell.model for cell, extra in excess.items() if extra > 0}
     by_source: dict[str, dict[Cell, int]] = defaultdict(dict)
     for cell, sums in case.split.counted.items():
@@ -63,20 +63,20 @@ def double_report(case: Case) -> Iterator[Claim]:
     source = min(sorted(by_source), key=apart)
     if apart(source) * 2 > whole:
         return
-    beside = _beside(case, by_source[source])
+    beside = _sources_in_cells(case, by_source[source])
     yield from case.taken(
         "double_report",
         [entry for entry in remainder.volume() if entry[1].model in models],
         WEAK if apart(source) else EXACT,
         f"{whole:,} tokens more were counted than billed, which is {'about ' if apart(source) else ''}as much as "
-        f"{source} reports in addition to {named(sorted(beside - {source} or by_source.keys() - {source}))}",
+        f"{source} reports in addition to {join_names(sorted(beside - {source} or by_source.keys() - {source}))}",
         f"Count only one of them: set `count = false` in [sources.{source}].",
     )
 
 
-def _of_keys_and_models(case: Case) -> Iterator[Claim]:
+def _claim_doubled_sources(case: Case) -> Iterator[Claim]:
     remainder, counted = case.remainder, case.split.counted
-    excess = _excess(case)
+    excess = _excess_by_cell(case)
     cells: dict[Owner, set[Cell]] = defaultdict(set)
     for cell in (*counted, *excess):
         if cell not in remainder.explained:
@@ -102,25 +102,27 @@ def _of_keys_and_models(case: Case) -> Iterator[Claim]:
             found[fitting[0]].add(owner)
     for source, owners in sorted(found.items()):
         whole = sum(excess.get(cell, 0) for owner in owners for cell in cells[owner])
-        beside = _beside(case, [cell for owner in owners for cell in cells[owner] if cell in counted])
+        beside = _sources_in_cells(
+            case, [cell for owner in owners for cell in cells[owner] if cell in counted]
+        )
         yield from case.taken(
             "double_report",
             [entry for entry in remainder.volume() if (entry[1].key, entry[1].model) in owners],
             EXACT,
             f"{whole:,} tokens more were counted than billed, which is as much as {source} reports in addition to "
-            f"{named(sorted(beside - {source}))}",
+            f"{join_names(sorted(beside - {source}))}",
             f"Count only one of them: set `count = false` in [sources.{source}].",
         )
 
 
-def _excess(case: Case) -> dict[Cell, int]:
+def _excess_by_cell(case: Case) -> dict[Cell, int]:
     excess: dict[Cell, int] = defaultdict(int)
     for (cell, _), extra in case.remainder.extra.items():
         excess[cell] -= extra
     return excess
 
 
-def _beside(case: Case, cells: Iterable[Cell]) -> set[str]:
+def _sources_in_cells(case: Case, cells: Iterable[Cell]) -> set[str]:
     return {name for cell in cells for name, tokens in case.split.counted[cell].by_source.items() if tokens}
 
 

@@ -12,7 +12,7 @@ from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cell
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 from gateway.intake.rate_cards.names import model_family
 
 _Extra = dict[str, int]  # billed minus counted tokens, by meter
@@ -38,7 +38,10 @@ def other_model(case: Case) -> Iterator[Claim]:
             and theirs == {meter: -extra for meter, extra in extras[surplus].get(place, {}).items()}
         ]
         days = {place.day for place in places}
-        if len(days) < LEAST_DAYS and not days >= {*_days(extras[lacking]), *_days(extras[surplus])}:
+        if len(days) < LEAST_DAYS and not days >= {
+            *_distinct_days(extras[lacking]),
+            *_distinct_days(extras[surplus]),
+        }:
             continue
         entries: list[Entry] = [
             (VOLUME, place._replace(model=model), meter)
@@ -51,14 +54,15 @@ def other_model(case: Case) -> Iterator[Claim]:
             "other_model",
             entries,
             EXACT,
-            f"the bill has {tokens:,} tokens under {named([lacking])} that Tollhouse has under {named([surplus])}, "
+            f"the bill has {tokens:,} tokens under {join_names([lacking])} that Tollhouse has under "
+            f"{join_names([surplus])}, "
             f"to the token and by kind, on {len(days):,} days"
             + ("; they are snapshots of one model" if model_family(lacking) == model_family(surplus) else ""),
             _ASK_FOR_MODEL,
         )
 
 
-def _days(extras: Mapping[Cell, _Extra]) -> set[int]:
+def _distinct_days(extras: Mapping[Cell, _Extra]) -> set[int]:
     return {place.day for place in extras}
 
 
@@ -97,7 +101,8 @@ def output_missing(case: Case) -> Iterator[Claim]:
             "output_missing",
             of_model,
             WEAK if case.are_few({cell.day for cell in cells}) else EXACT,
-            f"all input of {named([model])} agrees to the token, but {lacking:,} of {billed:,} tokens of output are "
+            f"all input of {join_names([model])} agrees to the token, but {lacking:,} of {billed:,} "
+            "tokens of output are "
             f"not counted: {which}",
             "Let the source count reasoning as output: `completion_tokens` and `output_tokens` include it.",
         )

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from gateway.bills.reconciliation.causes.days import shift_of
-from gateway.bills.reconciliation.causes.tiers import of_unlisted_tier
+from gateway.bills.reconciliation.causes.days import find_shift
+from gateway.bills.reconciliation.causes.tiers import fit_unlisted_tier
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import (
     EXACT,
@@ -34,7 +34,7 @@ from gateway.bills.reconciliation.sides import (
     Cell,
     Place,
 )
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 
 CLAIM_IT = (
     "Claim the difference from the provider: `tollhouse reconcile claim` writes the text and the table."
@@ -80,17 +80,17 @@ def tier_unknown(case: Case) -> Iterator[Claim]:
     exchanges = _tier_exchanges(case)
     not_given = {group: exchange for group, exchange in exchanges.items() if _is_not_given(case, exchange)}
     left = {group: exchange for group, exchange in exchanges.items() if group not in not_given}
-    named_tiers = {group: exchange for group, exchange in left.items() if _is_of_named(case, exchange)}
+    named_tiers = {group: exchange for group, exchange in left.items() if _has_reported_tier(case, exchange)}
     unknown = {group: exchange for group, exchange in left.items() if group not in named_tiers}
-    yield from _claims_of_tiers(
+    yield from _claim_tiers(
         case,
         TIER_NOT_GIVEN,
         not_given,
         CLAIM_IT,
     )
     advice = "Let the source report the tier that served the call: `service_tier`, or `processing` = `batch`."
-    yield from _claims_of_tiers(case, "tier_unknown", unknown, advice)
-    yield from _claims_of_tiers(case, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
+    yield from _claim_tiers(case, "tier_unknown", unknown, advice)
+    yield from _claim_tiers(case, "tier_unknown", named_tiers, advice, (TIER_NOT_GIVEN,))
 
 
 def _is_not_given(case: Case, exchange: _Exchange) -> bool:
@@ -102,7 +102,7 @@ def _is_not_given(case: Case, exchange: _Exchange) -> bool:
     )
 
 
-def _is_of_named(case: Case, exchange: _Exchange) -> bool:
+def _has_reported_tier(case: Case, exchange: _Exchange) -> bool:
     return any(
         cell.tier != STANDARD and case.remainder.extra[cell, meter] < 0 for cell, meter in exchange.places
     )
@@ -117,12 +117,12 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
     exchanges: dict[Cell, _Exchange] = {}
     # tokens that moved to other days make the tiers differ by chance
-    is_shifted = shift_of(case) is not None
+    is_shifted = find_shift(case) is not None
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
         for cell_meter in places:
             of_tiers[cell_meter[0].tier] += case.remainder.extra[cell_meter]
-        exchanged = _exchanged(of_tiers.values())
+        exchanged = _exchanged_tokens(of_tiers.values())
         difference = abs(sum(of_tiers.values()))
         least = LARGE_SHARE if is_shifted else ALIKE
         if (exchanged and not difference) or (
@@ -131,7 +131,7 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
             gains = frozenset(tier for tier, extra in of_tiers.items() if extra > 0)
             net_share = difference / max(tokens[group], 1)
             exchanges[group] = _Exchange(places, net_share, gains, _is_one_way(case, places, gains))
-    return _lasting(exchanges, len(case.days), is_enough=not is_shifted)
+    return _drop_chance_exchanges(exchanges, len(case.days), is_enough=not is_shifted)
 
 
 def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> bool:
@@ -144,7 +144,7 @@ def _is_one_way(case: Case, places: Iterable[Place], gains: Collection[str]) -> 
     return not any(net.values())
 
 
-def _claims_of_tiers(
+def _claim_tiers(
     case: Case,
     cause: str,
     exchanges: Mapping[Cell, _Exchange],
@@ -156,25 +156,25 @@ def _claims_of_tiers(
     for group, exchange in exchanges.items():
         case.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_whole:
-            shared = _portions_of_tiers(case, exchange.places)
+            shared = _tier_portions(case, exchange.places)
             is_mixed = is_mixed or (bool(shared) and group.model in case.split.varying)
             portions |= shared
         else:
             is_mixed = is_mixed or group.model in case.split.varying
             for meter in {meter for _, meter in exchange.places}:
-                portions |= _in_both(
+                portions |= _exchange_portions(
                     case, [cell_meter for cell_meter in exchange.places if cell_meter[1] == meter]
                 )
     tiers = {tier or "standard" for exchange in exchanges.values() for tier in exchange.gains}
     entries: list[Entry] = [
         (VOLUME, *cell_meter) for exchange in exchanges.values() for cell_meter in exchange.places
     ]
-    unlisted = _of_unlisted(case, exchanges)
+    unlisted = _unlisted_tier_portions(case, exchanges)
     claim = case.remainder.take(
         cause,
-        case.remainder.with_rates(entries) if is_mixed else [*entries, *unlisted],
+        case.remainder.add_unexplained_rates(entries) if is_mixed else [*entries, *unlisted],
         sure=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
-        evidence=f"the bill has these tokens under {named(sorted(tiers))}, Tollhouse under another tier"
+        evidence=f"the bill has these tokens under {join_names(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(exchange.is_whole for exchange in exchanges.values()) else _MORE)
         + (_LARGE if is_mixed else ""),
         advice=advice,
@@ -190,15 +190,15 @@ def _claims_of_tiers(
         yield claim
 
 
-def _of_unlisted(case: Case, exchanges: Mapping[Cell, _Exchange]) -> dict[Entry, Portion]:
+def _unlisted_tier_portions(case: Case, exchanges: Mapping[Cell, _Exchange]) -> dict[Entry, Portion]:
     if not all(exchange.is_exact for exchange in exchanges.values()):
         return {}
     pairs = {(group.model, tier) for group, exchange in exchanges.items() for tier in exchange.gains}
-    fits = [of_unlisted_tier(case, model, tier) for model, tier in sorted(pairs & case.split.unlisted)]
+    fits = [fit_unlisted_tier(case, model, tier) for model, tier in sorted(pairs & case.split.unlisted)]
     return {entry: portion for fit in fits if fit is not None for entry, portion in fit[1].items()}
 
 
-def _lasting(
+def _drop_chance_exchanges(
     exchanges: Mapping[Cell, _Exchange], days: int, *, is_enough: bool = True
 ) -> dict[Cell, _Exchange]:
     """
@@ -223,12 +223,12 @@ def _lasting(
     }
 
 
-def _exchanged(extras: Iterable[int]) -> int:
+def _exchanged_tokens(extras: Iterable[int]) -> int:
     extras = list(extras)
     return min(sum(extra for extra in extras if extra > 0), -sum(extra for extra in extras if extra < 0))
 
 
-def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
+def _exchange_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     extras = {cell_meter: case.remainder.extra[cell_meter] for cell_meter in places}
     surplus = sum(extra for extra in extras.values() if extra > 0)
     fewer = -sum(extra for extra in extras.values() if extra < 0)
@@ -242,7 +242,7 @@ def _in_both(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     }
 
 
-def _portions_of_tiers(case: Case, places: list[Place]) -> dict[Entry, Portion]:
+def _tier_portions(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     """
     Separate the exchange of tiers from differences of kinds.
 
@@ -269,7 +269,7 @@ def _portions_of_tiers(case: Case, places: list[Place]) -> dict[Entry, Portion]:
     }
 
 
-def cache_split(case: Case) -> Iterator[Claim]:
+def claim_cache_split(case: Case) -> Iterator[Claim]:
     """
     Claim input that agrees in total while its cached and uncached parts differ. If only cache writes differ,
     claim their lifetime instead.
@@ -284,7 +284,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
     unbilled_kinds = _unbilled_kinds(case)
     whole = dict[Entry, Portion]()
     # tokens that moved to other days make the kinds differ by chance
-    is_shifted = shift_of(case) is not None
+    is_shifted = find_shift(case) is not None
     for cell, meters in groups.items():
         billed_input = sum(
             tokens for meter, tokens in case.split.billed[cell].tokens.items() if meter != METERS[-1]
@@ -293,16 +293,16 @@ def cache_split(case: Case) -> Iterator[Claim]:
         extras = [case.remainder.extra[cell_meter] for cell_meter in places]
         difference_share = abs(sum(extras)) / max(billed_input, 1)
         is_mixed = difference_share > GAP or (difference_share > 0 and is_shifted)
-        if is_mixed and (moved_portions := _of_unbilled_kinds(case, cell, unbilled_kinds)):
+        if is_mixed and (moved_portions := _unbilled_kind_portions(case, cell, unbilled_kinds)):
             whole |= moved_portions
         elif (
             not (difference_share and is_shifted)
-            and _exchanged(extras) * 2
+            and _exchanged_tokens(extras) * 2
             > (LARGE_SHARE if is_mixed else GAP * bool(difference_share)) * billed_input
         ):
             gains = frozenset(meter for meter, extra in zip(meters, extras, strict=True) if extra > 0)
             exchanges[cell] = _Exchange(places, difference_share, gains)
-    exchanges = _lasting(exchanges, len(case.days), is_enough=not is_shifted)
+    exchanges = _drop_chance_exchanges(exchanges, len(case.days), is_enough=not is_shifted)
     is_exact = all(exchange.is_exact for exchange in exchanges.values()) and not whole
     places_by_cause["cache_split"] += [(cell, meter) for _, cell, meter in whole]
     portions |= whole
@@ -310,7 +310,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
         is_of_writes = {meter for _, meter in exchange.places} <= {WRITE_5M, WRITE_1H}
         places_by_cause["cache_ttl_1h" if is_of_writes else "cache_split"] += exchange.places
         if not exchange.is_whole:
-            portions |= _in_both(case, exchange.places)
+            portions |= _exchange_portions(case, exchange.places)
     for cause, places in places_by_cause.items():
         lacking = sorted({meter for cell, meter in places if case.remainder.extra.get((cell, meter), 0) > 0})
         advice = (
@@ -324,7 +324,7 @@ def cache_split(case: Case) -> Iterator[Claim]:
             sure=EXACT if is_exact else WEAK,
             evidence=(
                 f"{'the input agrees in total; ' if is_exact else ''}Tollhouse has too few tokens under "
-                f"{named(lacking)}, and as many too many under other kinds"
+                f"{join_names(lacking)}, and as many too many under other kinds"
             )
             + ("" if is_exact else _MORE),
             advice=advice,
@@ -358,7 +358,7 @@ def _unbilled_kinds(case: Case) -> dict[tuple[str, str], str]:
     return target_of
 
 
-def _of_unbilled_kinds(
+def _unbilled_kind_portions(
     case: Case, cell: Cell, unbilled_kinds: Mapping[tuple[str, str], str]
 ) -> dict[Entry, Portion]:
     portions: dict[Entry, Portion] = {}

@@ -28,7 +28,7 @@ from gateway.bills.reconciliation.causes import (
 )
 from gateway.bills.reconciliation.claims import KINDS, OF_KINDS, OF_PRICES, OTHERS, PRICES, Case, Claim
 from gateway.bills.reconciliation.limits import COARSEST
-from gateway.bills.reconciliation.wording import spaced
+from gateway.bills.reconciliation.wording import underscores_to_spaces
 
 ANY_PRICE = "another_price"  # not known
 Test = Callable[[Case], Iterator[Claim]]
@@ -36,25 +36,25 @@ Test = Callable[[Case], Iterator[Claim]]
 TESTS: Sequence[Test] = (
     rest.failed_calls,
     exchanges.other_model,
-    contracts.capacity,
-    contracts.sums,
+    contracts.claim_capacity,
+    contracts.claim_credits_and_fees,
     contracts.left_out,
-    unpaid.commitment,
+    unpaid.claim_commitment,
     one_side.unreported_traffic,
     one_side.other_account,
-    silence.no_telemetry,
-    silence.no_bill,
+    silence.claim_no_telemetry,
+    silence.claim_no_bill,
     doubles.counted_twice,
     silence.billed_twice,
     kinds.tier_unknown,
     contexts.long_context,
-    kinds.cache_split,
+    kinds.claim_cache_split,
     exchanges.output_missing,
     days.time_edge,
     silence.silent_hours,
     doubles.double_report,
     missing.usage_missing,
-    missing.batch_unreported,
+    missing.claim_unreported_batches,
     missing.unreported_calls,
     rates.reported_cost,
     rest.rounded_up,
@@ -64,59 +64,61 @@ TESTS: Sequence[Test] = (
     contexts.long_context_price,
     rates.discount_not_given,
     regions.regional_price,
-    uplifts.fee,
+    uplifts.claim_fee,
     uplifts.key_price,
-    rates.rates,
-    rest.not_tokens,
-    rest.without_cost,
+    rates.claim_price_differences,
+    rest.claim_other_lines,
+    rest.claim_calls_without_cost,
     rest.own_price,
-    rest.rounding,
+    rest.claim_rounding,
 )
 
 
 _NO_CAUSE = frozenset({"rounding", "own_price"})
 
 
-def claims(case: Case) -> list[Claim]:
+def find_claims(case: Case) -> list[Claim]:
     """
     Return the claims, largest first, each with the causes that would explain the same amounts.
 
     `worded` adds these causes to the evidence.
     """
     found = [claim for test in TESTS for claim in test(case)]
-    named_claims = [_named(claim, found, case) for claim in found]
-    tested = (contracts.beside_sums(claim, case) for claim in month.tested(named_claims, case))
+    named_claims = [_name_other_causes(claim, found, case) for claim in found]
+    tested = (
+        contracts.doubt_contract_amounts(claim, case) for claim in month.test_over_period(named_claims, case)
+    )
     return sorted(tested, key=lambda item: (-item.moved, -abs(item.tokens), item.cause))
 
 
-def _named(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
+def _name_other_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) -> Claim:
     names: list[str] = []
     for cause_name in claim.beside:
         if cause_name in (OTHERS, KINDS):
             overlapping = [
                 other_claim.cause
                 for other_claim in all_claims
-                if other_claim.moved >= COARSEST and _overlap(claim, other_claim)
+                if other_claim.moved >= COARSEST and _claims_overlap(claim, other_claim)
             ]
             names += [cause for cause in overlapping if cause_name == OTHERS or cause in OF_KINDS]
         elif cause_name == PRICES:
-            names += _prices(claim, all_claims, case)
+            names += _price_causes(claim, all_claims, case)
         else:
             names.append(cause_name)
     return replace(claim, beside=tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE)))
 
 
-def worded(claim: Claim) -> Claim:
+def add_other_causes_to_evidence(claim: Claim) -> Claim:
     if not claim.beside:
         return claim
     beside = tuple(sorted(set(claim.beside) - {claim.cause}))
-    cause_text = " and ".join(map(spaced, (claim.cause, *beside)))
+    cause_text = " and ".join(map(underscores_to_spaces, (claim.cause, *beside)))
     return replace(
         claim, beside=beside, evidence=f"{claim.evidence}; {cause_text} cannot be distinguished here"
     )
 
 
-def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
+def _price_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     """
     Return the price causes of the same models, or ANY_PRICE.
 
@@ -142,11 +144,11 @@ def _prices(claim: Claim, all_claims: Sequence[Claim], case: Case) -> list[str]:
     of_calls = [
         other_claim.cause
         for other_claim in all_claims
-        if other_claim.moved >= COARSEST and _overlap(claim, other_claim)
+        if other_claim.moved >= COARSEST and _claims_overlap(claim, other_claim)
     ]
     return [*of_calls, *(other_claim.cause for other_claim in priced)]
 
 
-def _overlap(claim: Claim, other_claim: Claim) -> bool:
+def _claims_overlap(claim: Claim, other_claim: Claim) -> bool:
     places = {(cell.day, cell.model) for cell in claim.by_cell}
     return other_claim.is_of_tokens and any((cell.day, cell.model) in places for cell in other_claim.by_cell)

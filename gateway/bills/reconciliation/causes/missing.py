@@ -19,7 +19,7 @@ from gateway.bills.reconciliation.limits import (
     SAME_SIZE,
 )
 from gateway.bills.reconciliation.sides import INPUT, OUTPUT, VOLUME, Cell, CountedSums, Place
-from gateway.bills.reconciliation.wording import day_text, named
+from gateway.bills.reconciliation.wording import day_text, join_names
 
 ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
@@ -60,7 +60,7 @@ class _Group:
         return is_whole and all(self.lacking.get(kind, 0) > 0 for kind in (INPUT, OUTPUT))
 
 
-def _groups(case: Case, model: str) -> list[_Group] | None:
+def _model_groups(case: Case, model: str) -> list[_Group] | None:
     """
     Return the groups, without what claims explain. Return None if the model has surplus tokens anywhere.
     """
@@ -70,7 +70,7 @@ def _groups(case: Case, model: str) -> list[_Group] | None:
         if extra < 0:
             return None
         if cell.model == model:
-            lacking[cell._replace(context=0)][_meter(meter)] += extra
+            lacking[cell._replace(context=0)][_input_or_output(meter)] += extra
     counted: dict[Cell, CountedSums] = defaultdict(CountedSums)
     billed: dict[Cell, int] = defaultdict(int)
     for cell, sums in split.counted.items():
@@ -101,13 +101,13 @@ def _are_calls(case: Case, model: str, groups: Sequence[_Group], number: int) ->
 
     The bill must state the number of calls.
     """
-    ours, theirs = _of_model(case, model)
+    ours, theirs = _model_sums(case, model)
     if theirs is None or ours.calls <= ours.unsized or not number:
         return False
     size: dict[str, int] = defaultdict(int)
     gap: dict[str, int] = defaultdict(int)
     for meter, tokens in ours.tokens.items():
-        size[_meter(meter)] += tokens
+        size[_input_or_output(meter)] += tokens
     for group in groups:
         for kind, tokens in group.lacking.items():
             gap[kind] += tokens
@@ -127,9 +127,9 @@ def usage_missing(case: Case) -> Iterator[Claim]:
     the cause is only likely.
     """
     for model in case.models():
-        groups = _groups(case, model)
+        groups = _model_groups(case, model)
         number = sum(group.unsized for group in groups or ())
-        entries = _missing(case, model)
+        entries = _missing_entries(case, model)
         if not entries or not any(
             sums.unsized for cell, sums in case.split.counted.items() if cell.model == model
         ):
@@ -145,7 +145,7 @@ def usage_missing(case: Case) -> Iterator[Claim]:
             "usage_missing",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
-            f"{number:,} calls of {named([model])} came without tokens, and {gap:,} tokens are missing"
+            f"{number:,} calls of {join_names([model])} came without tokens, and {gap:,} tokens are missing"
             + (", only where these calls are" if is_exact else ""),
             ASK_FOR_USAGE,
             beside=() if is_sure else ("unreported_calls",),
@@ -157,7 +157,7 @@ def _are_others_equal(groups: Sequence[_Group], has_cause: Callable[[_Group], bo
     return any(group.tokens for group in others) and not any(any(group.lacking.values()) for group in others)
 
 
-def batch_unreported(case: Case) -> Iterator[Claim]:
+def claim_unreported_batches(case: Case) -> Iterator[Claim]:
     """
     Claim missing batch tokens of models without any counted batch call.
 
@@ -203,11 +203,11 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
     """
     may_be_twice = bool(days_lacking_half(case))
     for model in case.models():
-        entries = _missing(case, model)
-        ours, theirs = _of_model(case, model)
+        entries = _missing_entries(case, model)
+        ours, theirs = _model_sums(case, model)
         if not entries or not ours.calls:
             continue
-        groups = _groups(case, model)
+        groups = _model_groups(case, model)
         sized = ours.calls - ours.errors
         if theirs is not None and theirs <= sized:
             continue  # the bill states that no call is missing
@@ -223,7 +223,7 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
         )
         if not is_sure and not _is_even(case, model, entries):
             continue
-        doubts = _silent(case)
+        doubts = _silent_hour_doubts(case)
         count = (
             "the bill does not state the number of calls"
             if theirs is None
@@ -233,7 +233,8 @@ def unreported_calls(case: Case) -> Iterator[Claim]:
             "unreported_calls",
             entries,
             WEAK if not is_sure else EXACT if is_exact else STRONG,
-            f"{named([model])}: {sized:,} calls{' that did not fail' * bool(ours.errors)} were counted, and {count}"
+            f"{join_names([model])}: {sized:,} calls{' that did not fail' * bool(ours.errors)} were "
+            f"counted, and {count}"
             + ("; only whole calls are missing, and elsewhere all tokens agree" if is_exact else "")
             + doubts.note,
             "Look for retries within an SDK, evaluations, and other programs with the same key.",
@@ -249,20 +250,20 @@ def _is_even(case: Case, model: str, entries: Sequence[Entry]) -> bool:
     lacking: dict[str, int] = defaultdict(int)
     billed: dict[str, int] = defaultdict(int)
     for _, cell, meter in entries:
-        lacking[_meter(meter)] += case.remainder.extra[cell, meter]
+        lacking[_input_or_output(meter)] += case.remainder.extra[cell, meter]
     for cell, sums in case.split.billed.items():
         if cell.model == model and cell not in case.remainder.explained:
             for meter, tokens in sums.tokens.items():
-                billed[_meter(meter)] += tokens
+                billed[_input_or_output(meter)] += tokens
     shares = [lacking[kind] / billed[kind] for kind in billed if billed[kind]]
     return len(shares) > 1 and min(shares) > 0 and max(shares) <= SAME_SIZE * min(shares)
 
 
 def _is_one_ratio(case: Case, model: str) -> bool:
     sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
-    for cell, meter, extra, tokens in _said(case):
+    for cell, meter, extra, tokens in _billed_places(case):
         if cell.model == model:
-            of_day = sums[Cell(cell.day), _meter(meter)]
+            of_day = sums[Cell(cell.day), _input_or_output(meter)]
             of_day[0] += tokens
             of_day[1] += tokens - extra
     ratios = [theirs / ours for theirs, ours in sums.values() if ours]
@@ -270,14 +271,14 @@ def _is_one_ratio(case: Case, model: str) -> bool:
     return is_everywhere and max(ratios) - min(ratios) <= GAP * min(ratios)
 
 
-def _meter(meter: str) -> str:
+def _input_or_output(meter: str) -> str:
     """
     Return the meter to compare. The shares of kinds of input vary from call to call but even out in total.
     """
     return meter if meter == OUTPUT else INPUT
 
 
-def _missing(case: Case, model: str) -> list[Entry]:
+def _missing_entries(case: Case, model: str) -> list[Entry]:
     """
     Return the missing tokens, or nothing if about as many are surplus, because missing calls do not explain
     that.
@@ -292,14 +293,14 @@ def _missing(case: Case, model: str) -> list[Entry]:
     return entries if surplus <= LARGE_SHARE * lacking else []
 
 
-def _lacking(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
+def _missing_by_day(billed_places: Iterable[_Said]) -> dict[int, tuple[int, int]]:
     by_day: dict[int, tuple[int, int]] = defaultdict(lambda: (0, 0))
     for cell, _, extra, tokens in billed_places:
         by_day[cell.day] = by_day[cell.day][0] + extra, by_day[cell.day][1] + tokens
     return by_day
 
 
-def _said(case: Case) -> Iterator[_Said]:
+def _billed_places(case: Case) -> Iterator[_Said]:
     counted = {(cell, meter) for cell, sums in case.split.counted.items() for meter in sums.tokens}
     for cell, meter in counted | case.remainder.extra.keys():
         tokens = case.remainder.said_tokens(cell, meter)
@@ -313,11 +314,11 @@ def days_lacking_half(case: Case) -> set[int]:
 
     Tiers are compared separately unless the other days lack little.
     """
-    return _days_lacking_half(case, list(_said(case)))
+    return _days_lacking_half(case, list(_billed_places(case)))
 
 
 def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
-    are_few = median([extra / tokens for extra, tokens in _lacking(places).values()] or [0]) <= ROUGHLY
+    are_few = median([extra / tokens for extra, tokens in _missing_by_day(places).values()] or [0]) <= ROUGHLY
     kinds: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in places:
         sums = kinds[cell._replace(tier="", region="") if are_few else cell, meter]
@@ -336,15 +337,15 @@ def _days_lacking_half(case: Case, places: Sequence[_Said]) -> set[int]:
     }
 
 
-def _silent(case: Case) -> Doubts:
+def _silent_hour_doubts(case: Case) -> Doubts:
     """Return the doubts because of hours without a call, which may also explain missing tokens."""
     if not case.remainder.may_be_silent:
         return Doubts()
-    days = named([day_text(day) for day in case.remainder.may_be_silent])
+    days = join_names([day_text(day) for day in case.remainder.may_be_silent])
     return Doubts(note=f"; hours without a call on {days} may also be a gap", beside=("no_telemetry",))
 
 
-def _of_model(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
+def _model_sums(case: Case, model: str, without: Collection[int] = ()) -> tuple[CountedSums, int | None]:
     """
     Return sums of a model without explained cells. The number of billed calls is None if it is not stated.
     """

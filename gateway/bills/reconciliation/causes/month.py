@@ -29,7 +29,7 @@ _Rest = dict[str, Counter[int]]  # unexplained rates by model and day
 _Series = tuple[str, str, int]  # model, meter and day
 
 
-def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
+def test_over_period(claims: Sequence[Claim], case: Case) -> list[Claim]:
     """
     Return the claims. Those that the compared period contradicts become hints.
 
@@ -50,10 +50,10 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     """
     by_kind = Counter[_Kind]()
     by_day = Counter[int]()
-    for (cell, meter), tokens in _tokens_left(claims, case, but={*MISSING, *ONE_SIDED}):
+    for (cell, meter), tokens in _unexplained_tokens(claims, case, but={*MISSING, *ONE_SIDED}):
         by_kind[cell.key, cell.model, meter == OUTPUT] += tokens
         by_day[cell.day] += tokens
-    for (cell, meter), tokens in _tokens_left(claims, case, but={*MISSING, *ONE_NAME}):
+    for (cell, meter), tokens in _unexplained_tokens(claims, case, but={*MISSING, *ONE_NAME}):
         by_kind[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     exchanged = {
         day: ONE_SIDED[claim.cause]
@@ -65,19 +65,19 @@ def tested(claims: Sequence[Claim], case: Case) -> list[Claim]:
     rest = _rest_by_model(case)
     renamed = _models_under_other_names(claims, case)
     unusual = _models_without_usual_price(claims, case)
-    results = [_tested(claim, case, by_kind, exchanged, silent, rest, renamed) for claim in claims]
+    results = [_test_claim(claim, case, by_kind, exchanged, silent, rest, renamed) for claim in claims]
     results = [
         replace(claim, sure=WEAK)
         if claim.cause == "price_on_days" and not unusual.isdisjoint(claim.models)
         else claim
         for claim in results
     ]
-    left = _models_left(case)
+    left = _unexplained_models(case)
     for _ in range(2):  # twice, because a doubtful price makes the prices of other models doubtful
         doubtful = left | {
             model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
         }
-        results = [_beside_fee(claim, case, doubtful) for claim in results]
+        results = [_doubt_fee(claim, case, doubtful) for claim in results]
     return results
 
 
@@ -101,16 +101,16 @@ def _counted_models(case: Case) -> set[str]:
     return {cell.model for cell in case.split.counted}
 
 
-def _beside_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
+def _doubt_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
     is_fee = (
         claim.cause == "price_change"
-        and not _is_changed(claim, case)
+        and not _is_price_changed(claim, case)
         and (not doubtful <= {*claim.models} or _is_on_all_money(claim, case))
     )
     return replace(claim, beside=(*claim.beside, "fee")) if is_fee and not claim.is_hint else claim
 
 
-def _is_changed(claim: Claim, case: Case) -> bool:
+def _is_price_changed(claim: Claim, case: Case) -> bool:
     meters = {(cell.model, meter) for _, cell, meter in claim.parts}
     return any(
         cell.day < claim.since
@@ -122,13 +122,13 @@ def _is_changed(claim: Claim, case: Case) -> bool:
     )
 
 
-def _models_left(case: Case) -> set[str]:
+def _unexplained_models(case: Case) -> set[str]:
     places, left = Counter[str](), Counter[str]()
     for place, worth in case.split.worth.items():
         if worth > 0 and place in case.split.paid:
             entry = (RATE, *place)
             places[place[0].model] += 1
-            left[place[0].model] += entry in case.remainder.amounts and not case.is_rounded(entry)
+            left[place[0].model] += entry in case.remainder.amounts and not case.is_within_rounding(entry)
     return {model for model, count in places.items() if 2 * left[model] > count}
 
 
@@ -144,7 +144,7 @@ def _is_on_all_money(claim: Claim, case: Case) -> bool:
     return is_one and paid <= {*claim.models} and not models <= paid
 
 
-def _tested(
+def _test_claim(
     claim: Claim,
     case: Case,
     by_kind: Counter[_Kind],
@@ -155,7 +155,7 @@ def _tested(
 ) -> Claim:
     if claim.is_hint:
         return claim
-    beside = [*_beside_tokens(claim, case, by_kind, silent, renamed), *_beside_price(claim, case)]
+    beside = [*_other_token_causes(claim, case, by_kind, silent, renamed), *_other_price_causes(claim, case)]
     is_of_days = claim.cause in ONE_NAME and exchanged.keys() >= {*claim.days}
     if claim.cause in MISSING or claim.cause in ONE_SIDED or is_of_days:
         beside += [cause for day, cause in exchanged.items() if day in claim.days]
@@ -171,13 +171,13 @@ def _tested(
     return replace(claim, sure=WEAK) if is_doubtful else claim
 
 
-def _beside_tokens(
+def _other_token_causes(
     claim: Claim, case: Case, by_kind: Counter[_Kind], silent: set[int], renamed: set[str]
 ) -> Iterator[str]:
     if claim.cause not in MISSING and claim.cause not in ONE_NAME:
         return
     own, of_any_key = Counter[_Kind](), Counter[_Kind]()
-    for (cell, meter), tokens in _tokens(claim):
+    for (cell, meter), tokens in _claimed_tokens(claim):
         own[cell.key, cell.model, meter == OUTPUT] += tokens
         of_any_key[ANY_KEY, model_family(cell.model), meter == OUTPUT] += tokens
     is_of_models = _counted_models(case).isdisjoint(claim.models)
@@ -187,7 +187,7 @@ def _beside_tokens(
         yield "other_model" if is_of_models else "keys_exchanged"
     elif claim.cause == "unreported_traffic" and is_of_models and not renamed.isdisjoint(claim.models):
         yield "other_model"
-    days = {cell.day for (cell, _), _ in _tokens(claim)}
+    days = {cell.day for (cell, _), _ in _claimed_tokens(claim)}
     counted = {cell.day for cell, sums in case.split.counted.items() if sums.calls}
     if days and counted and days.isdisjoint(counted):
         yield "no_telemetry"
@@ -207,7 +207,7 @@ def _are_lacking(claimed: Mapping[_Kind, int], by_kind: Counter[_Kind]) -> bool:
     )
 
 
-def _beside_price(claim: Claim, case: Case) -> Iterator[str]:
+def _other_price_causes(claim: Claim, case: Case) -> Iterator[str]:
     if claim.cause in _ONE_PRICE and any(
         (cell.model, cell.tier) in case.split.unlisted for cell in claim.by_cell
     ):
@@ -254,7 +254,7 @@ def _days_beside_silence(claims: Sequence[Claim], case: Case) -> set[int]:
 def _rest_by_model(case: Case) -> _Rest:
     rest: _Rest = defaultdict(Counter)
     for entry, amount in case.remainder.amounts.items():
-        if entry[0] == RATE and not case.is_rounded(entry):
+        if entry[0] == RATE and not case.is_within_rounding(entry):
             rest[entry[1].model][entry[1].day] += abs(amount)
     return rest
 
@@ -302,9 +302,9 @@ def _leaves_opposite(claim: Claim, case: Case) -> bool:
     coarse = case.split.levels.coarse
     claimed, left = Counter[Cell](), Counter[Cell]()
     for (part, cell, _), portion in claim.parts.items():
-        claimed[_of_model(coarse(cell))] += portion.amount if part == VOLUME else 0
+        claimed[_model_cell(coarse(cell))] += portion.amount if part == VOLUME else 0
     for (part, cell, _), amount in case.remainder.amounts.items():
-        left[_of_model(cell)] += amount if part == RATE else 0
+        left[_model_cell(cell)] += amount if part == RATE else 0
     opposite = sum(
         min(abs(amount), abs(left[cell])) for cell, amount in claimed.items() if amount * left[cell] < 0
     )
@@ -322,7 +322,7 @@ def _is_within_rounding(claim: Claim, case: Case) -> bool:
     return 2 * chance > sum(abs(portion.amount) for portion in claim.parts.values())
 
 
-def _of_model(cell: Cell) -> Cell:
+def _model_cell(cell: Cell) -> Cell:
     return Cell(cell.day, model=cell.model)
 
 
@@ -368,17 +368,19 @@ def _days_after_nothing(case: Case) -> set[int]:
     )
 
 
-def _tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
+def _claimed_tokens(claim: Claim) -> Iterator[tuple[Place, int]]:
     for (part, cell, meter), portion in claim.parts.items():
         if part == VOLUME:
             yield (cell, meter), portion.tokens
 
 
-def _tokens_left(claims: Sequence[Claim], case: Case, but: Collection[str]) -> Iterator[tuple[Place, int]]:
+def _unexplained_tokens(
+    claims: Sequence[Claim], case: Case, but: Collection[str]
+) -> Iterator[tuple[Place, int]]:
     yield from case.split.extra.items()
     for claim in claims:
         if not claim.is_hint and claim.cause not in but:
-            for place, tokens in _tokens(claim):
+            for place, tokens in _claimed_tokens(claim):
                 yield place, -tokens
 
 
@@ -390,7 +392,7 @@ def _opposite_days(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
     """
     usual = median(by_day[day] for day in case.days)
     found = set[int]()
-    for run in _runs(claim.days, case.days):
+    for run in _runs_of_days(claim.days, case.days):
         first, last = case.days.index(run[0]), case.days.index(run[-1])
         whole = sum(by_day[day] - usual for day in run)
         for neighbor in (*case.days[max(first - 1, 0) : first], *case.days[last + 1 : last + 2]):
@@ -400,7 +402,7 @@ def _opposite_days(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
     return found
 
 
-def _runs(days: Collection[int], all_days: Sequence[int]) -> Iterator[list[int]]:
+def _runs_of_days(days: Collection[int], all_days: Sequence[int]) -> Iterator[list[int]]:
     for is_chosen, run in groupby(all_days, key=lambda day: day in days):
         if is_chosen:
             yield list(run)
@@ -414,7 +416,7 @@ def _leaves_money(claim: Claim, case: Case) -> bool:
     left = sum(
         abs(amount)
         for entry, amount in case.remainder.amounts.items()
-        if coarse(entry[1]) in cells and not (entry[0] == RATE and case.is_rounded(entry))
+        if coarse(entry[1]) in cells and not (entry[0] == RATE and case.is_within_rounding(entry))
     )
     least: int = COARSEST
     return left >= least

@@ -10,7 +10,7 @@ from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import SAME_SIZE
 from gateway.bills.reconciliation.sides import OWN, RATE, BilledSums, Cell, CountedSums, are_alike
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 from gateway.intake.rate_cards.names import model_family
 
 _POINT = (
@@ -25,9 +25,9 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
     keys that have about the same tokens by day.
     """
     for name in ("key", "model"):
-        for value in _only(case, name, billed=True):
-            entries = _entries(case, name, value)
-            shares = case.remainder.shares_of_rates(entries)
+        for value in _names_on_one_side(case, name, billed=True):
+            entries = _entries_with_name(case, name, value)
+            shares = case.remainder.divide_rates(entries)
             claim = case.remainder.take(
                 "unreported_traffic",
                 entries,
@@ -38,7 +38,8 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
                 if shares
                 else EXACT,
                 evidence=(
-                    f"the bill has {f'the {name} {named([value])}' if value else 'calls without a key'}, but Tollhouse "
+                    "the bill has "
+                    f"{f'the {name} {join_names([value])}' if value else 'calls without a key'}, but Tollhouse "
                     f"has no call of it{hint}"
                 ),
                 advice=_POINT,
@@ -46,14 +47,14 @@ def unreported_traffic(case: Case) -> Iterator[Claim]:
             )
             if claim is not None:
                 yield claim
-    yield from _as_large_as_the_gap(case)
+    yield from _claim_keys_matching_gap(case)
 
 
-def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
+def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
     tokens_by_key = {
         key: tokens
         for key, tokens in case.key_tokens.items()
-        if not any(are_alike(_by_day(tokens), own_tokens) for own_tokens in case.own_keys.values())
+        if not any(are_alike(_tokens_by_day(tokens), own_tokens) for own_tokens in case.own_keys.values())
     }
     for keys in [[key] for key in sorted(tokens_by_key)] + (
         [sorted(tokens_by_key)] if len(tokens_by_key) > 1 else []
@@ -70,12 +71,12 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
             if extra > 0 and expected_tokens.get((cell.day, cell.model), 0) > 0:
                 entries.append(entry)
                 gap[cell.day] += extra
-        if entries and are_alike(_by_day(expected_tokens), gap):
+        if entries and are_alike(_tokens_by_day(expected_tokens), gap):
             claim = case.remainder.take(
                 "unreported_traffic",
-                case.remainder.with_rates(entries),
+                case.remainder.add_unexplained_rates(entries),
                 sure=STRONG,
-                evidence=f"the tokens of the provider's key {named(keys)} match the missing tokens day by day",
+                evidence=f"the tokens of the provider's key {join_names(keys)} match the missing tokens day by day",
                 advice=_POINT,
             )
             if claim is not None:
@@ -86,12 +87,12 @@ def _as_large_as_the_gap(case: Case) -> Iterator[Claim]:
 def other_account(case: Case) -> Iterator[Claim]:
     """Claim calls that another account pays for, or nobody."""
     for name in ("key", "model"):
-        for value in _only(case, name, billed=False):
+        for value in _names_on_one_side(case, name, billed=False):
             claim = case.remainder.take(
                 "other_account",
-                _entries(case, name, value),
+                _entries_with_name(case, name, value),
                 sure=WEAK if (hint := _may_be(case, name, value, billed=False)) else STRONG,
-                evidence=f"Tollhouse has calls of the {name} {named([value])}, but the bill has none{hint}",
+                evidence=f"Tollhouse has calls of the {name} {join_names([value])}, but the bill has none{hint}",
                 advice=(
                     "Import the bill of the account that pays. Subscriptions and local servers have no bill."
                 ),
@@ -101,7 +102,7 @@ def other_account(case: Case) -> Iterator[Claim]:
                 yield claim
 
 
-def _only(case: Case, name: str, *, billed: bool) -> list[str]:
+def _names_on_one_side(case: Case, name: str, *, billed: bool) -> list[str]:
     """Return the names that only one side has in the whole month."""
     theirs, ours = (case.split.names(name, billed=side) for side in (True, False))
     is_silent = billed and name == "model" and not ours  # no calls of this provider were reported
@@ -118,18 +119,18 @@ def _has_keyless_tokens(case: Case) -> bool:
 
 
 def _may_be(case: Case, name: str, value: str, *, billed: bool) -> str:
-    size = _sizes(case, name, billed=billed)[value]
-    other_sizes = _sizes(case, name, billed=not billed)
+    size = _sizes_by_name(case, name, billed=billed)[value]
+    other_sizes = _sizes_by_name(case, name, billed=not billed)
     alike = [
         candidate
-        for candidate in _only(case, name, billed=not billed)
+        for candidate in _names_on_one_side(case, name, billed=not billed)
         if (size < SAME_SIZE * other_sizes[candidate] and other_sizes[candidate] < SAME_SIZE * size)
         or (name == "model" and model_family(candidate) == model_family(value))
     ]
-    return f"; {named(alike)} on the other side may be the same" if alike else ""
+    return f"; {join_names(alike)} on the other side may be the same" if alike else ""
 
 
-def _sizes(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
+def _sizes_by_name(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
     split, field_of = case.split, attrgetter(name)
     sizes: dict[str, int] = defaultdict(int)
     has_tokens = any(any(sums.tokens.values()) for sums in split.billed.values())
@@ -143,7 +144,7 @@ def _sizes(case: Case, name: str, *, billed: bool) -> Mapping[str, int]:
     return sizes
 
 
-def _entries(case: Case, name: str, value: str) -> list[Entry]:
+def _entries_with_name(case: Case, name: str, value: str) -> list[Entry]:
     remainder = case.remainder
     field_of = attrgetter(name)
     volume = [entry for entry in remainder.volume() if field_of(entry[1]) == value]
@@ -153,10 +154,10 @@ def _entries(case: Case, name: str, value: str) -> list[Entry]:
     priced = [
         entry for part in (RATE, OWN) for entry in remainder.of(part) if value and field_of(entry[1]) == value
     ]
-    return list(dict.fromkeys((*remainder.with_rates(volume), *priced)))
+    return list(dict.fromkeys((*remainder.add_unexplained_rates(volume), *priced)))
 
 
-def _by_day(tokens: Mapping[tuple[int, str], int]) -> dict[int, int]:
+def _tokens_by_day(tokens: Mapping[tuple[int, str], int]) -> dict[int, int]:
     count_by_day: dict[int, int] = defaultdict(int)
     for (day, _), count in tokens.items():
         count_by_day[day] += count

@@ -23,9 +23,9 @@ from gateway.bills.reconciliation.limits import (
 )
 from gateway.bills.reconciliation.rate_series import (
     RateSeries,
-    days_of,
-    of_cells,
-    sets_of_days,
+    cell_rate_series,
+    days_with_rates,
+    group_days_by_ratio,
     usual_ratios,
 )
 from gateway.bills.reconciliation.sides import (
@@ -41,7 +41,7 @@ from gateway.bills.reconciliation.sides import (
     Cell,
     Place,
 )
-from gateway.bills.reconciliation.wording import day_text, dollars, named, per_million
+from gateway.bills.reconciliation.wording import day_text, format_dollars, join_names, per_million
 
 _ONE = Decimal(1)
 _PlaceKey = tuple[str, str, str, int]  # key, tier, region and context window
@@ -81,7 +81,7 @@ def reported_cost(case: Case) -> Iterator[Claim]:
         sure=STRONG,
         evidence=(
             "the costs that sources report agree with the bill; list prices differ from both by "
-            f"{dollars(difference)}"
+            f"{format_dollars(difference)}"
         ),
         advice=_OVERRIDE,
     )
@@ -116,13 +116,13 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
             candidates, are_of_day = usual_of(cell._replace(tier=STANDARD), meter)
             if not candidates[0]:
                 continue
-            if case.is_rounded(entry, round(worth * candidates[0])):
+            if case.is_within_rounding(entry, round(worth * candidates[0])):
                 is_given = True
                 continue
             number += 1
             for usual in candidates:
                 full = split.full[cell, meter] * usual
-                if abs(paid - full) <= Fraction(SAME) * full or case.is_rounded(entry, round(full)):
+                if abs(paid - full) <= Fraction(SAME) * full or case.is_within_rounding(entry, round(full)):
                     portions[entry] = Portion(round(paid - worth * usual))
                     is_only_here |= not are_of_day
                     break
@@ -134,7 +134,8 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                 TIER_NOT_GIVEN,
                 [*portions],
                 EXACT,
-                f"{named([model])}: the source and the bill have these tokens in a tier with a discount, but they were "
+                f"{join_names([model])}: the source and the bill have these tokens in a tier with a "
+                "discount, but they were "
                 "billed at the standard price",
                 CLAIM_IT,
                 portions=portions,
@@ -146,7 +147,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
             )
 
 
-def rates(case: Case) -> Iterator[Claim]:
+def claim_price_differences(case: Case) -> Iterator[Claim]:
     """
     Claim price differences: one factor for everything, surcharges for large inputs, expensive cache writes, a
     changed price, or prices of certain days.
@@ -160,25 +161,25 @@ def rates(case: Case) -> Iterator[Claim]:
         yield from _places_apart(case, model)
         if (claim := _usual_factor(case, model)) is not None:
             yield claim
-        place_claims = [*_of_place(case, model, lambda cell: True)]
+        place_claims = [*_claim_place_price(case, model, lambda cell: True)]
         yield from place_claims
-        places = {_place(cell) for _, cell, _ in case.remainder.rates(model)}
-        if place_claims or len({_place(cell) for cell in case.split.cells(model)}) < 2:
+        places = {_place_key(cell) for _, cell, _ in case.remainder.rates(model)}
+        if place_claims or len({_place_key(cell) for cell in case.split.cells(model)}) < 2:
             continue
         for cell_group in sorted(places):
-            entries = [entry for entry in case.remainder.rates(model) if _place(entry[1]) == cell_group]
+            entries = [entry for entry in case.remainder.rates(model) if _place_key(entry[1]) == cell_group]
             if not all(
-                cell in differing_cells or case.is_rounded((part, cell, meter))
+                cell in differing_cells or case.is_within_rounding((part, cell, meter))
                 for part, cell, meter in entries
             ):
-                yield from _of_place(case, model, _within(cell_group, differing_cells))
+                yield from _claim_place_price(case, model, _place_filter(cell_group, differing_cells))
 
 
 def _places_apart(case: Case, model: str) -> Iterator[Claim]:
     split = case.split
     groups: dict[_PlaceKey, dict[Place, int]] = defaultdict(dict)
     for entry in case.priced(model):
-        groups[_place(entry[1])][entry[1:]] = case.remainder.amounts.get(entry, 0)
+        groups[_place_key(entry[1])][entry[1:]] = case.remainder.amounts.get(entry, 0)
     factors: dict[_PlaceKey, Fraction] = {}
     for name, rest in groups.items():
         if all(case.allows(place, amount) for place, amount in rest.items()):
@@ -204,10 +205,10 @@ def _places_apart(case: Case, model: str) -> Iterator[Claim]:
             cause,
             [(RATE, *place) for place in groups[name]],
             sure,
-            f"{_name(model, {name})}: {words}",
+            f"{_model_and_place(model, {name})}: {words}",
             _ADVICE.get(cause, _OVERRIDE),
             portions={(RATE, *place): Portion(amount) for place, amount in groups[name].items() if amount},
-            beside=beside_factor(cause, factor),
+            beside=alternatives_to_factor(cause, factor),
         )
 
 
@@ -220,14 +221,16 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     entries = case.remainder.rates(model)
     differing_meters = {meter for _, _, meter in entries}
     cells = case.split.cells(model)
-    meters = of_cells(case.split, cells, differing_meters, case.remainder.paid)
+    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.paid)
     usual, other_days = _usual_days(meters)
-    are_few = all(series.steps() is not None for series in meters.values()) or bool(sets_of_days(meters))
+    are_few = all(series.steps() is not None for series in meters.values()) or bool(
+        group_days_by_ratio(meters)
+    )
     if not usual or not other_days or not are_few:
         return None
-    ratios = _ratios_on(usual, meters)
+    ratios = _ratios_on_days(usual, meters)
     known = known_factor(ratios, knows_regions(case.split, model, usual))
-    other_ratios = _ratios_on(other_days, meters)
+    other_ratios = _ratios_on_days(other_days, meters)
     if not all(ratios.values()):
         return None  # the price is 0, to which nothing can be added
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
@@ -244,16 +247,17 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
         [entry for entry in entries if entry[1].day in usual | other_days],
         sure=sure,
         evidence=(
-            f"{_name(model, {_place(cell) for _, cell, _ in entries})}: {description}, and on {len(other_days):,} "
+            f"{_model_and_place(model, {_place_key(cell) for _, cell, _ in entries})}: {description}, "
+            f"and on {len(other_days):,} "
             "days another price in addition"
         ),
         advice=_ADVICE.get(cause, _OVERRIDE),
         portions=portions,
-        beside=beside_factor(cause, factor),
+        beside=alternatives_to_factor(cause, factor),
     )
 
 
-def _ratios_on(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
+def _ratios_on_days(days: Collection[int], meters: Mapping[str, RateSeries]) -> dict[str, Decimal]:
     chosen = {meter: set(days) & series.worth.keys() for meter, series in meters.items()}
     return {
         meter: meters[meter].ratio(days_of_meter) for meter, days_of_meter in chosen.items() if days_of_meter
@@ -265,7 +269,7 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     Return the usual days, which are most days or all before the first of the others, and the other days. All
     kinds of tokens must have the same ratio other than 1 on the usual days. Otherwise, both groups are empty.
     """
-    days = sorted(days_of(meters))
+    days = sorted(days_with_rates(meters))
     of_day = {day: [series.ratio({day}) for series in meters.values() if day in series.worth] for day in days}
     first = {day: ratios[0] for day, ratios in of_day.items()}
     alike_days = [day for day in days if all(is_near(ratio, first[day]) for ratio in of_day[day])]
@@ -289,39 +293,39 @@ def _usual_days(meters: Mapping[str, RateSeries]) -> tuple[set[int], set[int]]:
     return set(), set()
 
 
-def _place(cell: Cell) -> _PlaceKey:
+def _place_key(cell: Cell) -> _PlaceKey:
     return cell.key, cell.tier, cell.region, cell.context
 
 
-def _within(cell_group: _PlaceKey, differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
-    return lambda cell: _place(cell) == cell_group and cell not in differing_cells
+def _place_filter(cell_group: _PlaceKey, differing_cells: Collection[Cell]) -> Callable[[Cell], bool]:
+    return lambda cell: _place_key(cell) == cell_group and cell not in differing_cells
 
 
-def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
+def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator[Claim]:
     entries = [entry for entry in case.remainder.rates(model) if is_of(entry[1])]
     differing_meters, days = {meter for _, _, meter in entries}, {cell.day for _, cell, _ in entries}
     cells = set(filter(is_of, case.split.cells(model)))
-    meters = of_cells(case.split, cells, differing_meters, case.remainder.paid)
+    meters = cell_rate_series(case.split, cells, differing_meters, case.remainder.paid)
     ratios = {meter: days.ratio() for meter, days in meters.items()}
     if not ratios or all(abs(ratio - _ONE) <= NOTHING for ratio in ratios.values()):
         return
-    beyond_rounding = {entry[2] for entry in entries if not case.is_rounded(entry)}
+    beyond_rounding = {entry[2] for entry in entries if not case.is_within_rounding(entry)}
     free = {meter for meter in beyond_rounding if not ratios.get(meter, _ONE)}
     if free and free < ratios.keys():
         claim = _free_kinds(case, model, entries, free)
         if claim is not None:
             yield claim
-            yield from _of_place(case, model, is_of)
+            yield from _claim_place_price(case, model, is_of)
         return
-    priced_days = days_of(meters)
+    priced_days = days_with_rates(meters)
     if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
         return  # few days with equal tokens do not prove a price
-    if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_rounded(entry)}):
+    if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_within_rounding(entry)}):
         return
-    name = _name(model, {_place(cell) for _, cell, _ in entries})
+    name = _model_and_place(model, {_place_key(cell) for _, cell, _ in entries})
     steps = {meter: days.steps() for meter, days in meters.items()}
     if any(meter_steps is None for meter_steps in steps.values()):
-        yield from _on_days(case, name, entries, meters)
+        yield from _claim_days_price(case, name, entries, meters)
         return
     constant = all(meter_steps is not None and len(meter_steps) == 1 for meter_steps in steps.values())
     # An earlier check has compared regions, but a factor of one region may remain if all cells state a
@@ -335,7 +339,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     cause, sure, evidence = (
         known
         or ((long_context_surcharge(ratios) or dear_writes(ratios)) if constant else None)
-        or _price(meters, steps)
+        or _describe_price(meters, steps)
     )
     since = max(
         (
@@ -358,7 +362,7 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
     if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
-        yield from _of_place(case, model, lambda cell: is_of(cell) and cell.day >= since)
+        yield from _claim_place_price(case, model, lambda cell: is_of(cell) and cell.day >= since)
         return  # the first days show no price, because only one side has calls
     claim = case.remainder.take(
         cause,
@@ -367,13 +371,18 @@ def _of_place(case: Case, model: str, is_of: Callable[[Cell], bool]) -> Iterator
         evidence=f"{name}: {evidence}",
         advice=_ADVICE.get(cause, _OVERRIDE),
         since=since,
-        beside=(*beside_factor(cause, next(iter(ratios.values()))), *_before(steps, since)),
+        beside=(
+            *alternatives_to_factor(cause, next(iter(ratios.values()))),
+            *_factor_before_change(steps, since),
+        ),
     )
     if claim is not None:
         yield claim
 
 
-def _before(steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int) -> tuple[str, ...]:
+def _factor_before_change(
+    steps: Mapping[str, list[tuple[int, Decimal]] | None], since: int
+) -> tuple[str, ...]:
     first = [meter_steps[0][1] for meter_steps in steps.values() if meter_steps]
     is_one = len(first) > 1 and all(is_near(ratio, first[0]) for ratio in first)
     return ("fee",) if since and is_one and abs(first[0] - _ONE) > SAME else ()
@@ -385,7 +394,7 @@ def _free_kinds(case: Case, model: str, entries: Iterable[Entry], kinds: Collect
         "price_change",
         [entry for entry in entries if entry[2] in kinds],
         sure=STRONG,
-        evidence=f"{named([model])}: nothing was billed for {named(sorted(kinds))}, on all days",
+        evidence=f"{join_names([model])}: nothing was billed for {join_names(sorted(kinds))}, on all days",
         advice=_OVERRIDE,
     )
 
@@ -399,24 +408,24 @@ def _are_taken(case: Case, cells: Collection[Cell], but: Collection[str]) -> boo
     return bool(paid) and all(paid_rate is None for paid_rate in paid)
 
 
-def _on_days(
+def _claim_days_price(
     case: Case, name: str, entries: list[Entry], meters: Mapping[str, RateSeries]
 ) -> Iterator[Claim]:
     """Yield claims about certain days. A price that lasts to the end is a price change."""
-    every = sorted(days_of(meters))
+    every = sorted(days_with_rates(meters))
     differing_cells = {case.split.levels.coarse(cell) for cell, _ in case.split.extra}
-    sets = sets_of_days(meters)
+    sets = group_days_by_ratio(meters)
     differing_days = {day for days, _ in sets for day in days}
-    of_all = _of_every_day(sets) if differing_days == set(every) else ()
+    of_all = _factor_without_our_price(sets) if differing_days == set(every) else ()
     # A lasting price applies to later days as well, even to those with a second price, so it is claimed
     # first.
-    for days, off_ratios in sorted(sets, key=lambda item: not _stays(item[0], every, differing_days)):
+    for days, off_ratios in sorted(sets, key=lambda item: not _lasts_to_end(item[0], every, differing_days)):
         if _is_apart(case, entries, set(days)) or all(
-            map(case.is_rounded, (e for e in entries if e[1].day in days))
+            map(case.is_within_rounding, (e for e in entries if e[1].day in days))
         ):
             continue
-        stays = _stays(days, every, differing_days)
-        since = _begin(days, off_ratios, every, sets) if stays else 0
+        stays = _lasts_to_end(days, every, differing_days)
+        since = _price_begin(days, off_ratios, every, sets) if stays else 0
         later = {day for day in every if day >= since}
         first = next(iter(off_ratios.values()))
         is_one_ratio = len(off_ratios) > 1 and all(is_near(ratio, first) for ratio in off_ratios.values())
@@ -436,23 +445,23 @@ def _on_days(
             "price_change" if stays else "price_on_days",
             [*chosen, *portions],
             sure=STRONG,
-            evidence=f"{name}: {_when([since or days[0], *days[1:]], stays=stays)} {rate_text} of our price",
+            evidence=f"{name}: {_days_phrase([since or days[0], *days[1:]], stays=stays)} {rate_text} of our price",
             advice=_OVERRIDE if stays else _ADVICE["price_on_days"],
             since=since,
             portions=portions,
-            beside=(*_of_most_days(days, every, off_ratios, alike=is_one_ratio), *of_all),
+            beside=(*_factor_of_most_days(days, every, off_ratios, alike=is_one_ratio), *of_all),
         )
         if claim is not None:
             yield claim
 
 
-def _stays(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
+def _lasts_to_end(days: list[int], every: list[int], differing_days: Collection[int]) -> bool:
     later = {day for day in every if day >= days[0]}
     is_to_the_end = days[-1] >= every[-2] and later - set(differing_days) <= set(days)
     return len(days) * 2 > len(later) > 1 and is_to_the_end
 
 
-def _begin(
+def _price_begin(
     days: list[int],
     off: Mapping[str, Decimal],
     every: list[int],
@@ -496,14 +505,14 @@ def _later_too(
     }
 
 
-def _of_most_days(
+def _factor_of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
     known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 
 
-def _of_every_day(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
+def _factor_without_our_price(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
     candidates = []
     for days, ratios in sets:
         if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:
@@ -529,17 +538,19 @@ def _are_few(case: Case, entries: list[Entry], days: set[int]) -> bool:
     return len(days) <= LEAST_DAYS and days <= differing_days
 
 
-def _when(days: list[int], *, stays: bool) -> str:
+def _days_phrase(days: list[int], *, stays: bool) -> str:
     return (
-        f"from {day_text(days[0])} on" if stays else f"on {named([day_text(day) for day in days], most=31)}"
+        f"from {day_text(days[0])} on"
+        if stays
+        else f"on {join_names([day_text(day) for day in days], most=31)}"
     )
 
 
-def _name(model: str, places: set[_PlaceKey]) -> str:
-    parts = [named([model]) if model else "all tokens"]
+def _model_and_place(model: str, places: set[_PlaceKey]) -> str:
+    parts = [join_names([model]) if model else "all tokens"]
     if len(places) == 1:
         [(key, tier, region, context)] = places
-        parts += [f"key {named([key])}"] if key else []
+        parts += [f"key {join_names([key])}"] if key else []
         parts += [f"tier {tier}"] if tier else []
         parts += [f"region {region}"] if region else []
         parts += [f"inputs over {context:,} tokens"] if context else []
@@ -558,7 +569,7 @@ _ADVICE = {
 }
 
 
-def _price(
+def _describe_price(
     meters: Mapping[str, RateSeries], steps: Mapping[str, list[tuple[int, Decimal]] | None]
 ) -> tuple[str, str, str]:
     changed = sorted(
@@ -610,7 +621,7 @@ def known_factor(
     return None
 
 
-def beside_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
+def alternatives_to_factor(cause: str, factor: Decimal) -> tuple[str, ...]:
     """
     Return further causes of a factor. Half the price with a further discount or a fee looks like another
     discount.

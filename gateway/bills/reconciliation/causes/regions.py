@@ -14,9 +14,9 @@ from fractions import Fraction
 from gateway.bills.reconciliation.cells import Regional, Split
 from gateway.bills.reconciliation.claims import STRONG, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import ALIKE, LARGE_SHARE, MOST_APART, MOST_LISTED, REGIONAL, SAME
-from gateway.bills.reconciliation.rate_series import RateSeries, sets_of_days
+from gateway.bills.reconciliation.rate_series import RateSeries, group_days_by_ratio
 from gateway.bills.reconciliation.sides import ANYWHERE, RATE, Cell
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 
 REGION = "region"
 
@@ -60,8 +60,10 @@ class _Fit:
     def words(self) -> str:
         if len(set(self.factors.values())) == 1:
             factor = next(iter(self.factors.values()))
-            return f"{named(self.regions)}, which was billed at {1 + factor:.3f} of our price"
-        return f"{named([f'{name} at {1 + self.factors[name]:.3f}' for name in self.regions])} of our price"
+            return f"{join_names(self.regions)}, which was billed at {1 + factor:.3f} of our price"
+        return (
+            f"{join_names([f'{name} at {1 + self.factors[name]:.3f}' for name in self.regions])} of our price"
+        )
 
     def rank(self) -> tuple[Decimal, bool, int]:
         return round(self.unexplained_share, 3), not self.is_published, -len(self.factors)
@@ -71,18 +73,18 @@ def regional_price(case: Case) -> Iterator[Claim]:
     """Claim remaining rates that are a constant share of the value processed in some regions."""
     for model in case.models():
         ledger, statement = (
-            _left(case, model, case.split.counted_in),
-            _left(case, model, case.split.billed_in),
+            _remaining_rates(case, model, case.split.counted_in),
+            _remaining_rates(case, model, case.split.billed_in),
         )
         # Earlier records may lack regions, so the last try uses only days with known ones.
         best_claim = None
         for side_name, rates in (
             ("Tollhouse", ledger),
             ("the bill", statement),
-            (_KNOWN_DAYS, _with_known_regions(ledger)),
+            (_KNOWN_DAYS, _rates_with_known_regions(ledger)),
         ):
             is_counted = side_name != "the bill"
-            fit = _best(rates, ALIKE if is_counted else LARGE_SHARE)
+            fit = _best_fit(rates, ALIKE if is_counted else LARGE_SHARE)
             if fit is None:
                 continue
             share = Decimal(sum(rate.within(fit.regions) for rate in rates)) / sum(
@@ -93,7 +95,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
                 [(RATE, rate.cell, rate.meter) for rate in rates],
                 sure=STRONG if fit.unexplained_share <= ALIKE else WEAK,
                 evidence=(
-                    f"{named([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} of "
+                    f"{join_names([model]) if model else 'all tokens'}: according to {side_name}, {share:.1%} of "
                     f"the value was processed in {fit.words}"
                 ),
                 advice=_ADVICE if is_counted else _ADVICE_UNKNOWN,
@@ -104,14 +106,14 @@ def regional_price(case: Case) -> Iterator[Claim]:
             break
         best_claim = (
             best_claim
-            or _beside_a_price(case, model, ledger, "Tollhouse")
-            or _beside_a_price(case, model, statement, "the bill")
+            or _claim_surcharge_on_price(case, model, ledger, "Tollhouse")
+            or _claim_surcharge_on_price(case, model, statement, "the bill")
         )
         if best_claim is not None:
             yield best_claim
 
 
-def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
+def _claim_surcharge_on_price(case: Case, model: str, rates: list[_Rates], side_name: str) -> Claim | None:
     """
     Claim published surcharges in addition to another price.
 
@@ -122,7 +124,7 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
         for region, amount in rate.regional.items():
             worth[region] += amount
     names = sorted(region for region, amount in worth.items() if region not in ANYWHERE and amount > 0)
-    is_rounded = all(case.is_rounded((RATE, rate.cell, rate.meter)) for rate in rates if rate.amount)
+    is_rounded = all(case.is_within_rounding((RATE, rate.cell, rate.meter)) for rate in rates if rate.amount)
     if not names or is_rounded or _has_shape(rates, (), Decimal(0)):
         return None
     candidates = [(name,) for name in names[:MOST_LISTED]] + ([tuple(names)] if len(names) > 1 else [])
@@ -143,8 +145,8 @@ def _beside_a_price(case: Case, model: str, rates: list[_Rates], side_name: str)
                 [entry for entry, portion in portions.items() if portion.amount],
                 sure=STRONG,
                 evidence=(
-                    f"{named([model]) if model else 'all tokens'}: according to {side_name}, "
-                    f"{float(share):.1%} of the value was processed in {named(list(regions))}, at a factor "
+                    f"{join_names([model]) if model else 'all tokens'}: according to {side_name}, "
+                    f"{float(share):.1%} of the value was processed in {join_names(list(regions))}, at a factor "
                     f"of {1 + dearer}; without this factor, all days have the same other price"
                 ),
                 advice=_ADVICE if side_name == "Tollhouse" else _ADVICE_UNKNOWN,
@@ -162,7 +164,7 @@ def _has_shape(rates: list[_Rates], regions: tuple[str, ...], dearer: Decimal) -
         worth[rate.cell.day] += rate.worth + int(dearer * rate.within(regions))
     series = {meter: RateSeries(paid, worth, {}) for meter, (paid, worth) in sums.items()}
     return all(rate_series.steps() is not None for rate_series in series.values()) or bool(
-        sets_of_days(series)
+        group_days_by_ratio(series)
     )
 
 
@@ -173,13 +175,13 @@ def knows_regions(split: Split, model: str, days: Collection[int]) -> bool:
     )
 
 
-def _with_known_regions(rates: list[_Rates]) -> list[_Rates]:
+def _rates_with_known_regions(rates: list[_Rates]) -> list[_Rates]:
     days = {rate.cell.day for rate in rates if any(rate.regional.values())}
     known_rates = [rate for rate in rates if rate.cell.day in days]
     return known_rates if len(known_rates) < len(rates) else []
 
 
-def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
+def _remaining_rates(case: Case, model: str, regional: Regional) -> list[_Rates]:
     split = case.split
     amounts = case.remainder.amounts
     return [
@@ -192,7 +194,7 @@ def _left(case: Case, model: str, regional: Regional) -> list[_Rates]:
     ]
 
 
-def _best(rates: list[_Rates], tolerance: float) -> _Fit | None:
+def _best_fit(rates: list[_Rates], tolerance: float) -> _Fit | None:
     worth: dict[str, int] = defaultdict(int)
     for rate in rates:
         for region, amount in rate.regional.items():
@@ -200,19 +202,21 @@ def _best(rates: list[_Rates], tolerance: float) -> _Fit | None:
                 worth[region] += amount
     largest = sorted(worth, key=lambda region: (-worth[region], region))[:MOST_LISTED]
     candidates = [(region,) for region in largest] + ([tuple(sorted(worth))] if len(worth) > 1 else [])
-    fits = [fit for regions in candidates if (fit := _alike(rates, regions, tolerance)) is not None]
-    return min(fits, key=_Fit.rank) if fits else _apart(rates, largest[:MOST_APART], tolerance)
+    fits = [fit for regions in candidates if (fit := _fit_one_factor(rates, regions, tolerance)) is not None]
+    return (
+        min(fits, key=_Fit.rank) if fits else _fit_factor_per_region(rates, largest[:MOST_APART], tolerance)
+    )
 
 
-def _alike(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _Fit | None:
+def _fit_one_factor(rates: list[_Rates], regions: tuple[str, ...], tolerance: float) -> _Fit | None:
     inside = sum(rate.within(regions) for rate in rates)
     if not inside:
         return None
     factor = Decimal(sum(rate.amount for rate in rates)) / inside
-    return _fit(rates, dict.fromkeys(regions, factor), tolerance)
+    return _check_fit(rates, dict.fromkeys(regions, factor), tolerance)
 
 
-def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
+def _fit_factor_per_region(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | None:
     if len(regions) < 2 or len(rates) < 4 * len(regions):
         return None
     columns = [[rate.regional.get(region, 0) for rate in rates] for region in regions]
@@ -221,19 +225,19 @@ def _apart(rates: list[_Rates], regions: list[str], tolerance: float) -> _Fit | 
         [Fraction(sum(a * b for a, b in zip(row, column, strict=True))) for column in (*columns, right)]
         for row in columns
     ]
-    solution = _solved(equations)
+    solution = _solve_equations(equations)
     if solution is None:
         return None
     factors = {
         region: Decimal(fraction.numerator) / fraction.denominator
         for region, fraction in zip(regions, solution, strict=True)
     }
-    return _fit(
+    return _check_fit(
         rates, {region: factor for region, factor in factors.items() if abs(factor) >= SAME}, tolerance
     )
 
 
-def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
+def _solve_equations(equations: list[list[Fraction]]) -> list[Fraction] | None:
     """
     Solve linear equations; the last number of each row is the right side. Return None if there is no unique
     solution.
@@ -253,7 +257,7 @@ def _solved(equations: list[list[Fraction]]) -> list[Fraction] | None:
     return [row[-1] for row in equations]
 
 
-def _fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
+def _check_fit(rates: list[_Rates], factors: Mapping[str, Decimal], tolerance: float) -> _Fit | None:
     """
     Return a fit of these factors, or None unless all regions cost more, almost nothing is left, and one
     factor for everything would be worse.

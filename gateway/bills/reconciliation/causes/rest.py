@@ -11,7 +11,7 @@ from gateway.bills.reconciliation.claims import EXACT, STRONG, WEAK, Case, Claim
 from gateway.bills.reconciliation.limits import COARSEST, FINEST, ROUNDING_SHARE
 from gateway.bills.reconciliation.matching import NAMED
 from gateway.bills.reconciliation.sides import OTHER, OWN, RATE
-from gateway.bills.reconciliation.wording import dollars, named
+from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 
 def failed_calls(case: Case) -> Iterator[Claim]:
@@ -47,7 +47,7 @@ def failed_calls(case: Case) -> Iterator[Claim]:
             yield claim
 
 
-def not_tokens(case: Case) -> Iterator[Claim]:
+def claim_other_lines(case: Case) -> Iterator[Claim]:
     """
     Claim lines of a bill other than tokens, such as web searches, storage, tax and credits. Each kind is one
     claim. If calls report a kind as well, only the difference is left to claim.
@@ -61,7 +61,8 @@ def not_tokens(case: Case) -> Iterator[Claim]:
                 entries,
                 sure=EXACT,
                 evidence=(
-                    f"the bill has lines of {named([kind])}; calls report {dollars(fee)} of it at list prices"
+                    f"the bill has lines of {join_names([kind])}; calls report {format_dollars(fee)} of "
+                    "it at list prices"
                 ),
                 advice="Check which calls report their `meters`, and the price per unit.",
             )
@@ -70,14 +71,14 @@ def not_tokens(case: Case) -> Iterator[Claim]:
                 kind if kind in NAMED else "not_tokens",
                 entries,
                 sure=EXACT,
-                evidence=f"the bill has lines of {named([kind])}, which no call reports",
+                evidence=f"the bill has lines of {join_names([kind])}, which no call reports",
                 advice="Nothing is wrong. Include it in a budget if it should count there.",
             )
         if claim is not None:
             yield claim
 
 
-def without_cost(case: Case) -> Iterator[Claim]:
+def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
     """Claim the value V of calls without an estimate, of which only some token counts were reported: V."""
     remainder = case.remainder
     portions: dict[Entry, Portion] = {
@@ -117,7 +118,7 @@ def own_price(case: Case) -> Iterator[Claim]:
         yield claim
 
 
-def rounding(case: Case) -> Iterator[Claim]:
+def claim_rounding(case: Case) -> Iterator[Claim]:
     """
     Claim rates as small as the last digit of the billed amounts, where tokens agree.
 
@@ -132,7 +133,7 @@ def rounding(case: Case) -> Iterator[Claim]:
     last = 0
     for entry in remainder.of(RATE):
         _, cell, meter = entry
-        if cell not in differing_cells and case.is_rounded(entry):
+        if cell not in differing_cells and case.is_within_rounding(entry):
             entries.append(entry)
             lines += max(1, split.lines.get((cell, meter), 0))
             last = max(last, case.precision.get(cell.day, 0))
@@ -146,7 +147,7 @@ def rounding(case: Case) -> Iterator[Claim]:
         sure=STRONG,
         evidence=(
             "the tokens agree, and each amount differs by at most half of the last digit, "
-            f"{dollars(last)}, per line ({lines:,} lines in all)"
+            f"{format_dollars(last)}, per line ({lines:,} lines in all)"
         ),
         advice="Nothing is wrong.",
     )

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from fractions import Fraction
 from statistics import median
 
-from gateway.bills.reconciliation.causes.days import BY_TOKENS, of_shift, shift_of
+from gateway.bills.reconciliation.causes.days import BY_TOKENS, find_shift, shift_portions
 from gateway.bills.reconciliation.causes.missing import days_lacking_half
 from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, OTHERS, STRONG, WEAK, Case, Claim, Portion
@@ -24,29 +24,29 @@ from gateway.bills.reconciliation.limits import (
     SAME,
     SIMILAR,
 )
-from gateway.bills.reconciliation.rate_series import of_cells, of_model
+from gateway.bills.reconciliation.rate_series import cell_rate_series, model_rate_series
 from gateway.bills.reconciliation.sides import DAY_S, RATE, VOLUME
-from gateway.bills.reconciliation.wording import day_text, named
+from gateway.bills.reconciliation.wording import day_text, join_names
 
 HOUR_S = 3600
 
 _POINT = "Check whether the gateway or its senders were down or not yet in use."
 
 
-def no_telemetry(case: Case) -> Iterator[Claim]:
-    counted, billed = _days(case)
+def claim_no_telemetry(case: Case) -> Iterator[Claim]:
+    counted, billed = _counted_and_billed_days(case)
     silent = sorted((billed - counted) & _open(case))
     if not silent or not counted:
         return
-    shift = shift_of(case)
-    moved_portions = of_shift(case, shift, silent) if shift is not None else {}
+    shift = find_shift(case)
+    moved_portions = shift_portions(case, shift, silent) if shift is not None else {}
     may_be_chance = _may_be_chance(case, counted)
     claim = case.remainder.take(
         "no_telemetry",
-        _entries(case, silent),
+        _entries_on_days(case, silent),
         sure=EXACT,
         evidence=(
-            f"{_named(silent)}: the bill has tokens or money, but Tollhouse has no call, unlike on "
+            f"{_join_days(silent)}: the bill has tokens or money, but Tollhouse has no call, unlike on "
             f"{len(counted):,} other days{BY_TOKENS if moved_portions else ''}"
         ),
         advice=_POINT,
@@ -65,17 +65,17 @@ def _may_be_chance(case: Case, days: Collection[int]) -> bool:
     return calls < LEAST_CALLS * len(days) and lacking > ROUGHLY * billed
 
 
-def no_bill(case: Case) -> Iterator[Claim]:
+def claim_no_bill(case: Case) -> Iterator[Claim]:
     """Claim days without a bill. A bill with other days states that nothing was billed on them."""
-    counted, billed = _days(case)
+    counted, billed = _counted_and_billed_days(case)
     free = sorted(day for day in (counted - billed) & _open(case) if day in case.split.metered)
     if not free or not billed:
         return
     claim = case.remainder.take(
         "no_bill",
-        _entries(case, free),
+        _entries_on_days(case, free),
         sure=EXACT,
-        evidence=f"{_named(free)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
+        evidence=f"{_join_days(free)}: Tollhouse has calls, but the bill, which covers these days, has nothing",
         advice="Import the complete bill of these days again, or check which account paid them.",
         explains_calls=True,
     )
@@ -108,7 +108,7 @@ def billed_twice(case: Case) -> Iterator[Claim]:
         portions,
         sure=STRONG,
         evidence=(
-            f"{_named(sorted(times_by_day))}: the bill has "
+            f"{_join_days(sorted(times_by_day))}: the bill has "
             f"{'the tokens of the shifted hours' if is_of_hours else repeated_text} exactly twice, or more often"
         ),
         advice="Check whether the report repeats the rows of these days, and import it again.",
@@ -148,7 +148,7 @@ def _twice_in_hours(case: Case) -> dict[int, int]:
     Return by day how many times it was billed. Days with silent hours are left out, because these may explain
     the difference.
     """
-    shift = shift_of(case)
+    shift = find_shift(case)
     if shift is None:
         return {}
     billed: dict[int, int] = defaultdict(int)
@@ -244,13 +244,13 @@ def silent_hours(case: Case) -> Iterator[Claim]:
     if not days:
         return
     evidence = (
-        f"{named(hour_spans)} (UTC): Tollhouse has no call, and the day lacks about as much as other days "
+        f"{join_names(hour_spans)} (UTC): Tollhouse has no call, and the day lacks about as much as other days "
         "have at that time"
     )
     if is_beside:
         evidence += "; other days lack tokens as well"
-    entries = [entry for entry in _entries(case, days) if lacks[entry[1].day, entry[1].model] > 0]
-    portions = _beside_price(case, days)
+    entries = [entry for entry in _entries_on_days(case, days) if lacks[entry[1].day, entry[1].model] > 0]
+    portions = _price_portions(case, days)
     if is_beside:
         shares = {day: Fraction(gaps[day] / lacking[day]) for day in days}
         portions = {
@@ -291,7 +291,7 @@ def _longest_silence(case: Case, day: int, shift: int) -> tuple[int, int]:
     return best
 
 
-def _days(case: Case) -> tuple[set[int], set[int]]:
+def _counted_and_billed_days(case: Case) -> tuple[set[int], set[int]]:
     counted = {
         cell.day for cell, sums in case.split.counted.items() if sums.calls or any(sums.tokens.values())
     }
@@ -303,7 +303,7 @@ def _open(case: Case) -> set[int]:
     return {cell.day for _, cell, _ in case.remainder.volume()} | (set(case.days) - case.split.metered)
 
 
-def _entries(case: Case, days: Collection[int]) -> list[Entry]:
+def _entries_on_days(case: Case, days: Collection[int]) -> list[Entry]:
     """Return the entries of days, with rates unless the model has the same rate on other days."""
     remainder = case.remainder
     chosen = set(days)
@@ -311,16 +311,16 @@ def _entries(case: Case, days: Collection[int]) -> list[Entry]:
     rates: list[Entry] = []
     for model in {entry[1].model for entry in remainder.of(RATE)}:
         model_rates = [entry for entry in remainder.rates(model) if entry[1].day in chosen]
-        series = of_model(case.split, model, {meter for _, _, meter in model_rates}, remainder.paid)
+        series = model_rate_series(case.split, model, {meter for _, _, meter in model_rates}, remainder.paid)
         for entry in model_rates:
             of_meter = series.get(entry[2])
             other_days = set(of_meter.worth) - chosen if of_meter is not None else set()
             if of_meter is None or not other_days or abs(of_meter.ratio(other_days) - 1) <= SAME:
                 rates.append(entry)
-    return list(dict.fromkeys((*volume, *remainder.with_rates(volume), *rates)))
+    return list(dict.fromkeys((*volume, *remainder.add_unexplained_rates(volume), *rates)))
 
 
-def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
+def _price_portions(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     remainder = case.remainder
     split = case.split
     entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]
@@ -328,7 +328,7 @@ def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     for model in {entry[1].model for entry in entries}:
         cells = {cell for cell in split.cells(model) if cell.day not in days}
         meters = {meter for _, cell, meter in entries if cell.model == model}
-        for meter, of_meter in of_cells(split, cells, meters, remainder.paid).items():
+        for meter, of_meter in cell_rate_series(split, cells, meters, remainder.paid).items():
             steps = of_meter.steps() if of_meter.is_steady() else None
             for entry in (entry for entry in entries if (entry[1].model, entry[2]) == (model, meter)):
                 prices = [price for since, price in steps or () if since <= entry[1].day]
@@ -338,5 +338,5 @@ def _beside_price(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
     return portions
 
 
-def _named(days: list[int]) -> str:
-    return named([day_text(day) for day in days])
+def _join_days(days: list[int]) -> str:
+    return join_names([day_text(day) for day in days])

@@ -10,13 +10,13 @@ from gateway.bills.reconciliation.cells import Entry, paid_as
 from gateway.bills.reconciliation.claims import EXACT, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import LEAST_DAYS
 from gateway.bills.reconciliation.sides import OUTPUT, RATE, VOLUME, WHOLE, Place
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 
 
 def tier_price(case: Case) -> Iterator[Claim]:
     """Claim what `of_unlisted_tier` finds, if both sides have the tier."""
     for model, tier in sorted(case.split.unlisted):
-        fit = of_unlisted_tier(case, model, tier)
+        fit = fit_unlisted_tier(case, model, tier)
         if fit is None:
             continue
         factor, portions = fit
@@ -24,14 +24,15 @@ def tier_price(case: Case) -> Iterator[Claim]:
             "tier_price",
             [*portions],
             EXACT,
-            f"{named([model])}, tier {tier}: every kind of token was billed at {float(factor):.4f} of the standard "
+            f"{join_names([model])}, tier {tier}: every kind of token was billed at {float(factor):.4f} "
+            "of the standard "
             "price, and the price list has no price for the tier",
             "Copy the price of the tier into [[prices.override]] with its `tier`.",
             portions=portions,
         )
 
 
-def of_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[Entry, Portion]] | None:
+def fit_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[Entry, Portion]] | None:
     """
     Return the factor of a tier and its amounts: paid = worth + (f - 1) * w, where w is the value of the tier's tokens
     within the value `worth` of a place.
@@ -40,7 +41,7 @@ def of_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[
     than one factor for all tokens of the model.
     """
     split, remainder = case.split, case.remainder
-    inside = _worth_of_tier(case, model, tier)
+    inside = _tier_worth_by_place(case, model, tier)
     places: list[Place] = [entry[1:] for entry in case.priced(model)]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
     whole = sum(inside[place] for place in places)
@@ -60,7 +61,7 @@ def of_unlisted_tier(case: Case, model: str, tier: str) -> tuple[Fraction, dict[
     return 1 + surcharge, portions
 
 
-def _worth_of_tier(case: Case, model: str, tier: str) -> dict[Place, int]:
+def _tier_worth_by_place(case: Case, model: str, tier: str) -> dict[Place, int]:
     split = case.split
     worth: dict[Place, int] = defaultdict(int)
     for cell, meter in split.values:

@@ -10,13 +10,13 @@ from gateway.bills.reconciliation.cells import Entry
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS, SAME
 from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Place
-from gateway.bills.reconciliation.wording import dollars, named
+from gateway.bills.reconciliation.wording import format_dollars, join_names
 
 _CAPACITY = frozenset({"throughput", "priority"})  # pay for capacity
 _Served = tuple[str, str]  # model and tier
 
 
-def commitment(case: Case) -> Iterator[Claim]:
+def claim_commitment(case: Case) -> Iterator[Claim]:
     """
     Claim paid capacity: lines of throughput, and the tokens that it served. The amount is F - V, where F are the lines
     and V is the value of the tokens.
@@ -28,7 +28,7 @@ def commitment(case: Case) -> Iterator[Claim]:
     for name in sorted({cell.model for _, cell, _ in lines}):
         of_name = [entry for entry in lines if entry[1].model == name]
         days = {cell.day for _, cell, _ in of_name}
-        unpaid = _unpaid(case, days)
+        unpaid = _unpaid_entries(case, days)
         served = [pair for pair in unpaid if pair[0] == name] or [*unpaid]
         if not served:
             continue
@@ -42,8 +42,8 @@ def commitment(case: Case) -> Iterator[Claim]:
             [*of_name, *entries],
             sure=EXACT if is_whole and (is_named or len({model for model, _ in served}) == 1) else WEAK,
             evidence=(
-                f"{dollars(fee)} were billed for capacity on {len(days):,} days, and nothing for tokens of "
-                f"{named(sorted({model for model, _ in served}))}, which are worth {dollars(value)}"
+                f"{format_dollars(fee)} were billed for capacity on {len(days):,} days, and nothing for tokens of "
+                f"{join_names(sorted({model for model, _ in served}))}, which are worth {format_dollars(value)}"
             ),
             advice="Nothing is missing. The capacity pays for these tokens.",
         )
@@ -51,7 +51,7 @@ def commitment(case: Case) -> Iterator[Claim]:
             yield claim
 
 
-def _unpaid(case: Case, days: set[int]) -> dict[_Served, list[Entry]]:
+def _unpaid_entries(case: Case, days: set[int]) -> dict[_Served, list[Entry]]:
     """Return the unpaid tokens. A model and tier is left out if most of its value has money."""
     entries: dict[_Served, list[Entry]] = defaultdict(list)
     worth, free = Counter[_Served](), Counter[_Served]()
@@ -101,7 +101,7 @@ def free_tokens(case: Case) -> Iterator[Claim]:
                 "free_tokens",
                 [*portions],
                 EXACT,
-                f"{named([model])}: the first {number:,} tokens of {meter} of each day have no amount, on "
+                f"{join_names([model])}: the first {number:,} tokens of {meter} of each day have no amount, on "
                 f"{len(less):,} days with {sold:,} tokens{_stated_tokens(case, model, number)}",
                 "Nothing is missing. The provider gives these tokens for free.",
                 portions=portions,

@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.cells import Entry, paid_as
 from gateway.bills.reconciliation.claims import EXACT, WEAK, Case, Claim, Portion
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_LISTED, OWNER_DAYS
 from gateway.bills.reconciliation.sides import INPUT, OTHER, OUTPUT, RATE, Place
-from gateway.bills.reconciliation.wording import named
+from gateway.bills.reconciliation.wording import join_names
 
 _ADVICE = (
     "Check the contract of this key. If the bill is right, its price cannot be an own price of all calls."
@@ -33,11 +33,13 @@ def key_price(case: Case) -> Iterator[Claim]:
         return
     places: list[Place] = [entry[1:] for model in case.models() for entry in case.priced(model)]
     rest = {place: remainder.amounts.get((RATE, *place), 0) for place in places}
-    if all(case.is_rounded((RATE, *place)) for place in places):
+    if all(case.is_within_rounding((RATE, *place)) for place in places):
         return
     by_key = _worth_by_key(case)
     largest = sorted(by_key, key=lambda key: -sum(by_key[key].values()))[:MOST_LISTED]
-    shares = {key: share for key in largest if (share := _share(case, rest, by_key[key])) is not None}
+    shares = {
+        key: share for key in largest if (share := _constant_share(case, rest, by_key[key])) is not None
+    }
     if len(by_key) < 2 or len(shares) != 1:
         return
     [(key, share)] = shares.items()
@@ -48,7 +50,7 @@ def key_price(case: Case) -> Iterator[Claim]:
         "key_price",
         [*portions],
         EXACT,
-        f"the calls of the key {named([key])} were billed at {float(1 + share):.4f} of our price, and those of "
+        f"the calls of the key {join_names([key])} were billed at {float(1 + share):.4f} of our price, and those of "
         f"{len(by_key) - 1:,} other keys at our price",
         _ADVICE,
         portions=portions,
@@ -65,7 +67,7 @@ def _worth_by_key(case: Case) -> dict[str, dict[Place, int]]:
     return worth
 
 
-def _share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place, int]) -> Fraction | None:
+def _constant_share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place, int]) -> Fraction | None:
     whole = sum(worth.get(place, 0) for place in rest)
     days = {cell.day for (cell, _), value in worth.items() if value}
     if whole <= 0 or len(days) < OWNER_DAYS:
@@ -75,7 +77,7 @@ def _share(case: Case, rest: Mapping[Place, int], worth: Mapping[Place, int]) ->
     return share if case.fits(rest, expected) else None
 
 
-def fee(case: Case) -> Iterator[Claim]:
+def claim_fee(case: Case) -> Iterator[Claim]:
     """
     Claim a fee on every line: paid = worth * f for all kinds of tokens of at least two models, with one f above 1 that
     no tier or region has.

@@ -11,8 +11,23 @@ import re
 from decimal import Decimal
 
 from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, Edges, ReportSource, any_results, read_results
-from gateway.bills.statements.values import Row, count, inner, kept, number, required, text
+from gateway.bills.statements.source import (
+    DAY_S,
+    Document,
+    Edges,
+    ReportSource,
+    buckets_with_results,
+    read_results,
+)
+from gateway.bills.statements.values import (
+    Row,
+    count,
+    nested_object,
+    number,
+    require_value,
+    storable_amount,
+    text,
+)
 from spool.statements import EXACT
 
 _EDGES = Edges("starting_at", "ending_at")
@@ -29,7 +44,7 @@ _THOUSANDS = {"k": 1000, "m": 1_000_000}
 COST_TYPES = {"web_search": "web_search", "code_execution": "code_execution", "session_usage": "session"}
 
 
-def bucket_of(row: Row, start: int, end: int) -> Bucket:
+def result_bucket(row: Row, start: int, end: int) -> Bucket:
     """Return the dimensions of a result. Fast mode replaces the tier, because it sets the price."""
     geo = text(row, "inference_geo")
     tier = text(row, "service_tier")
@@ -43,36 +58,40 @@ def bucket_of(row: Row, start: int, end: int) -> Bucket:
         tier="fast" if text(row, "speed") == "fast" and tier in (None, "standard") else tier,
         region=None if geo == "not_available" else geo,
         batch=None if tier is None else tier == "batch",
-        context=_context(text(row, "context_window")),
+        context=_parse_context_window(text(row, "context_window")),
     )
 
 
-def _context(window: str | None) -> int | None:
+def _parse_context_window(window: str | None) -> int | None:
     match = _WINDOW.match(window or "")
     return None if match is None else int(match[1]) * _THOUSANDS.get((match[2] or "").lower(), 1)
 
 
 def add_tokens(row: Row, bucket: Bucket, cells: Cells) -> None:
-    written = inner(row, "cache_creation")
+    written = nested_object(row, "cache_creation")
     for name in ("uncached_input_tokens", "cache_read_input_tokens", "output_tokens"):
         cells.tokens(bucket, TOKEN_KINDS[name], count(row, name))
     for name in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens"):
         cells.tokens(bucket, TOKEN_KINDS[f"cache_creation.{name}"], count(written, name))
 
 
-def dollars(row: Row, name: str) -> Decimal:
-    return kept(EXACT.multiply(required(number(row, name), name), CENT))
+def cents_to_dollars(row: Row, name: str) -> Decimal:
+    return storable_amount(EXACT.multiply(require_value(number(row, name), name), CENT))
 
 
-def _any_result(document: Document, *names: str) -> bool:
+def _has_result_with(document: Document, *names: str) -> bool:
     return any(
-        _EDGES.start in bucket and set(names) <= set(result) for bucket, result in any_results(document)
+        _EDGES.start in bucket and set(names) <= set(result)
+        for bucket, result in buckets_with_results(document)
     )
 
 
 def _read_usage(document: Document, cells: Cells) -> None:
     read_results(
-        document, _EDGES, cells, lambda row, start, end: add_tokens(row, bucket_of(row, start, end), cells)
+        document,
+        _EDGES,
+        cells,
+        lambda row, start, end: add_tokens(row, result_bucket(row, start, end), cells),
     )
 
 
@@ -84,7 +103,9 @@ def _read_costs(document: Document, cells: Cells) -> None:
             kind = TOKEN_KINDS.get(token_type or "", "cost")
         else:
             kind = "cost" if cost_type is None else COST_TYPES.get(cost_type, cost_type[:60])
-        cells.money(bucket_of(row, start, end), kind, dollars(row, "amount"), text(row, "currency"))
+        cells.money(
+            result_bucket(row, start, end), kind, cents_to_dollars(row, "amount"), text(row, "currency")
+        )
 
     read_results(document, _EDGES, cells, add)
 
@@ -93,13 +114,13 @@ ANTHROPIC_USAGE = ReportSource(
     name="anthropic_usage",
     title="Anthropic usage report",
     settle_s=DAY_S,
-    is_document=lambda document: _any_result(document, "uncached_input_tokens", "output_tokens"),
+    is_document=lambda document: _has_result_with(document, "uncached_input_tokens", "output_tokens"),
     read_document=_read_usage,
 )
 ANTHROPIC_COSTS = ReportSource(
     name="anthropic_costs",
     title="Anthropic cost report",
     settle_s=DAY_S,
-    is_document=lambda document: _any_result(document, "amount", "currency"),
+    is_document=lambda document: _has_result_with(document, "amount", "currency"),
     read_document=_read_costs,
 )

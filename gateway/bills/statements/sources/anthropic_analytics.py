@@ -11,8 +11,23 @@ from collections.abc import Callable
 
 from gateway.bills.statements.cells import Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource
-from gateway.bills.statements.sources.anthropic import COST_TYPES, TOKEN_KINDS, add_tokens, bucket_of, dollars
-from gateway.bills.statements.values import Damaged, Row, count, inner, moment, number, objects, text
+from gateway.bills.statements.sources.anthropic import (
+    COST_TYPES,
+    TOKEN_KINDS,
+    add_tokens,
+    cents_to_dollars,
+    result_bucket,
+)
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    count,
+    moment,
+    nested_object,
+    number,
+    object_list,
+    text,
+)
 from spool.statements import EXACT, RowAmounts
 
 
@@ -24,15 +39,15 @@ def _has_rows(document: Document, name: str) -> bool:
     )
 
 
-def _rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> None:
+def _read_rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> None:
     for which, page in enumerate(document.pages(), start=1):
         if page.get("data_refreshed_at") is not None:
             refreshed = moment(page, "data_refreshed_at")
             cells.refreshed_at = min(refreshed, cells.refreshed_at or refreshed)
-        for row_number, row in enumerate(objects(page.get("data"), "data"), start=1):
+        for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
             with cells.row(f"page {which}, row {row_number}", row, once=True):
                 cells.cover(moment(row, "starting_at"), moment(row, "ending_at"))
-                group = inner(row, "group")
+                group = nested_object(row, "group")
                 if text(group, "rbac_group_id") is not None:
                     raise Damaged(
                         "rows by rbac_group_id overlap and cannot be summed; group by another field"
@@ -42,33 +57,33 @@ def _rows(document: Document, cells: Cells, add: Callable[[Row, Row], None]) -> 
 
 def _read_usage(document: Document, cells: Cells) -> None:
     def add(row: Row, group: Row) -> None:
-        bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
-        usage = inner(row, "usage")
+        bucket = result_bucket(group, moment(row, "starting_at"), moment(row, "ending_at"))
+        usage = nested_object(row, "usage")
         add_tokens(usage, bucket, cells)
         cells.requests(bucket, count(usage, "requests"))
 
-    _rows(document, cells, add)
+    _read_rows(document, cells, add)
 
 
 def _read_costs(document: Document, cells: Cells) -> None:
     def add(row: Row, group: Row) -> None:
-        bucket = bucket_of(group, moment(row, "starting_at"), moment(row, "ending_at"))
-        cost = inner(row, "cost")
+        bucket = result_bucket(group, moment(row, "starting_at"), moment(row, "ending_at"))
+        cost = nested_object(row, "cost")
         token_type = text(group, "token_type")
         cost_type = text(group, "cost_type")
         kind = TOKEN_KINDS.get(token_type or "", "cost")
         if cost_type not in (None, "tokens"):
             kind = COST_TYPES.get(cost_type, cost_type[:60])
-        paid = dollars(cost, "amount")
+        paid = cents_to_dollars(cost, "amount")
         currency = text(cost, "currency")
         if number(cost, "list_amount") is None:
             cells.money(bucket, kind, paid, currency)
             return
-        listed = dollars(cost, "list_amount")
+        listed = cents_to_dollars(cost, "list_amount")
         cells.amounts(bucket, kind, RowAmounts(listed, listed), currency)
         cells.money(bucket, "discount", EXACT.subtract(paid, listed), currency)
 
-    _rows(document, cells, add)
+    _read_rows(document, cells, add)
 
 
 ANTHROPIC_ANALYTICS_USAGE = ReportSource(

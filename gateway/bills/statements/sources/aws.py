@@ -20,12 +20,12 @@ from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
 from gateway.bills.statements.values import (
     Row,
     first_number,
-    inner,
     moment,
+    nested_object,
     number,
-    object_of,
-    objects,
-    required,
+    object_list,
+    parse_object_text,
+    require_value,
     text,
 )
 from spool.statements import COVERED, EXACT, PURCHASE, REFUND, UNUSED, RowAmounts, add_amounts
@@ -96,24 +96,24 @@ class _Usage(NamedTuple):
 
 
 def _token_kind(usage_type: str) -> str | None:
-    meter_words = cloud_meters.words(usage_type)
+    meter_words = cloud_meters.split_words(usage_type)
     return cloud_meters.token_kind(meter_words) if {"token", "tokens"} & set(meter_words) else None
 
 
 def _is_service(usage_type: str) -> bool:
-    return cloud_meters.service_of(cloud_meters.words(usage_type)) is not None
+    return cloud_meters.service_kind(cloud_meters.split_words(usage_type)) is not None
 
 
-def _beside(usage: _Usage) -> str:
-    meter_words = cloud_meters.words(usage.type)
-    return cloud_meters.beside(usage.unit, meter_words) or "other"
+def _non_token_kind(usage: _Usage) -> str:
+    meter_words = cloud_meters.split_words(usage.type)
+    return cloud_meters.non_token_kind(usage.unit, meter_words) or "other"
 
 
-def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
+def _add_usage_amounts(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
     kind = _token_kind(usage.type)
     if kind is None:
         is_reserved = any(word in usage.type for word in _RESERVED) and not _is_service(usage.type)
-        kind = _FEE if is_reserved else _beside(usage)
+        kind = _FEE if is_reserved else _non_token_kind(usage)
         cells.amounts(bucket, kind, usage.paid, usage.currency)
         return
     is_marketplace = _MARKETPLACE in usage.type
@@ -122,23 +122,23 @@ def _add(cells: Cells, bucket: Bucket, usage: _Usage) -> None:
     if usage.quantity is not None:
         size = cloud_meters.unit_size(usage.unit) or (1_000_000 if is_marketplace else 1000)
         cost = usage.paid.amount
-        tokens = cloud_meters.tokens_of(usage.quantity, size, cost, "line_item_usage_amount")
+        tokens = cloud_meters.quantity_to_tokens(usage.quantity, size, cost, "line_item_usage_amount")
         cells.tokens(bucket, kind, tokens)
     cells.amounts(bucket, kind, usage.paid, usage.currency)
 
 
-def region_of(usage_type: str) -> str | None:
+def parse_region(usage_type: str) -> str | None:
     """
     Return the region's name as calls use it, or the bill's prefix if it is unknown. `global` stands
     for global endpoints.
     """
-    if "global" in cloud_meters.words(usage_type):
+    if "global" in cloud_meters.split_words(usage_type):
         return "global"
     match = _REGION.match(usage_type)
     return _REGIONS.get(match[1], match[1]) if match else None
 
 
-def model_of(resource: str | None, service: str | None, usage_type: str) -> str | None:
+def parse_model(resource: str | None, service: str | None, usage_type: str) -> str | None:
     """Return the model named by the resource, else by the service, else by the usage type."""
     match = _MODEL_ARN.search(resource or "")
     if match is not None:
@@ -158,7 +158,7 @@ def _read_table(table: Table, cells: Cells) -> None:
 def _add_line(row: Row, cells: Cells) -> None:
     usage_type = text(row, "line_item_usage_type") or ""
     resource = text(row, "line_item_resource_id")
-    service = _product(row)
+    service = _product_name(row)
     if text(row, "bill_billing_period_start_date") is not None:
         cells.cover(
             moment(row, "bill_billing_period_start_date"), moment(row, "bill_billing_period_end_date")
@@ -175,16 +175,16 @@ def _add_line(row: Row, cells: Cells) -> None:
         cells.cover(start, end)
     type = text(row, "line_item_line_item_type") or "Usage"
     is_refund = type == "Refund" or text(row, "bill_bill_type") == "Refund"
-    tier = cloud_meters.tier(cloud_meters.words(usage_type))
+    tier = cloud_meters.find_tier(cloud_meters.split_words(usage_type))
     bucket = Bucket(
         provider=PROVIDER,
         start=start,
         end=end,
         account=text(row, "line_item_usage_account_id"),
         key=text(row, "line_item_iam_principal"),
-        model=model_of(resource, service, usage_type),
+        model=parse_model(resource, service, usage_type),
         tier=tier,
-        region=region_of(usage_type),
+        region=parse_region(usage_type),
         batch=tier == "batch",
         invoice_id=text(row, "bill_invoice_id"),
         commitment_id=next((id for name in _COMMITMENTS if (id := text(row, name))), None),
@@ -197,24 +197,24 @@ def _add_line(row: Row, cells: Cells) -> None:
         _add_usage(row, type, bucket, usage_type, cells)
 
 
-def _product(row: Row) -> str | None:
+def _product_name(row: Row) -> str | None:
     product = text(row, "product_product_name") or text(row, "product_servicename")
     if product is not None or text(row, "product") is None:
         return product
-    named = object_of(row, "product")
+    named = parse_object_text(row, "product")
     return text(named, "product_name") or text(named, "servicename")
 
 
-def _costs(row: Row) -> tuple[Decimal, Decimal]:
+def _cost_and_discount(row: Row) -> tuple[Decimal, Decimal]:
     cost = number(row, "line_item_unblended_cost")
     net = number(row, "line_item_net_unblended_cost")
     if net is None:
-        return required(cost, "line_item_unblended_cost"), _NOTHING
+        return require_value(cost, "line_item_unblended_cost"), _NOTHING
     return (net, _NOTHING) if cost is None else (cost, EXACT.subtract(net, cost))
 
 
 def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cells) -> None:
-    (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
+    (cost, discount), currency = _cost_and_discount(row), text(row, "line_item_currency_code")
     net = number(row, "line_item_net_unblended_cost")
     quantity = number(row, "line_item_usage_amount")
     paid = RowAmounts(cost, number(row, "pricing_public_on_demand_cost"), net)
@@ -227,11 +227,11 @@ def _add_usage(row: Row, type: str, bucket: Bucket, usage_type: str, cells: Cell
     if type == _NEGATION or type in _COVERED:
         bucket = replace(bucket, line_type=COVERED)
     unit = text(row, "pricing_unit") or ""
-    _add(cells, bucket, _Usage(usage_type, quantity, unit, paid, currency))
-    cells.money(_of_model(bucket), _DISCOUNT, discount, currency)
+    _add_usage_amounts(cells, bucket, _Usage(usage_type, quantity, unit, paid, currency))
+    cells.money(_bucket_of_model(bucket), _DISCOUNT, discount, currency)
 
 
-def _of_model(bucket: Bucket) -> Bucket:
+def _bucket_of_model(bucket: Bucket) -> Bucket:
     return replace(bucket, key=None, tier=None, region=None, batch=None, line_type=None)
 
 
@@ -240,10 +240,10 @@ def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
     Add a line that is not usage. The effective cost of a fee is on the usage that it covers; its unused part
     is a separate cell.
     """
-    (cost, discount), currency = _costs(row), text(row, "line_item_currency_code")
+    (cost, discount), currency = _cost_and_discount(row), text(row, "line_item_currency_code")
     fee_bucket = replace(bucket, line_id=text(row, "identity_line_item_id"))
     paid = EXACT.add(cost, discount)
-    unused = _unused(row, bucket) if kind == _FEE else None
+    unused = _unused_fee(row, bucket) if kind == _FEE else None
     if unused is None:
         cells.money(fee_bucket, kind, paid, currency)
         return
@@ -253,7 +253,7 @@ def _add_fee(row: Row, kind: str, bucket: Bucket, cells: Cells) -> None:
     cells.amounts(unused_bucket, kind, RowAmounts(_NOTHING, amount_effective=unused), currency)
 
 
-def _unused(row: Row, bucket: Bucket) -> Decimal | None:
+def _unused_fee(row: Row, bucket: Bucket) -> Decimal | None:
     type = text(row, "line_item_line_item_type")
     if type in ("Fee", "SavingsPlanUpfrontFee"):
         return None if bucket.commitment_id is None else _NOTHING
@@ -268,7 +268,7 @@ def _unused(row: Row, bucket: Bucket) -> Decimal | None:
 
 def _add_refund(row: Row, bucket: Bucket, usage_type: str, cells: Cells) -> None:
     """Add a refund under the kind that it refunds. Token counts are not reduced."""
-    cost, discount = _costs(row)
+    cost, discount = _cost_and_discount(row)
     kind = _token_kind(usage_type) or REFUND
     refund = replace(bucket, line_type=REFUND, line_id=text(row, "identity_line_item_id"))
     refund = replace(refund, corrects=bucket.start, corrects_until=bucket.end)
@@ -284,21 +284,27 @@ def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
         names = [
             str(definition.get("Key", ""))
-            for definition in objects(page.get("GroupDefinitions"), "GroupDefinitions")
+            for definition in object_list(page.get("GroupDefinitions"), "GroupDefinitions")
         ]
-        for result_number, result in enumerate(objects(page.get("ResultsByTime"), "ResultsByTime"), start=1):
+        for result_number, result in enumerate(
+            object_list(page.get("ResultsByTime"), "ResultsByTime"), start=1
+        ):
             where = f"page {number_}, result {result_number}"
-            groups = objects(None, "Groups")
+            groups = object_list(None, "Groups")
             with cells.row(where):
-                period = inner(result, "TimePeriod")
+                period = nested_object(result, "TimePeriod")
                 cells.cover(moment(period, "Start"), moment(period, "End"))
-                groups = objects(result.get("Groups"), "Groups")
+                groups = object_list(result.get("Groups"), "Groups")
             for group_number, group in enumerate(groups, start=1):
                 with cells.row(
                     f"{where}, group {group_number}", (names, result.get("TimePeriod"), group), once=True
                 ):
                     _add_group(
-                        group, names, inner(result, "TimePeriod"), result.get("Estimated") is True, cells
+                        group,
+                        names,
+                        nested_object(result, "TimePeriod"),
+                        result.get("Estimated") is True,
+                        cells,
                     )
 
 
@@ -309,24 +315,24 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
     service = group_values.get("SERVICE")
     if not _is_bedrock(usage_type, service):
         return
-    metrics = inner(group, "Metrics")
+    metrics = nested_object(group, "Metrics")
     metric = next((name for name in _METRICS if name in metrics), "")
-    money = inner(metrics, metric)
-    effective = number(inner(metrics, _AMORTIZED.get(metric, "")), "Amount")
-    quantity = inner(metrics, "UsageQuantity")
-    tier = cloud_meters.tier(cloud_meters.words(usage_type)) if usage_type else None
+    money = nested_object(metrics, metric)
+    effective = number(nested_object(metrics, _AMORTIZED.get(metric, "")), "Amount")
+    quantity = nested_object(metrics, "UsageQuantity")
+    tier = cloud_meters.find_tier(cloud_meters.split_words(usage_type)) if usage_type else None
     bucket = Bucket(
         provider=PROVIDER,
         start=moment(period, "Start"),
         end=moment(period, "End"),
         account=group_values.get("LINKED_ACCOUNT"),
-        model=model_of(None, service, usage_type),
+        model=parse_model(None, service, usage_type),
         tier=tier,
-        region=region_of(usage_type),
+        region=parse_region(usage_type),
         batch=None if tier is None else tier == "batch",
         open=is_estimated,
     )
-    cost = required(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
+    cost = require_value(number(money, "Amount"), "Metrics.UnblendedCost.Amount")
     paid = RowAmounts(cost, amount_effective=effective)
     currency = text(money, "Unit")
     if not usage_type:
@@ -334,7 +340,7 @@ def _add_group(group: Row, names: list[str], period: Row, is_estimated: bool, ce
         return
     amount = number(quantity, "Amount")
     unit = text(quantity, "Unit") or ""
-    _add(cells, bucket, _Usage(usage_type, amount, unit, paid, currency))
+    _add_usage_amounts(cells, bucket, _Usage(usage_type, amount, unit, paid, currency))
 
 
 AWS_CUR = ReportSource(

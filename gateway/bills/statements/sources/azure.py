@@ -14,7 +14,7 @@ from decimal import Decimal
 from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
 from gateway.bills.statements.source import DAY_S, ReportSource, Table
-from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
+from gateway.bills.statements.values import Damaged, Row, moment, number, require_value, text
 from spool.statements import EXACT, REFUND, RowAmounts
 
 PROVIDER = "azure.ai.openai"
@@ -44,10 +44,10 @@ _NO_MODEL = frozenset({
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
         with cells.row(f"line {line}", row):
-            _add(row, cells)
+            _add_row(row, cells)
 
 
-def _add(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: Cells) -> None:
     start = moment(row, "date")
     start -= start % DAY_S
     cells.cover(start, start + DAY_S)
@@ -58,14 +58,14 @@ def _add(row: Row, cells: Cells) -> None:
     meter = text(row, "metername") or ""
     if not _is_ai(row, resource):
         return
-    meter_words = cloud_meters.words(meter)
-    tier = cloud_meters.tier(meter_words)
+    meter_words = cloud_meters.split_words(meter)
+    tier = cloud_meters.find_tier(meter_words)
     bucket = Bucket(
         provider=PROVIDER,
         start=start,
         end=start + DAY_S,
         account=resource,
-        model=model_of(meter),
+        model=parse_model(meter),
         tier=tier,
         region=next((_REGIONS[word] for word in meter_words if word in _REGIONS), None),
         batch=tier == "batch",
@@ -73,33 +73,33 @@ def _add(row: Row, cells: Cells) -> None:
         invoice_id=text(row, "invoiceid"),
         commitment_id=text(row, "reservationid") or text(row, "benefitid"),
     )
-    cost, currency, listed = _cost(row)
+    cost, currency, listed = _amount_with_currency(row)
     paid = RowAmounts(cost, listed)
     charge = (text(row, "chargetype") or "usage").lower()
     rounding = number(row, "roundingadjustment")
     if rounding:
         cells.money(bucket, "rounding", rounding, currency)
     unit = text(row, "unitofmeasure") or ""
-    service = cloud_meters.service_of(meter_words)
+    service = cloud_meters.service_kind(meter_words)
     is_reserved = service is None and ("hour" in unit.lower() or "ptu" in meter_words)
     kind = None if is_reserved or service else cloud_meters.token_kind(meter_words)
     if charge == REFUND:
-        cells.money(_refund(row, bucket), kind or REFUND, cost, currency)
+        cells.money(_refund_bucket(row, bucket), kind or REFUND, cost, currency)
         return
     if charge != "usage":
         kind = adjustment_kind(cost) if charge == "adjustment" else _CHARGES.get(charge, "throughput")
         cells.amounts(bucket, kind, paid, currency)
         return
     if kind is None:
-        usage_kind = cloud_meters.beside(unit, meter_words) or "other"
+        usage_kind = cloud_meters.non_token_kind(unit, meter_words) or "other"
         cells.amounts(bucket, "throughput" if is_reserved else usage_kind, paid, currency)
         return
     size = cloud_meters.unit_size(unit)
     if size is None:
         raise Damaged("unitofmeasure does not state the number of tokens per unit")
-    quantity = required(number(row, "quantity"), "quantity")
+    quantity = require_value(number(row, "quantity"), "quantity")
     known = cost if currency in (None, "USD") else Decimal(0)
-    cells.tokens(bucket, kind, cloud_meters.tokens_of(quantity, size, known, "quantity"))
+    cells.tokens(bucket, kind, cloud_meters.quantity_to_tokens(quantity, size, known, "quantity"))
     cells.amounts(bucket, kind, paid, currency)
 
 
@@ -109,7 +109,7 @@ def _is_ai(row: Row, resource: str | None) -> bool:
     return any(service in names.lower() for service in _SERVICES)
 
 
-def _refund(row: Row, bucket: Bucket) -> Bucket:
+def _refund_bucket(row: Row, bucket: Bucket) -> Bucket:
     """Return the bucket of a refund. It covers the service period if the row states one."""
     if text(row, "serviceperiodstartdate") is None or text(row, "serviceperiodenddate") is None:
         return replace(bucket, line_type=REFUND)
@@ -121,7 +121,7 @@ def _refund(row: Row, bucket: Bucket) -> Bucket:
     return replace(bucket, line_type=REFUND, corrects=start, corrects_until=until)
 
 
-def _cost(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
+def _amount_with_currency(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
     """
     Return the billed amount, its currency, and the amount at list prices. If the bill is in another currency
     but prices are in US dollars, all are in US dollars.
@@ -129,17 +129,17 @@ def _cost(row: Row) -> tuple[Decimal, str | None, Decimal | None]:
     billing = text(row, "billingcurrency") or text(row, "billingcurrencycode") or text(row, "currency")
     cost = number(row, "costinbillingcurrency")
     if cost is None:
-        cost = required(number(row, "cost"), "cost")
+        cost = require_value(number(row, "cost"), "cost")
     in_prices = number(row, "costinpricingcurrency")
     if billing not in (None, "USD") and text(row, "pricingcurrency") == "USD" and in_prices is not None:
         return in_prices, "USD", number(row, "paygcostinusd")
     if billing not in (None, "USD") and text(row, "costinusd") is not None:
-        in_dollars = required(number(row, "costinusd"), "costinusd")
+        in_dollars = require_value(number(row, "costinusd"), "costinusd")
         return EXACT.plus(in_dollars), "USD", number(row, "paygcostinusd")
     return cost, billing, number(row, "paygcostinbillingcurrency")
 
 
-def model_of(meter: str) -> str | None:
+def parse_model(meter: str) -> str | None:
     """Return the model's name from a meter, or None."""
     model_words = [word for word in meter.replace("-", " ").split() if word.lower() not in _NO_MODEL]
     return "-".join(model_words).lower() or None

@@ -12,7 +12,17 @@ from decimal import Decimal
 
 from gateway.bills.statements.cells import Bucket, Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource
-from gateway.bills.statements.values import Damaged, Row, count, flag, inner, moment, number, objects, text
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    count,
+    flag,
+    moment,
+    nested_object,
+    number,
+    object_list,
+    text,
+)
 from spool.providers import CURSOR
 
 EVENTS = "usageEvents"
@@ -36,24 +46,24 @@ def _is_document(document: Document) -> bool:
 
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
-        for event_number, event in enumerate(objects(page.get(EVENTS), EVENTS), start=1):
+        for event_number, event in enumerate(object_list(page.get(EVENTS), EVENTS), start=1):
             with cells.row(f"page {number_}, event {event_number}", event, once=True):
-                _add(event, cells)
+                _add_event(event, cells)
 
 
-def _add(event: Row, cells: Cells) -> None:
-    start = _day(event)
+def _add_event(event: Row, cells: Cells) -> None:
+    start = _event_day(event)
     cells.cover(start, start + DAY_S)
     bucket = Bucket(provider=CURSOR, start=start, end=start + DAY_S, model=text(event, "model"))
-    usage = inner(event, "tokenUsage")
+    usage = nested_object(event, "tokenUsage")
     for kind, name in _KINDS.items():
         cells.tokens(bucket, kind, count(usage, name))
     cells.requests(bucket, Decimal(1))
-    for kind, cents in _charges(event, usage).items():
+    for kind, cents in _cents_by_kind(event, usage).items():
         cells.money(bucket, kind, cents.scaleb(-2))
 
 
-def _charges(event: Row, usage: Row) -> Mapping[str, Decimal]:
+def _cents_by_kind(event: Row, usage: Row) -> Mapping[str, Decimal]:
     value = number(usage, "totalCents")
     charged = number(event, "chargedCents")
     fee = number(event, "cursorTokenFee") or _NOTHING
@@ -77,7 +87,7 @@ def _is_charged(event: Row) -> bool:
     return "included" not in kind and "not charged" not in kind
 
 
-def _day(event: Row) -> int:
+def _event_day(event: Row) -> int:
     milliseconds = number(event, "timestamp")
     if milliseconds is None:
         raise Damaged("timestamp is missing")

@@ -14,7 +14,7 @@ from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import Bucket, Cells, adjustment_kind
 from gateway.bills.statements.source import DAY_S, ReportSource, Table
 from gateway.bills.statements.sources import aws, azure, google
-from gateway.bills.statements.values import Damaged, Row, moment, number, required, text
+from gateway.bills.statements.values import Damaged, Row, moment, number, require_value, text
 from spool import providers
 from spool.statements import CORRECTION, COVERED, PURCHASE, REFUND, UNUSED, RowAmounts
 
@@ -38,10 +38,10 @@ _STATUSES = {"used": COVERED, "unused": UNUSED}
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
         with cells.row(f"line {line}", row):
-            _add(row, cells)
+            _add_row(row, cells)
 
 
-def _add(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: Cells) -> None:
     start = moment(row, "chargeperiodstart")
     end = moment(row, "chargeperiodend")
     if text(row, "billingperiodstart") is not None:
@@ -51,19 +51,19 @@ def _add(row: Row, cells: Cells) -> None:
     account = text(row, "billingaccountid")
     if account is not None:
         cells.accounts.add(account)
-    provider = _provider(row)
+    provider = _billing_provider(row)
     if provider is None:
         return
     meter = text(row, "skumeter") or text(row, "x_skumetername") or text(row, "chargedescription") or ""
-    meter_words = cloud_meters.words(meter)
-    tier = cloud_meters.tier(meter_words) if meter_words else None
+    meter_words = cloud_meters.split_words(meter)
+    tier = cloud_meters.find_tier(meter_words) if meter_words else None
     bucket = Bucket(
         provider=provider,
         start=start,
         end=end,
         account=text(row, "subaccountid"),
         key=text(row, "x_apikey") or text(row, "resourceid"),
-        model=text(row, "x_model") or _model(row, provider, meter) or text(row, "skuid"),
+        model=text(row, "x_model") or _row_model(row, provider, meter) or text(row, "skuid"),
         tier=tier,
         region=text(row, "regionid"),
         batch=None if tier is None else tier == "batch",
@@ -74,8 +74,8 @@ def _add(row: Row, cells: Cells) -> None:
     billed = number(row, "billedcost")
     effective = number(row, "effectivecost")
     currency = text(row, "billingcurrency")
-    category = _category(row)
-    cost = required(billed, "billedcost")
+    category = _charge_category(row)
+    cost = require_value(billed, "billedcost")
     is_covered = bucket.commitment_id is not None
     if not cost and effective and provider == "aws.bedrock" and category == "usage" and not is_covered:
         cost = effective
@@ -85,7 +85,7 @@ def _add(row: Row, cells: Cells) -> None:
     whole = (
         "cost"
         if not meter_words or "token" in unit.lower()
-        else cloud_meters.beside(unit, meter_words) or "other"
+        else cloud_meters.non_token_kind(unit, meter_words) or "other"
     )
     if bucket.line_type in (CORRECTION, REFUND):
         bucket = replace(bucket, corrects=start, corrects_until=end)
@@ -108,12 +108,14 @@ def _add(row: Row, cells: Cells) -> None:
     if size is None:
         raise Damaged("consumedunit does not state the number of tokens per unit")
     cells.tokens(
-        bucket, kind, cloud_meters.tokens_of(required(quantity, "consumedquantity"), size, cost, "quantity")
+        bucket,
+        kind,
+        cloud_meters.quantity_to_tokens(require_value(quantity, "consumedquantity"), size, cost, "quantity"),
     )
     cells.amounts(bucket, kind, paid, currency)
 
 
-def _category(row: Row) -> str:
+def _charge_category(row: Row) -> str:
     return (text(row, "chargecategory") or "usage").lower()
 
 
@@ -122,7 +124,7 @@ def _line_type(row: Row) -> str | None:
     Return the line type if the line is more than plain usage, tax or credit. Corrected taxes and fees stay
     taxes and fees.
     """
-    category = _category(row)
+    category = _charge_category(row)
     is_correction = (text(row, "chargeclass") or "").lower() == "correction"
     if is_correction and category in _CORRECTED:
         return _CORRECTED[category]
@@ -131,21 +133,21 @@ def _line_type(row: Row) -> str | None:
     return _STATUSES.get((text(row, "commitmentdiscountstatus") or "").lower())
 
 
-def _model(row: Row, provider: str, meter: str) -> str | None:
+def _row_model(row: Row, provider: str, meter: str) -> str | None:
     """
     Return the model as the cloud's own report names it. A SKU id is no substitute, because it names a
     kind of tokens.
     """
     if provider == aws.PROVIDER:
-        return aws.model_of(
+        return aws.parse_model(
             text(row, "resourceid"), text(row, "servicename"), text(row, "x_usagetype") or meter
         )
     if provider == azure.PROVIDER:
-        return azure.model_of(meter)
-    return google.model_of(meter) if provider == "gcp.vertex_ai" else None
+        return azure.parse_model(meter)
+    return google.parse_model(meter) if provider == "gcp.vertex_ai" else None
 
 
-def _provider(row: Row) -> str | None:
+def _billing_provider(row: Row) -> str | None:
     names = ("serviceprovidername", "providername", "invoiceissuername", "publishername")
     provider_name = next((name for column in names if (name := text(row, column)) is not None), None)
     if provider_name is None:

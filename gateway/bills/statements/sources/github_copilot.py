@@ -16,11 +16,11 @@ from gateway.bills.statements.values import (
     Damaged,
     Row,
     count,
-    inner,
     moment,
+    nested_object,
     number,
-    objects,
-    required,
+    object_list,
+    require_value,
     text,
 )
 from spool.statements import SEAT
@@ -33,18 +33,18 @@ def _read_document(document: Document, cells: Cells) -> None:
         span: tuple[int, int] | None = None
         with cells.row(f"page {page_number}, timePeriod"):
             if page.get("timePeriod") is not None:
-                span = _span(inner(page, "timePeriod"))
+                span = _period_span(nested_object(page, "timePeriod"))
                 cells.cover(*span)
             account = text(page, "organization") or text(page, "enterprise")
             if account is not None:
                 cells.accounts.add(account)
-        for number_, item in enumerate(objects(page.get("usageItems"), "usageItems"), start=1):
+        for number_, item in enumerate(object_list(page.get("usageItems"), "usageItems"), start=1):
             content = (span, *(page.get(name) for name in ("organization", "enterprise", "user")), item)
             with cells.row(f"page {page_number}, item {number_}", content, once=True):
-                _add(item, page, span, cells)
+                _add_item(item, page, span, cells)
 
 
-def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> None:
+def _add_item(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> None:
     if "copilot" not in (text(item, "product") or "copilot").lower():
         return
     if text(item, "date") is not None:
@@ -63,11 +63,11 @@ def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> No
     )
     unit = (text(item, "unitType") or "").lower()
     if "".join(filter(str.isalpha, unit)) in _SEAT_UNITS:
-        cells.money(bucket, SEAT, required(number(item, "netAmount"), "netAmount"))
+        cells.money(bucket, SEAT, require_value(number(item, "netAmount"), "netAmount"))
         cells.seats(bucket, number(item, "quantity") or number(item, "grossQuantity"))
         return
     gross = number(item, "grossAmount")
-    net = required(number(item, "netAmount"), "netAmount")
+    net = require_value(number(item, "netAmount"), "netAmount")
     cells.money(bucket, "cost", net if gross is None else gross)
     if gross is not None:
         cells.money(bucket, "discount", net - gross)
@@ -76,7 +76,7 @@ def _add(item: Row, page: Row, span: tuple[int, int] | None, cells: Cells) -> No
         cells.requests(bucket, number(item, "quantity") if quantity is None else quantity)
 
 
-def _span(period: Row) -> tuple[int, int]:
+def _period_span(period: Row) -> tuple[int, int]:
     parts = [count(period, name) for name in ("year", "month", "day")]
     year, month, day = (None if part is None else int(part) for part in parts)
     if year is None or not 2000 <= year < 2999 or (month is None and day is not None):

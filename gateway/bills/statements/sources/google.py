@@ -17,7 +17,16 @@ from typing import Any
 from gateway.bills.statements import cloud_meters
 from gateway.bills.statements.cells import Bucket, Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.bills.statements.values import Damaged, Row, inner, moment, number, objects, required, text
+from gateway.bills.statements.values import (
+    Damaged,
+    Row,
+    moment,
+    nested_object,
+    number,
+    object_list,
+    require_value,
+    text,
+)
 from spool.statements import CORRECTION, RowAmounts
 
 _VERTEX, _VERTEX_ID = "vertex ai", "C7E2-9256-1C43"
@@ -59,27 +68,27 @@ _MODEL = re.compile(
 )
 
 
-def _rows(document: Document) -> Iterator[Row]:
+def _document_rows(document: Document) -> Iterator[Row]:
     yield from document.pages()
 
 
 def _is_document(document: Document) -> bool:
-    return any("sku" in row and "usage_start_time" in row for row in _rows(document))
+    return any("sku" in row and "usage_start_time" in row for row in _document_rows(document))
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    for row_number, row in enumerate(_rows(document), start=1):
+    for row_number, row in enumerate(_document_rows(document), start=1):
         with cells.row(f"row {row_number}", row):
-            _add(row, cells)
+            _add_row(row, cells)
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
         with cells.row(f"line {line}", row):
-            _add(_nested(row), cells)
+            _add_row(_nest_columns(row), cells)
 
 
-def _nested(row: Row) -> dict[str, Any]:
+def _nest_columns(row: Row) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for name, value in row.items():
         head, separator, rest = name.partition(".")
@@ -94,7 +103,7 @@ def _nested(row: Row) -> dict[str, Any]:
     return nested
 
 
-def _add(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: Cells) -> None:
     start = moment(row, "usage_start_time")
     end = moment(row, "usage_end_time")
     cost_type = text(row, "cost_type") or "regular"
@@ -103,33 +112,33 @@ def _add(row: Row, cells: Cells) -> None:
     account = text(row, "billing_account_id")
     if account is not None:
         cells.accounts.add(account)
-    service = inner(row, "service")
-    sku = text(inner(row, "sku"), "description") or ""
+    service = nested_object(row, "service")
+    sku = text(nested_object(row, "sku"), "description") or ""
     name = (text(service, "description") or "").lower()
     is_gemini = any(keyword in name for keyword in _GEMINI)
     if not (is_gemini or _VERTEX in name or text(service, "id") == _VERTEX_ID):
         return
-    sku_words = cloud_meters.words(sku)
-    tier = cloud_meters.tier(sku_words)
+    sku_words = cloud_meters.split_words(sku)
+    tier = cloud_meters.find_tier(sku_words)
     bucket = Bucket(
         provider="gcp.gemini" if is_gemini else "gcp.vertex_ai",
         start=start,
         end=end,
-        account=text(inner(row, "project"), "id"),
-        model=model_of(sku) if cost_type in ("regular", _ADJUSTMENT) else None,
+        account=text(nested_object(row, "project"), "id"),
+        model=parse_model(sku) if cost_type in ("regular", _ADJUSTMENT) else None,
         tier=tier,
-        region="global" if "global" in sku_words else text(inner(row, "location"), "region"),
+        region="global" if "global" in sku_words else text(nested_object(row, "location"), "region"),
         batch=tier == "batch",
         context=_LONG if "long" in sku_words else None,
     )
-    cost = required(number(row, "cost"), "cost")
+    cost = require_value(number(row, "cost"), "cost")
     currency = text(row, "currency")
-    for credit in objects(row.get("credits"), "credits"):
+    for credit in object_list(row.get("credits"), "credits"):
         is_discount = text(credit, "type") in _DISCOUNTS
         cells.money(bucket, "discount" if is_discount else "credit", number(credit, "amount"), currency)
     paid = RowAmounts(cost, number(row, "cost_at_list"))
-    usage = inner(row, "usage")
-    kind = _kind(sku_words, text(usage, "unit"))
+    usage = nested_object(row, "usage")
+    kind = _line_kind(sku_words, text(usage, "unit"))
     if cost_type == _ADJUSTMENT:
         of_time = replace(bucket, line_type=CORRECTION, corrects=start, corrects_until=end)
         cells.amounts(of_time, kind, paid, currency)
@@ -142,7 +151,7 @@ def _add(row: Row, cells: Cells) -> None:
     cells.amounts(bucket, kind, paid, currency)
 
 
-def _kind(sku_words: list[str], unit: str | None) -> str:
+def _line_kind(sku_words: list[str], unit: str | None) -> str:
     """
     Return the kind of a line. Tokens are recognized by the SKU, because their unit is `count` or `requests`.
     Hours and bytes are never tokens.
@@ -151,16 +160,16 @@ def _kind(sku_words: list[str], unit: str | None) -> str:
     if "storage" in known:
         return "storage"
     if known & {"throughput", "tuning"} or unit in ("mo", "month", "seconds", "hour", "byte-seconds"):
-        return "throughput" if "throughput" in known else cloud_meters.service_of(sku_words) or "other"
+        return "throughput" if "throughput" in known else cloud_meters.service_kind(sku_words) or "other"
     if "thinking" in known and "output" in known:
         return "reasoning"
     kind = cloud_meters.token_kind([word for word in sku_words if word != "text"])
     if kind is None and "caching" in known:
         return "cache_read"
-    return kind or cloud_meters.beside(unit or "", sku_words) or "other"
+    return kind or cloud_meters.non_token_kind(unit or "", sku_words) or "other"
 
 
-def model_of(sku: str) -> str | None:
+def parse_model(sku: str) -> str | None:
     """Return the model's name from the start of a SKU, or None."""
     match = _MODEL.match(sku)
     return (match[1].strip().lower().replace(" ", "-") if match else "") or None

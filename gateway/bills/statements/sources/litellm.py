@@ -15,17 +15,17 @@ from gateway.bills.statements.values import (
     Damaged,
     Row,
     count,
-    inner,
     moment,
+    nested_object,
     number,
-    objects,
-    required,
+    object_list,
+    require_value,
     text,
 )
 from spool import providers
 
 
-def _rows(document: Document) -> Iterator[Row]:
+def _document_rows(document: Document) -> Iterator[Row]:
     for page in document.pages():
         inside = page.get("data")
         if isinstance(inside, list):
@@ -37,29 +37,31 @@ def _rows(document: Document) -> Iterator[Row]:
 def _is_document(document: Document) -> bool:
     return any(
         "spend" in row and "prompt_tokens" in row and ("startTime" in row or "date" in row)
-        for row in _rows(document)
+        for row in _document_rows(document)
     )
 
 
 def _read_document(document: Document, cells: Cells) -> None:
     for page in document.pages():
-        objects(page.get("data"), "data")
-    for row_number, row in enumerate(_rows(document), start=1):
+        object_list(page.get("data"), "data")
+    for row_number, row in enumerate(_document_rows(document), start=1):
         with cells.row(f"row {row_number}", row, once=_has_id(row)):
-            _add(row, inner(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells)
+            _add_row(
+                row, nested_object(row, "metadata") if not isinstance(row.get("metadata"), str) else {}, cells
+            )
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
         with cells.row(f"line {line}", row, once=_has_id(row)):
-            _add({**row, "startTime": row.get("starttime")}, {}, cells)
+            _add_row({**row, "startTime": row.get("starttime")}, {}, cells)
 
 
 def _has_id(row: Row) -> bool:
     return bool(row.get("request_id") or row.get("id"))
 
 
-def _add(row: Row, metadata: Row, cells: Cells) -> None:
+def _add_row(row: Row, metadata: Row, cells: Cells) -> None:
     start = moment(row, "startTime" if row.get("startTime") is not None else "date")
     start -= start % DAY_S
     cells.cover(start, start + DAY_S)
@@ -78,7 +80,7 @@ def _add(row: Row, metadata: Row, cells: Cells) -> None:
         key=text(row, "api_key"),
         model=text(row, "model"),
     )
-    usage = inner(metadata, "usage_object")
+    usage = nested_object(metadata, "usage_object")
     reported_object = {**usage, **{name: row[name] for name in _CACHE if row.get(name) is not None}}
     whole, read, written = count(row, "prompt_tokens"), *(count(reported_object, name) for name in _CACHE)
     if whole is not None and (read is not None or written is not None):
@@ -92,7 +94,7 @@ def _add(row: Row, metadata: Row, cells: Cells) -> None:
         cells.tokens(bucket, "input_total", whole)
     cells.tokens(bucket, "output", count(row, "completion_tokens"))
     cells.requests(bucket, count(row, "api_requests") if "api_requests" in row else Decimal(1))
-    cells.money(bucket, "cost", required(number(row, "spend"), "spend"))
+    cells.money(bucket, "cost", require_value(number(row, "spend"), "spend"))
 
 
 _CACHE = ("cache_read_input_tokens", "cache_creation_input_tokens")

@@ -10,9 +10,16 @@ from __future__ import annotations
 import re
 
 from gateway.bills.statements.cells import Bucket, Cells
-from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table, any_results, read_results
+from gateway.bills.statements.source import (
+    DAY_S,
+    Document,
+    ReportSource,
+    Table,
+    buckets_with_results,
+    read_results,
+)
 from gateway.bills.statements.sources.openai_usage import EDGES
-from gateway.bills.statements.values import Row, inner, moment, number, required, text
+from gateway.bills.statements.values import Row, moment, nested_object, number, require_value, text
 
 _OBJECT = "organization.costs.result"
 _TOKENS = re.compile(r"(.+), (?:(?:text|(audio|image)) )?(cached input|cache write|input|output)")
@@ -22,14 +29,14 @@ _OTHERS = {"web search": "web_search", "code interpreter": "code_execution", "fi
 
 
 def _is_document(document: Document) -> bool:
-    return any(result.get("object") == _OBJECT for _, result in any_results(document))
+    return any(result.get("object") == _OBJECT for _, result in buckets_with_results(document))
 
 
 def _read_document(document: Document, cells: Cells) -> None:
     def add(result: Row, start: int, end: int) -> None:
-        amount = inner(result, "amount")
+        amount = nested_object(result, "amount")
         money = {"value": amount.get("value"), "currency": amount.get("currency")}
-        _add(result, money, start, end, cells)
+        _add_row(result, money, start, end, cells)
 
     read_results(document, EDGES, cells, add)
 
@@ -45,11 +52,11 @@ def _read_table(table: Table, cells: Cells) -> None:
                 cells.accounts.add(account)
             if text(row, "amount_value") is not None:
                 money = {"value": row["amount_value"], "currency": row.get("amount_currency")}
-                _add(row, money, start, end, cells)
+                _add_row(row, money, start, end, cells)
 
 
-def _add(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
-    kind, model = _kind(text(row, "line_item"), text(row, "quantity_unit"))
+def _add_row(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
+    kind, model = _line_kind_and_model(text(row, "line_item"), text(row, "quantity_unit"))
     bucket = Bucket(
         provider="openai",
         start=start,
@@ -58,10 +65,10 @@ def _add(row: Row, money: Row, start: int, end: int, cells: Cells) -> None:
         key=text(row, "api_key_id"),
         model=model,
     )
-    cells.money(bucket, kind, required(number(money, "value"), "amount.value"), text(money, "currency"))
+    cells.money(bucket, kind, require_value(number(money, "value"), "amount.value"), text(money, "currency"))
 
 
-def _kind(line: str | None, unit: str | None) -> tuple[str, str | None]:
+def _line_kind_and_model(line: str | None, unit: str | None) -> tuple[str, str | None]:
     if line is None:
         return "cost", None
     match = _TOKENS.fullmatch(line)

@@ -17,7 +17,7 @@ from gateway.bills.statements.source import (
     Edges,
     ReportSource,
     Table,
-    any_results,
+    buckets_with_results,
     read_results,
 )
 from gateway.bills.statements.values import Damaged, Row, count, flag, moment, text
@@ -27,12 +27,12 @@ _COMPLETIONS, _EMBEDDINGS = "organization.usage.completions.", "organization.usa
 _MEDIA = ("audio", "image")
 
 
-def _is_of(document: Document, kind: str) -> bool:
-    return any(str(result.get("object", "")).startswith(kind) for _, result in any_results(document))
+def _has_results_of(document: Document, kind: str) -> bool:
+    return any(str(result.get("object", "")).startswith(kind) for _, result in buckets_with_results(document))
 
 
 def _read_document(document: Document, cells: Cells) -> None:
-    read_results(document, EDGES, cells, lambda result, start, end: _add(result, start, end, cells))
+    read_results(document, EDGES, cells, lambda result, start, end: _add_row(result, start, end, cells))
 
 
 def _read_table(table: Table, cells: Cells) -> None:
@@ -42,10 +42,10 @@ def _read_table(table: Table, cells: Cells) -> None:
             end = moment(row, "end_time")
             cells.cover(start, end)
             if text(row, "input_tokens") is not None or text(row, "num_model_requests") is not None:
-                _add(row, start, end, cells)
+                _add_row(row, start, end, cells)
 
 
-def _add(row: Row, start: int, end: int, cells: Cells) -> None:
+def _add_row(row: Row, start: int, end: int, cells: Cells) -> None:
     bucket = Bucket(
         provider="openai",
         start=start,
@@ -87,7 +87,7 @@ OPENAI_USAGE = ReportSource(
     name="openai_usage",
     title="OpenAI usage",
     settle_s=2 * DAY_S,
-    is_document=lambda document: _is_of(document, _COMPLETIONS),
+    is_document=lambda document: _has_results_of(document, _COMPLETIONS),
     read_document=_read_document,
     is_table=lambda table: table.has("start_time", "num_model_requests", "input_tokens"),
     read_table=_read_table,
@@ -96,6 +96,6 @@ OPENAI_USAGE_EMBEDDINGS = ReportSource(
     name="openai_usage_embeddings",
     title="OpenAI embeddings usage",
     settle_s=2 * DAY_S,
-    is_document=lambda document: _is_of(document, _EMBEDDINGS),
+    is_document=lambda document: _has_results_of(document, _EMBEDDINGS),
     read_document=_read_document,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from gateway.bills.statements.cells import Bucket, Cells
 from gateway.bills.statements.source import DAY_S, Document, ReportSource, Table
-from gateway.bills.statements.values import Row, count, moment, number, objects, required, text
+from gateway.bills.statements.values import Row, count, moment, number, object_list, require_value, text
 
 
 def _is_document(document: Document) -> bool:
@@ -22,18 +22,18 @@ def _is_document(document: Document) -> bool:
 
 def _read_document(document: Document, cells: Cells) -> None:
     for number_, page in enumerate(document.pages(), start=1):
-        for row_number, row in enumerate(objects(page.get("data"), "data"), start=1):
+        for row_number, row in enumerate(object_list(page.get("data"), "data"), start=1):
             with cells.row(f"page {number_}, row {row_number}", row, once=bool(row.get("endpoint_id"))):
-                _add(row, cells)
+                _add_row(row, cells)
 
 
 def _read_table(table: Table, cells: Cells) -> None:
     for line, row in table.rows:
         with cells.row(f"line {line}", row, once=bool(row.get("endpoint_id"))):
-            _add(row, cells)
+            _add_row(row, cells)
 
 
-def _add(row: Row, cells: Cells) -> None:
+def _add_row(row: Row, cells: Cells) -> None:
     start = moment(row, "date")
     start -= start % DAY_S
     cells.cover(start, start + DAY_S)
@@ -48,7 +48,7 @@ def _add(row: Row, cells: Cells) -> None:
     cells.tokens(bucket, "input_total", count(row, "prompt_tokens"))
     cells.tokens(bucket, "output", count(row, "completion_tokens"))
     cells.requests(bucket, count(row, "requests"))
-    cells.money(bucket, "cost", required(number(row, "usage"), "usage"))
+    cells.money(bucket, "cost", require_value(number(row, "usage"), "usage"))
 
 
 OPENROUTER = ReportSource(

@@ -50,7 +50,7 @@ from gateway.money.costs.measures import (
     SAVED_BY_CACHING,
     SUMS,
     UNITS,
-    columns,
+    distinguishing_columns,
     has_no_price,
 )
 from gateway.money.costs.past import WHOLE
@@ -422,7 +422,7 @@ def _drop_empty_columns(rows: Sequence[JsonObject], shown: Sequence[str]) -> Seq
 def _show_table(payload: JsonObject, shown: Sequence[str]) -> None:
     rows = payload["rows"]
     summary = payload["report"]
-    names = columns(summary)
+    names = distinguishing_columns(summary)
     ordered = rows
     if "period" not in names and "cost" in summary["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)

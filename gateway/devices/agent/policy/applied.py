@@ -80,31 +80,31 @@ class PolicyChanges:
 # -- check ---------------------------------------------------------------------------------------------------
 
 
-def verify(directory: Path, public_key: PublicKey) -> CheckedBundle:
+def verify_bundle(directory: Path, public_key: PublicKey) -> CheckedBundle:
     """Read and check a whole bundle. Raises BadBundle, or OSError if a file cannot be read."""
-    signed = _read(directory / MANIFEST)
-    if not public_key.is_signed(_read(directory / SIGNATURE), signed):
+    signed = _read_file(directory / MANIFEST)
+    if not public_key.is_signed(_read_file(directory / SIGNATURE), signed):
         raise BadBundle(f"{MANIFEST} is not signed by this key")
     try:
         manifest = msgspec.json.decode(signed, type=PolicyManifest)
     except msgspec.DecodeError as error:
         raise BadBundle(f"{MANIFEST} is not readable by this version of Tollhouse: {error}") from error
-    found = set(_files(directory))
+    found = set(_list_files(directory))
     expected = {file.path for file in manifest.files}
     for problem, names in (("is missing", expected - found), ("is not in the manifest", found - expected)):
         if names:
             raise BadBundle(f"{min(names)} {problem}")
     contents = {}
     for file in manifest.files:
-        content = _read(directory / file.path)
-        if _digest(content) != file.sha256:
+        content = _read_file(directory / file.path)
+        if _digest_content(content) != file.sha256:
             raise BadBundle(f"{file.path} was changed")
         _check_syntax(file.path, content)
         contents[file.path] = content
-    return CheckedBundle(manifest, contents, _digest(signed))
+    return CheckedBundle(manifest, contents, _digest_content(signed))
 
 
-def _files(directory: Path) -> Iterator[str]:
+def _list_files(directory: Path) -> Iterator[str]:
     for folder, folders, names in os.walk(directory):
         for name in folders + names:
             path = Path(folder) / name
@@ -114,7 +114,7 @@ def _files(directory: Path) -> Iterator[str]:
                 yield path.relative_to(directory).as_posix()
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     with os.fdopen(os.open(path, _FILE), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise BadBundle(f"{path.name} is not a file")
@@ -139,14 +139,16 @@ def _check_syntax(path: str, content: bytes) -> None:
         raise BadBundle(f"{path} is malformed: {error}") from error
 
 
-def _digest(content: bytes) -> str:
+def _digest_content(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
 # -- write and delete ----------------------------------------------------------------------------------------
 
 
-def apply(checked: CheckedBundle, system: str, root: Path, *, allows_older: bool = False) -> PolicyChanges:
+def apply_bundle(
+    checked: CheckedBundle, system: str, root: Path, *, allows_older: bool = False
+) -> PolicyChanges:
     """
     Write the bundle's files for this system below `root`. Files of an earlier bundle that this bundle lacks
     are deleted. Unless `allows_older`, raises BadBundle if a newer bundle was applied before, even if it was removed.
@@ -155,32 +157,32 @@ def apply(checked: CheckedBundle, system: str, root: Path, *, allows_older: bool
     if strange := wanted.keys() - allowed_paths(system):
         raise BadBundle(f"{min(strange)} is not a path of managed settings on {system}")
     tree = _Tree(root)
-    record = _recorded(tree, system)
+    record = _read_record(tree, system)
     if not allows_older:
         _check_number(checked, record)
     outcome = PolicyChanges(hidden=dict(_stronger_sources(tree, system)))
     for target in record.files.keys() - wanted.keys():
-        _remove(tree, record, target, outcome)
+        _remove_target(tree, record, target, outcome)
     for target, file in sorted(wanted.items()):
         if file.assistant in outcome.hidden:
             continue
         present, digests = tree.read(target), record.files.get(target, [])
-        if present is not None and _digest(present) == file.sha256:
+        if present is not None and _digest_content(present) == file.sha256:
             if digests:
                 record.files[target] = [file.sha256]
             continue
-        if present is not None and _digest(present) not in digests:
+        if present is not None and _digest_content(present) not in digests:
             outcome.foreign[target] = file
             continue
         record.files[target] = sorted({*digests, file.sha256})
         record.folders = sorted({*record.folders, *tree.missing_folders(target)})
-        _keep(tree, system, record)
+        _write_record(tree, system, record)
         tree.write(target, checked.contents[file.path])
         record.files[target] = [file.sha256]
         outcome.written.append(target)
     record.manifest, record.number = checked.sha256, checked.manifest.number
     record.error = "foreign_file" if outcome.foreign else "mdm_policy" if outcome.hidden else ""
-    _keep(tree, system, record)
+    _write_record(tree, system, record)
     return outcome
 
 
@@ -197,25 +199,25 @@ def _check_number(checked: CheckedBundle, record: _Record) -> None:
         )
 
 
-def remove(system: str, root: Path) -> PolicyChanges:
+def remove_policy(system: str, root: Path) -> PolicyChanges:
     """
     Delete the files that `apply` wrote and nobody has changed since. Its record keeps only the number of the bundle,
     so that no older bundle is applied later.
     """
     tree = _Tree(root)
-    record, outcome = _recorded(tree, system), PolicyChanges()
+    record, outcome = _read_record(tree, system), PolicyChanges()
     for target in list(record.files):
-        _remove(tree, record, target, outcome)
+        _remove_target(tree, record, target, outcome)
     for folder in sorted(record.folders, key=len, reverse=True):
         tree.remove_folder(folder)
     if tree.read(RECORDS[system]) is not None:
-        _keep(tree, system, _Record(manifest=record.manifest, number=record.number))
+        _write_record(tree, system, _Record(manifest=record.manifest, number=record.number))
     return outcome
 
 
-def _remove(tree: _Tree, record: _Record, target: str, outcome: PolicyChanges) -> None:
+def _remove_target(tree: _Tree, record: _Record, target: str, outcome: PolicyChanges) -> None:
     present = tree.read(target)
-    if present is not None and _digest(present) not in record.files[target]:
+    if present is not None and _digest_content(present) not in record.files[target]:
         outcome.foreign[target] = None
     elif present is not None:
         tree.unlink(target)
@@ -233,7 +235,7 @@ def _stronger_sources(tree: _Tree, system: str) -> Iterator[tuple[str, str]]:
             yield assistant.name, path
 
 
-def _recorded(tree: _Tree, system: str) -> _Record:
+def _read_record(tree: _Tree, system: str) -> _Record:
     content = tree.read(RECORDS[system])
     if content is None:
         return _Record()
@@ -251,7 +253,7 @@ def _recorded(tree: _Tree, system: str) -> _Record:
     return record
 
 
-def _keep(tree: _Tree, system: str, record: _Record) -> None:
+def _write_record(tree: _Tree, system: str, record: _Record) -> None:
     tree.write(RECORDS[system], msgspec.json.encode(record))
 
 
@@ -265,7 +267,7 @@ class _Tree:
 
     def read(self, path: str) -> bytes | None:
         """Return the content, or None if the file does not exist. Raises BadBundle for a link or a large file."""
-        with self._folder(path) as (folder, name):
+        with self._open_folder(path) as (folder, name):
             if folder is None:
                 return None
             try:
@@ -283,7 +285,7 @@ class _Tree:
 
     def write(self, path: str, content: bytes) -> None:
         """Replace the file by renaming a draft, readable by all and writable by its owner."""
-        with self._folder(path, creates=True) as (folder, name):
+        with self._open_folder(path, creates=True) as (folder, name):
             draft = f".{name}.tollhouse-new"
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
@@ -298,12 +300,12 @@ class _Tree:
             os.fsync(folder)
 
     def unlink(self, path: str) -> None:
-        with self._folder(path) as (folder, name), suppress(FileNotFoundError):
+        with self._open_folder(path) as (folder, name), suppress(FileNotFoundError):
             if folder is not None:
                 os.unlink(name, dir_fd=folder)
 
     def remove_folder(self, path: str) -> None:
-        with self._folder(path) as (folder, name), suppress(OSError):
+        with self._open_folder(path) as (folder, name), suppress(OSError):
             if folder is not None:
                 os.rmdir(name, dir_fd=folder)
 
@@ -312,14 +314,14 @@ class _Tree:
         return [str(parent) for parent in parents if not os.path.lexists(self._root / str(parent)[1:])]
 
     @contextmanager
-    def _folder(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
+    def _open_folder(self, path: str, *, creates: bool = False) -> Iterator[tuple[int | None, str]]:
         """Open the folder of a path, and yield it with the file's name. The folder is None if it does not exist."""
         *folders, name = Path(path).parts[1:]
-        with ExitStack() as stack, _naming(path):
+        with ExitStack() as stack, _name_path_in_errors(path):
             current = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             stack.callback(os.close, current)
             for folder in folders:
-                found = _opened(current, folder, path, creates=creates)
+                found = _open_folder_without_links(current, folder, path, creates=creates)
                 if found is None:
                     yield None, name
                     return
@@ -329,7 +331,7 @@ class _Tree:
 
 
 @contextmanager
-def _naming(path: str) -> Iterator[None]:
+def _name_path_in_errors(path: str) -> Iterator[None]:
     """Put the whole path into errors of the block, which name only a part of it."""
     try:
         yield
@@ -338,7 +340,7 @@ def _naming(path: str) -> Iterator[None]:
         raise
 
 
-def _opened(parent: int, folder: str, path: str, *, creates: bool) -> int | None:
+def _open_folder_without_links(parent: int, folder: str, path: str, *, creates: bool) -> int | None:
     try:
         return os.open(folder, _FOLDER, dir_fd=parent)
     except FileNotFoundError:

@@ -26,7 +26,7 @@ from gateway.devices.agent.policy.targets import (
     WINDOWS,
     Destination,
     ManagedAssistant,
-    variables,
+    telemetry_variables,
 )
 
 MANIFEST = "manifest.json"
@@ -77,7 +77,7 @@ tollhouse agent status --jamf {name} --config "$config" 2>/dev/null || echo "<re
 """
 
 
-def bundle(
+def build_bundle(
     assistants: Sequence[ManagedAssistant],
     destination: Destination,
     signing_key: SigningKey,
@@ -101,7 +101,7 @@ def bundle(
         files[path] = content
         # the assistants of every user read the file, so all users may read it, also if it has a key
         facts |= {"system": system, "target": target, "assistant": assistant, "mode": "0644", "owner": "root"}
-        installed[path] = _listed(path, content, **facts)
+        installed[path] = _list_file(path, content, **facts)
 
     for assistant in assistants:
         content = assistant.content(everywhere).encode()
@@ -110,33 +110,40 @@ def bundle(
             facts = {"since": assistant.since, "enforced": assistant.is_enforced}
             install(system, assistant.files[system], content, assistant.name, **facts)
     if has_environment:
-        machine = variables(everywhere)
+        machine = telemetry_variables(everywhere)
         install(LINUX, ENVIRONMENT_FILES[LINUX], _environment_file(machine), ENVIRONMENT)
         install(MACOS, ENVIRONMENT_FILES[MACOS], _launch_agent(machine), ENVIRONMENT)
     for assistant in assistants:
         files[f"jamf/{assistant.name}.sh"] = JAMF.format(title=assistant.title, name=assistant.name).encode()
-    files[PROFILE] = profile(assistants, destination)
-    values, documents = list(_registry(assistants, everywhere)), list(_windows_files(assistants, everywhere))
-    files |= windows.files(values, documents, variables(everywhere) if has_environment else {})
+    files[PROFILE] = build_profile(assistants, destination)
+    values, documents = (
+        list(_registry_values(assistants, everywhere)),
+        list(_windows_files(assistants, everywhere)),
+    )
+    files |= windows.policy_files(
+        values, documents, telemetry_variables(everywhere) if has_environment else {}
+    )
     files["cursor.txt"] = CURSOR.encode()
     on_linux = {file.target: files[file.path] for file in installed.values() if file.system == LINUX}
     if rpm_version:
-        files[f"linux/{rpm.NAME}-{rpm_version}-{rpm.RELEASE}.noarch.rpm"] = rpm.package(on_linux, rpm_version)
+        files[f"linux/{rpm.NAME}-{rpm_version}-{rpm.RELEASE}.noarch.rpm"] = rpm.build_package(
+            on_linux, rpm_version
+        )
     if deb_version:
-        files[f"linux/tollhouse-policy_{deb_version}_all.deb"] = debian.package(on_linux, deb_version)
+        files[f"linux/tollhouse-policy_{deb_version}_all.deb"] = debian.build_package(on_linux, deb_version)
     manifest = PolicyManifest(
         version=1,
         number=number,
         mode="direct" if destination.key else "agent",
         endpoint=destination.endpoint,
         assistants=[assistant.name for assistant in assistants],
-        files=[installed.get(path) or _listed(path, files[path]) for path in sorted(files)],
+        files=[installed.get(path) or _list_file(path, files[path]) for path in sorted(files)],
     )
     signed = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
     return {**files, MANIFEST: signed, SIGNATURE: signing_key.sign(signed)}
 
 
-def _listed(path: str, content: bytes, **facts: Any) -> BundleFile:
+def _list_file(path: str, content: bytes, **facts: Any) -> BundleFile:
     return BundleFile(path=path, sha256=sha256(content).hexdigest(), **facts)
 
 
@@ -155,11 +162,11 @@ def _launch_agent(machine: Mapping[str, str]) -> bytes:
     )
 
 
-def profile(assistants: Iterable[ManagedAssistant], destination: Destination) -> bytes:
+def build_profile(assistants: Iterable[ManagedAssistant], destination: Destination) -> bytes:
     """Return one configuration profile, with one payload per preference domain."""
     payloads = [
         {
-            **_payload(f"{IDENTIFIER}.{assistant.name}", assistant.domain, assistant.title),
+            **_profile_payload(f"{IDENTIFIER}.{assistant.name}", assistant.domain, assistant.title),
             **assistant.preferences(assistant.content(destination)),
         }
         for assistant in assistants
@@ -167,7 +174,7 @@ def profile(assistants: Iterable[ManagedAssistant], destination: Destination) ->
     ]
     return plistlib.dumps(
         {
-            **_payload(IDENTIFIER, "Configuration", "Tollhouse: telemetry of coding assistants"),
+            **_profile_payload(IDENTIFIER, "Configuration", "Tollhouse: telemetry of coding assistants"),
             "PayloadDescription": "Coding assistants report their usage. Prompts are not reported.",
             "PayloadScope": "System",
             "PayloadContent": payloads,
@@ -175,8 +182,8 @@ def profile(assistants: Iterable[ManagedAssistant], destination: Destination) ->
     )
 
 
-def _payload(identifier: str, type: str, title: str) -> dict[str, Any]:
-    # An MDM replaces the installed profile if the identifiers are equal, so the identifiers never depend on
+def _profile_payload(identifier: str, type: str, title: str) -> dict[str, Any]:
+    # An MDM replaces the installed build_profile if the identifiers are equal, so the identifiers never depend on
     # the values.
     return {
         "PayloadType": type,
@@ -187,7 +194,7 @@ def _payload(identifier: str, type: str, title: str) -> dict[str, Any]:
     }
 
 
-def _registry(
+def _registry_values(
     assistants: Iterable[ManagedAssistant], destination: Destination
 ) -> Iterator[windows.RegistryValue]:
     for assistant in assistants:

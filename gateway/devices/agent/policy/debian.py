@@ -19,7 +19,7 @@ Description: managed settings of coding assistants, with which they report to To
 """
 
 
-def package(files: Mapping[str, bytes], version: str) -> bytes:
+def build_package(files: Mapping[str, bytes], version: str) -> bytes:
     """
     Return a package that installs files by their absolute paths.
 
@@ -29,18 +29,18 @@ def package(files: Mapping[str, bytes], version: str) -> bytes:
     control = {"/control": _CONTROL.format(version=version).encode(), "/conffiles": conffiles.encode()}
     members = {
         "debian-binary": b"2.0\n",
-        "control.tar.gz": _archive(control),
-        "data.tar.gz": _archive(files),
+        "control.tar.gz": _tar_archive(control),
+        "data.tar.gz": _tar_archive(files),
     }
-    return b"!<arch>\n" + b"".join(_member(name, content) for name, content in members.items())
+    return b"!<arch>\n" + b"".join(_archive_member(name, content) for name, content in members.items())
 
 
-def _member(name: str, content: bytes) -> bytes:
+def _archive_member(name: str, content: bytes) -> bytes:
     head = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n"
     return head.encode() + content + b"\n" * (len(content) % 2)
 
 
-def _archive(files: Mapping[str, bytes]) -> bytes:
+def _tar_archive(files: Mapping[str, bytes]) -> bytes:
     folders = {str(parent) for path in files for parent in PurePosixPath(path).parents}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:

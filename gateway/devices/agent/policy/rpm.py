@@ -31,14 +31,14 @@ _OF_SIGNATURE, _OF_HEADER = 62, 63  # tags of the signature and of the header in
 Value: TypeAlias = str | bytes | Sequence[int] | Sequence[str]
 
 
-def package(files: Mapping[str, bytes], version: str) -> bytes:
+def build_package(files: Mapping[str, bytes], version: str) -> bytes:
     """Return a package that installs files by their absolute paths, as configuration files."""
     paths = sorted(files)
-    payload = _archive(paths, files)
+    payload = _cpio_archive(paths, files)
     packed = gzip.compress(payload, mtime=0)
-    header = _header(_OF_HEADER, _description(paths, files, version, packed))
+    header = _encode_header(_OF_HEADER, _header_values(paths, files, version, packed))
     whole = header + packed
-    signature = _header(
+    signature = _encode_header(
         _OF_SIGNATURE,
         {
             269: (_STRING, hashlib.sha1(header, usedforsecurity=False).hexdigest()),
@@ -53,7 +53,7 @@ def package(files: Mapping[str, bytes], version: str) -> bytes:
     return lead + signature + bytes(-len(signature) % 8) + whole
 
 
-def _description(
+def _header_values(
     paths: Sequence[str], files: Mapping[str, bytes], version: str, packed: bytes
 ) -> dict[int, tuple[int, Value]]:
     folders = sorted({f"{PurePosixPath(path).parent}/" for path in paths})
@@ -103,12 +103,12 @@ def _description(
     }
 
 
-def _header(region: int, values: Mapping[int, tuple[int, Value]]) -> bytes:
+def _encode_header(region: int, values: Mapping[int, tuple[int, Value]]) -> bytes:
     """Encode values by their tags. The region covers all of them, and its own entry is the first."""
     index, store = b"", b""
     for tag, (kind, value) in sorted(values.items()):
         store += bytes(-len(store) % _SIZES.get(kind, 1))
-        content, count = _encoded(kind, value)
+        content, count = _encode_value(kind, value)
         index += struct.pack(">4I", tag, kind, len(store), count)
         store += content
     first = struct.pack(">4I", region, _BINARY, len(store), 16)
@@ -117,7 +117,7 @@ def _header(region: int, values: Mapping[int, tuple[int, Value]]) -> bytes:
     return struct.pack(">4s4x2I", b"\x8e\xad\xe8\x01", entries, len(store)) + first + index + store
 
 
-def _encoded(kind: int, value: Value) -> tuple[bytes, int]:
+def _encode_value(kind: int, value: Value) -> tuple[bytes, int]:
     if isinstance(value, bytes):
         return value, len(value)
     items = [value] if isinstance(value, str) else value
@@ -126,7 +126,7 @@ def _encoded(kind: int, value: Value) -> tuple[bytes, int]:
     return b"".join(f"{item}\0".encode() for item in items), len(items)
 
 
-def _archive(paths: Sequence[str], files: Mapping[str, bytes]) -> bytes:
+def _cpio_archive(paths: Sequence[str], files: Mapping[str, bytes]) -> bytes:
     members = [(f".{path}", files[path], number) for number, path in enumerate(paths, 1)]
     archive = b""
     for name, content, number in (*members, ("TRAILER!!!", b"", 0)):

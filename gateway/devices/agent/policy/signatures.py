@@ -78,25 +78,27 @@ class TokenKey:
 
     def token(self, payload: bytes, key_id: str) -> str:
         """Return a JSON Web Token with a payload, signed with ES256."""
-        signed = _base64(orjson.dumps({"alg": "ES256", "kid": key_id})) + b"." + _base64(payload)
+        signed = (
+            _encode_base64(orjson.dumps({"alg": "ES256", "kid": key_id})) + b"." + _encode_base64(payload)
+        )
         algorithm = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
         r, s = decode_dss_signature(self._key.sign(signed, algorithm))
-        return (signed + b"." + _base64(r.to_bytes(32) + s.to_bytes(32))).decode()
+        return (signed + b"." + _encode_base64(r.to_bytes(32) + s.to_bytes(32))).decode()
 
 
-def _base64(data: bytes) -> bytes:
+def _encode_base64(data: bytes) -> bytes:
     return urlsafe_b64encode(data).rstrip(b"=")
 
 
 def new_private_pem() -> bytes:
-    return _pem(Ed25519PrivateKey.generate())
+    return _private_pem(Ed25519PrivateKey.generate())
 
 
-def private_pem_of(seed: bytes) -> bytes:
+def private_pem_from_seed(seed: bytes) -> bytes:
     """Return the private key with this seed of 32 bytes."""
-    return _pem(Ed25519PrivateKey.from_private_bytes(seed))
+    return _private_pem(Ed25519PrivateKey.from_private_bytes(seed))
 
 
-def _pem(key: Ed25519PrivateKey) -> bytes:
+def _private_pem(key: Ed25519PrivateKey) -> bytes:
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

@@ -16,7 +16,7 @@ from typing import Any, Final
 from gateway.devices.agent import jsonc
 from gateway.devices.agent.assistants import ASSISTANTS, Keys
 from gateway.devices.agent.edits import Editor
-from gateway.devices.agent.hook_settings import entry
+from gateway.devices.agent.hook_settings import hook_entry
 
 LINUX: Final = "linux"
 MACOS: Final = "macos"
@@ -85,22 +85,24 @@ class ManagedAssistant:
         return text if text.endswith("\n") else text + "\n"
 
 
-def _compact(value: object) -> str:
+def _compact_json(value: object) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _texts(settings: Mapping[str, object]) -> dict[str, str]:
-    return {name: value if isinstance(value, str) else _compact(value) for name, value in settings.items()}
+def _values_as_texts(settings: Mapping[str, object]) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else _compact_json(value) for name, value in settings.items()
+    }
 
 
-def variables(destination: Destination) -> dict[str, str]:
+def telemetry_variables(destination: Destination) -> dict[str, str]:
     """Return the environment variables of a machine on which assistants need variables."""
     # opencode exits without a last export, so a long delay between exports would lose calls
     found = {"OTEL_EXPORTER_OTLP_ENDPOINT": destination.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "200"}
-    return found | _optional(destination)
+    return found | _optional_variables(destination)
 
 
-def _optional(destination: Destination) -> dict[str, str]:
+def _optional_variables(destination: Destination) -> dict[str, str]:
     found = {}
     if destination.key:
         found["OTEL_EXPORTER_OTLP_HEADERS"] = f"authorization={destination.key}"
@@ -110,18 +112,18 @@ def _optional(destination: Destination) -> dict[str, str]:
 
 
 def _claude_code(destination: Destination) -> Keys:
-    more = {"OTEL_LOG_USER_PROMPTS": "0"} | _optional(destination)
+    more = {"OTEL_LOG_USER_PROMPTS": "0"} | _optional_variables(destination)
     if headers := more.get("OTEL_EXPORTER_OTLP_HEADERS"):
         more |= {f"OTEL_EXPORTER_OTLP_{signal}_HEADERS": headers for signal in ("LOGS", "METRICS")}
     assistant = ASSISTANTS["claude-code"]
     keys: dict[tuple[str, ...], Any] = {**assistant.keys(destination.endpoint)}
     keys |= {("env", name): value for name, value in more.items()}
     if destination.hook:
-        keys |= {event: [entry(destination.hook)] for event in assistant.hook_paths}
+        keys |= {event: [hook_entry(destination.hook)] for event in assistant.hook_paths}
     return keys
 
 
-def _codex(destination: Destination) -> Keys:
+def _codex_settings(destination: Destination) -> Keys:
     keys = {("otel", "log_user_prompt"): False, **ASSISTANTS["codex"].keys(destination.endpoint)}
     if destination.key:
         [(protocol, exporter)] = keys["otel", "exporter"].items()
@@ -129,7 +131,7 @@ def _codex(destination: Destination) -> Keys:
     return keys
 
 
-def _copilot(destination: Destination) -> Keys:
+def _copilot_settings(destination: Destination) -> Keys:
     settings: dict[str, object] = {
         "enabled": True,
         "endpoint": destination.endpoint,
@@ -144,11 +146,11 @@ def _copilot(destination: Destination) -> Keys:
     return {("telemetry", name): value for name, value in settings.items()}
 
 
-def _gemini(destination: Destination) -> Keys:
+def _gemini_settings(destination: Destination) -> Keys:
     return ASSISTANTS["gemini-cli"].keys(destination.endpoint)
 
 
-def _opencode(_: Destination) -> Keys:
+def _opencode_settings(_: Destination) -> Keys:
     return {("experimental", "openTelemetry"): True}
 
 
@@ -161,7 +163,7 @@ _GEMINI_CLI = ManagedAssistant(
         MACOS: "/Library/Application Support/GeminiCli/settings.json",
         WINDOWS: r"C:\ProgramData\gemini-cli\settings.json",
     },
-    keys=_gemini,
+    keys=_gemini_settings,
     since="0.61.0",
     has_header=False,
     is_enforced=False,
@@ -180,7 +182,7 @@ MANAGED: Final = {
             },
             domain="com.anthropic.claudecode",
             registry=r"SOFTWARE\Policies\ClaudeCode",
-            registry_values=lambda content: {"Settings": _compact(json.loads(content))},
+            registry_values=lambda content: {"Settings": _compact_json(json.loads(content))},
             keys=_claude_code,
             since="2.1.83",
         ),
@@ -195,7 +197,7 @@ MANAGED: Final = {
             },
             domain="com.openai.codex",
             preferences=lambda content: {"config_toml_base64": b64encode(content.encode()).decode()},
-            keys=_codex,
+            keys=_codex_settings,
             editor=ASSISTANTS["codex"].editor,
             since="0.169.0",
             is_enforced=False,
@@ -210,10 +212,10 @@ MANAGED: Final = {
             },
             # both settings accept only texts, so an object becomes JSON
             domain="com.github.copilot",
-            preferences=lambda content: _texts(json.loads(content)),
+            preferences=lambda content: _values_as_texts(json.loads(content)),
             registry=r"SOFTWARE\Policies\GitHubCopilot",
-            registry_values=lambda content: _texts(json.loads(content)),
-            keys=_copilot,
+            registry_values=lambda content: _values_as_texts(json.loads(content)),
+            keys=_copilot_settings,
             since="1.0.102",
         ),
         _GEMINI_CLI,
@@ -239,7 +241,7 @@ MANAGED: Final = {
                 WINDOWS: r"C:\ProgramData\opencode\opencode.json",
             },
             domain="ai.opencode.managed",
-            keys=_opencode,
+            keys=_opencode_settings,
             since="1.18.33",
             has_endpoint=False,
             has_header=False,

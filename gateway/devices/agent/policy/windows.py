@@ -23,7 +23,7 @@ class RegistryValue:
     text: str
 
 
-def files(
+def policy_files(
     values: Sequence[RegistryValue], documents: Sequence[tuple[str, str]], machine: Mapping[str, str]
 ) -> dict[str, bytes]:
     """
@@ -37,9 +37,9 @@ def files(
                 f"{LONGEST_TEXT}; use a shorter address or key"
             )
     variables = [RegistryValue("Environment", ENVIRONMENT_KEY, *pair) for pair in machine.items()]
-    script = _script([*values, *variables], documents)
+    script = _build_script([*values, *variables], documents)
     return {
-        "windows/policy.admx": _template(values),
+        "windows/policy.admx": _build_template(values),
         "windows/en-US/policy.adml": _template_texts(values),
         "windows/policy.reg": registry_file([*values, *variables]),
         "windows/Set-TollhousePolicy.ps1": script,
@@ -53,24 +53,28 @@ def files(
 def registry_file(values: Iterable[RegistryValue]) -> bytes:
     lines = ["Windows Registry Editor Version 5.00"]
     for value in values:
-        lines += ["", rf"[HKEY_LOCAL_MACHINE\{value.key}]", f"{_quoted(value.name)}={_quoted(value.text)}"]
+        lines += [
+            "",
+            rf"[HKEY_LOCAL_MACHINE\{value.key}]",
+            f"{_quote_variable(value.name)}={_quote_variable(value.text)}",
+        ]
     text = "\r\n".join(lines) + "\r\n"
     return ("\ufeff" + text).encode("utf-16-le")
 
 
-def _quoted(text: str) -> str:
+def _quote_variable(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _id(value: RegistryValue) -> str:
+def _policy_id(value: RegistryValue) -> str:
     return re.sub(r"\W", "", f"{value.title}_{value.name}")
 
 
-def _template(values: Iterable[RegistryValue]) -> bytes:
+def _build_template(values: Iterable[RegistryValue]) -> bytes:
     """
     Make a template with one policy per value. Each policy has a fixed text, so an administrator only enables it.
     """
-    root = _document("policyDefinitions")
+    root = _new_document("policyDefinitions")
     namespaces = ET.SubElement(root, "policyNamespaces")
     ET.SubElement(namespaces, "target", prefix="tollhouse", namespace="Tollhouse.Policies.Assistants")
     ET.SubElement(root, "resources", minRequiredRevision="1.0")
@@ -82,10 +86,10 @@ def _template(values: Iterable[RegistryValue]) -> bytes:
             policies,
             "policy",
             {
-                "name": _id(value),
+                "name": _policy_id(value),
                 "class": "Machine",
-                "displayName": f"$(string.{_id(value)})",
-                "explainText": f"$(string.{_id(value)}_Help)",
+                "displayName": f"$(string.{_policy_id(value)})",
+                "explainText": f"$(string.{_policy_id(value)}_Help)",
                 "key": value.key,
                 "valueName": value.name,
             },
@@ -93,51 +97,54 @@ def _template(values: Iterable[RegistryValue]) -> bytes:
         ET.SubElement(policy, "parentCategory", ref="Tollhouse")
         ET.SubElement(ET.SubElement(policy, "enabledValue"), "string").text = value.text
         ET.SubElement(ET.SubElement(policy, "disabledValue"), "delete")
-    return _xml(root)
+    return _serialize_xml(root)
 
 
 def _template_texts(values: Iterable[RegistryValue]) -> bytes:
-    root = _document("policyDefinitionResources")
+    root = _new_document("policyDefinitionResources")
     ET.SubElement(root, "displayName").text = "Tollhouse"
     ET.SubElement(root, "description").text = "Telemetry of coding assistants"
     strings = ET.SubElement(ET.SubElement(root, "resources"), "stringTable")
-    for id, text in _strings(values):
+    for id, text in _template_strings(values):
         ET.SubElement(strings, "string", id=id).text = text
-    return _xml(root)
+    return _serialize_xml(root)
 
 
-def _strings(values: Iterable[RegistryValue]) -> Iterator[tuple[str, str]]:
+def _template_strings(values: Iterable[RegistryValue]) -> Iterator[tuple[str, str]]:
     yield "Tollhouse", "Tollhouse: telemetry of coding assistants"
     for value in values:
-        yield _id(value), f"{value.title} reports its usage"
+        yield _policy_id(value), f"{value.title} reports its usage"
         help = f"If enabled, {value.title} reports its usage. Prompts are not reported. The value replaces {value.name}"
         yield (
-            f"{_id(value)}_Help",
+            f"{_policy_id(value)}_Help",
             rf"{help} under HKLM\{value.key}. It has at most {LONGEST_TEXT} characters.",
         )
 
 
-def _document(name: str) -> ET.Element:
+def _new_document(name: str) -> ET.Element:
     return ET.Element(name, {"xmlns": _SCHEMA, "revision": "1.0", "schemaVersion": "1.0"})
 
 
-def _xml(root: ET.Element) -> bytes:
+def _serialize_xml(root: ET.Element) -> bytes:
     ET.indent(root)
     text: str = ET.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="utf-8"?>\n{text}\n'.encode()
 
 
-def _script(values: Iterable[RegistryValue], documents: Iterable[tuple[str, str]]) -> bytes:
+def _build_script(values: Iterable[RegistryValue], documents: Iterable[tuple[str, str]]) -> bytes:
     items = [("HKLM:\\" + value.key, value.name, value.text) for value in values]
     items += [(path, "", text) for path, text in documents]
-    lines = ("    @{{ Path = {}; Name = {}; Text = {} }}".format(*map(_literal, item)) for item in items)
+    lines = (
+        "    @{{ Path = {}; Name = {}; Text = {} }}".format(*map(_quote_for_powershell, item))
+        for item in items
+    )
     text = _SCRIPT.replace("ITEMS", "\n".join(lines))
     return text.replace("\n", "\r\n").encode(
         "utf-8-sig"
     )  # Windows PowerShell 5.1 needs the mark to read UTF-8
 
 
-def _literal(text: str) -> str:
+def _quote_for_powershell(text: str) -> str:
     """
     Quote a text for PowerShell. Line breaks become spaces, because JSON allows both and a script's may be changed.
     """

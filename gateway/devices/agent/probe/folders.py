@@ -34,7 +34,7 @@ if sys.platform == "win32":
     _FOLDER: Final = -1
 
     @contextmanager
-    def _opened(root: Path, name: str, flags: int) -> Iterator[int | Path]:
+    def _open_below(root: Path, name: str, flags: int) -> Iterator[int | Path]:
         """Open a file, or yield the path of a folder. A link that appears after the check is not noticed."""
         path = root
         for part in name.split("/"):
@@ -51,13 +51,13 @@ if sys.platform == "win32":
             os.close(descriptor)
 
     @contextmanager
-    def _as(owner: Owner | None) -> Iterator[None]:
+    def _act_as(owner: Owner | None) -> Iterator[None]:
         yield
 
-    def store(folder: Path, name: str, text: str) -> None:
+    def store_file(folder: Path, name: str, text: str) -> None:
         write_private(folder / name, text)
 
-    def _exists(root: Path, folder: str, name: str) -> bool:
+    def _path_exists(root: Path, folder: str, name: str) -> bool:
         return os.path.lexists(root / folder / name)
 
 else:
@@ -65,7 +65,7 @@ else:
     _FOLDER: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
     @contextmanager
-    def _opened(root: Path, name: str, flags: int) -> Iterator[int | Path]:
+    def _open_below(root: Path, name: str, flags: int) -> Iterator[int | Path]:
         """Open a file or folder. Each folder on the way is opened without following a link."""
         current = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -79,7 +79,7 @@ else:
             os.close(current)
 
     @contextmanager
-    def _as(owner: Owner | None) -> Iterator[None]:
+    def _act_as(owner: Owner | None) -> Iterator[None]:
         """As root, use the owner's ids while the block runs. The process has one thread."""
         if owner is None or os.geteuid() != 0 or owner[0] == 0:
             yield
@@ -95,14 +95,14 @@ else:
             os.setegid(own_group)
             os.setgroups(groups)
 
-    def store(folder: Path, name: str, text: str) -> None:
+    def store_file(folder: Path, name: str, text: str) -> None:
         """
         Replace a file in a folder, by renaming a draft. Root writes as the folder's owner, who alone can read the file.
         """
-        with _opened(folder, "", _FOLDER) as opened:
+        with _open_below(folder, "", _FOLDER) as opened:
             assert isinstance(opened, int)
             status = os.fstat(opened)
-            with _as((status.st_uid, status.st_gid)):
+            with _act_as((status.st_uid, status.st_gid)):
                 draft = f"{name}.new"
                 with suppress(FileNotFoundError):
                     os.unlink(draft, dir_fd=opened)
@@ -113,8 +113,8 @@ else:
                     os.fsync(file.fileno())
                 os.replace(draft, name, src_dir_fd=opened, dst_dir_fd=opened)
 
-    def _exists(root: Path, folder: str, name: str) -> bool:
-        with _opened(root, folder, _FOLDER) as descriptor:
+    def _path_exists(root: Path, folder: str, name: str) -> bool:
+        with _open_below(root, folder, _FOLDER) as descriptor:
             assert isinstance(descriptor, int)
             os.stat(name, dir_fd=descriptor, follow_symlinks=False)
         return True
@@ -130,7 +130,7 @@ class GuardedFolder:
     def read(self, name: str) -> tuple[bytes, float] | None:
         """Return the content and the time of the last change, or None if the file does not exist."""
         try:
-            with _as(self._owner), _opened(self.path, name, _FILE) as descriptor:
+            with _act_as(self._owner), _open_below(self.path, name, _FILE) as descriptor:
                 assert isinstance(descriptor, int)
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
@@ -148,17 +148,17 @@ class GuardedFolder:
     def exists(self, name: str) -> bool:
         """Return whether there is a file, folder or link of this name."""
         folder, _, last = name.rpartition("/")
-        with _as(self._owner), suppress(OSError):
-            return _exists(self.path, folder, last)
+        with _act_as(self._owner), suppress(OSError):
+            return _path_exists(self.path, folder, last)
         return False
 
     def names(self, name: str, prefix: str = "") -> list[str]:
         """Return up to MOST_NAMES names in a folder that begin with the prefix, the last ones first."""
         found: list[str] = []
         with (
-            _as(self._owner),
+            _act_as(self._owner),
             suppress(OSError),
-            _opened(self.path, name, _FOLDER) as folder,
+            _open_below(self.path, name, _FOLDER) as folder,
             os.scandir(folder) as entries,
         ):
             names = (entry.name for entry in islice(entries, MOST_ENTRIES))
@@ -171,11 +171,11 @@ class GuardedFolder:
         fewer than `least_bytes` do not count.
         """
         times: list[float] = []
-        with _as(self._owner), suppress(OSError), _opened(self.path, name, _FOLDER) as folder:
-            self._collect(name, folder, depth, times, [MOST_ENTRIES], least_bytes)
+        with _act_as(self._owner), suppress(OSError), _open_below(self.path, name, _FOLDER) as folder:
+            self._collect_times(name, folder, depth, times, [MOST_ENTRIES], least_bytes)
         return max(times, default=None)
 
-    def _collect(
+    def _collect_times(
         self,
         name: str,
         folder: int | Path,
@@ -197,5 +197,5 @@ class GuardedFolder:
                         times.append(status.st_mtime)
                     elif stat.S_ISDIR(status.st_mode) and depth > 0:
                         path = f"{name}/{entry.name}"
-                        with _opened(self.path, path, _FOLDER) as below:
-                            self._collect(path, below, depth - 1, times, left, least_bytes)
+                        with _open_below(self.path, path, _FOLDER) as below:
+                            self._collect_times(path, below, depth - 1, times, left, least_bytes)

@@ -40,7 +40,13 @@ from gateway.devices.agent.probe.places import (
     USER_PROGRAM_FOLDERS,
     Places,
 )
-from gateway.devices.agent.probe.states import AssistantFacts, HomeState, SettingsSource, evaluate, worst_home
+from gateway.devices.agent.probe.states import (
+    AssistantFacts,
+    HomeState,
+    SettingsSource,
+    evaluate_home,
+    worst_home,
+)
 from gateway.devices.agent.probe.telemetry import (
     LOOPBACK,
     READERS,
@@ -50,11 +56,11 @@ from gateway.devices.agent.probe.telemetry import (
     MalformedSettings,
     SettingsReader,
     Switches,
-    effective,
-    host_of,
-    is_one_of,
-    of_preferences,
-    parsed,
+    combine_layers,
+    endpoint_host,
+    is_same_endpoint,
+    parse_document,
+    parse_preferences,
 )
 from gateway.devices.fleet.facts import MAX_TEXT, NOT_INSTALLED
 from gateway.devices.fleet.uses import OWN_CALL_S, UseMemory
@@ -116,7 +122,7 @@ class AgentLink:
         return self.forward if is_waiting else ""
 
 
-def look(
+def find_states(
     machine: ProbedMachine,
     link: AgentLink,
     report: Sequence[str],
@@ -129,11 +135,11 @@ def look(
     looks remembered, by assistant and home, and is changed to what the next look needs.
     """
     policy = _applied_policy(machine)
-    common = _variables(machine.root, ENVIRONMENT_FILES, ENVIRONMENT_FOLDER)
+    common = _read_variables(machine.root, ENVIRONMENT_FILES, ENVIRONMENT_FOLDER)
     variables = [
         {
             **common,
-            **_variables(home.folder, USER_ENVIRONMENT_FILES, USER_ENVIRONMENT_FOLDER),
+            **_read_variables(home.folder, USER_ENVIRONMENT_FILES, USER_ENVIRONMENT_FOLDER),
             **{name: value for name, value in home.environment.items() if name in VARIABLES},
         }
         for home in machine.homes
@@ -190,11 +196,13 @@ def _applied_policy(machine: ProbedMachine) -> _Policy | None:
         return _Policy(record=_Record(error="record_unreadable"), applied_at=0.0, lacking=frozenset())
     if not record.files and not record.error:  # without files and an error, the policy was removed
         return None
-    lacking = {target for target, digests in record.files.items() if _digest(machine, target) not in digests}
+    lacking = {
+        target for target, digests in record.files.items() if _file_digest(machine, target) not in digests
+    }
     return _Policy(record=record, applied_at=applied_at, lacking=frozenset(lacking))
 
 
-def _digest(machine: ProbedMachine, target: str) -> str:
+def _file_digest(machine: ProbedMachine, target: str) -> str:
     try:
         stored = machine.root.read(target.lstrip("/"))
     except UnreadableFile:
@@ -225,7 +233,7 @@ class _Look:
         self._reader = reader
         self._now = now
         self._memories = memories
-        looked = (memory.looked for key, memory in memories.items() if key.startswith(self._key(None)))
+        looked = (memory.looked for key, memory in memories.items() if key.startswith(self._memory_key(None)))
         self._looked = min(now, max(looked, default=0.0))
         self._endpoint = ""  # the foreign endpoint that was seen last
 
@@ -233,17 +241,17 @@ class _Look:
         self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
     ) -> dict[str, Any]:
         is_on_machine = self._is_on_machine()
-        own = [(home, variables) for home, variables in homes if self._is_in(home.folder)]
-        version = self._version([home for home, _ in homes])
+        own = [(home, variables) for home, variables in homes if self._is_installed_in(home.folder)]
+        version = self._newest_version([home for home, _ in homes])
         facts = [
-            (home.user, self._facts(home, variables, version, looks_at_use=USE in report))
+            (home.user, self._assistant_facts(home, variables, version, looks_at_use=USE in report))
             for home, variables in own
         ]
         if not facts:
             nobody = UserHome(folder=GuardedFolder(self._machine.root.path / "nonexistent"))
-            alone = self._facts(nobody, common, version, looks_at_use=False)
+            alone = self._assistant_facts(nobody, common, version, looks_at_use=False)
             facts = [(None, replace(alone, is_installed=is_on_machine))]
-        found_homes = [self._home(user, each) for user, each in self._with_calls(facts)]
+        found_homes = [self._evaluate_home(user, each) for user, each in self._add_newest_calls(facts)]
         worst = worst_home(found_homes, now=self._now)
         found: dict[str, Any] = {
             "state": worst.state,
@@ -265,12 +273,12 @@ class _Look:
                     "heard_at": self._link.calls.get(self._managed.name),
                 }
                 found["use"] = memory.use(now=self._now)
-            found |= {name: _hour(at) for name, at in times.items() if at is not None}
-        if ENDPOINT in report and (host := host_of(self._endpoint)):
+            found |= {name: _format_hour(at) for name, at in times.items() if at is not None}
+        if ENDPOINT in report and (host := endpoint_host(self._endpoint)):
             found["endpoint"] = host[:MAX_TEXT]
         return found
 
-    def _with_calls(
+    def _add_newest_calls(
         self, homes: Sequence[tuple[int | None, AssistantFacts]]
     ) -> Iterator[tuple[int | None, AssistantFacts]]:
         """
@@ -282,19 +290,19 @@ class _Look:
         makers = {user for user, facts in homes if facts.used_at is not None and facts.used_at >= least}
         for user, facts in homes:
             is_own = not makers or user in makers
-            yield user, replace(facts, newest_call=newest if is_own else self._memory(user).heard)
+            yield user, replace(facts, newest_call=newest if is_own else self._memory_of_home(user).heard)
 
-    def _home(self, user: int | None, facts: AssistantFacts) -> HomeState:
-        home = evaluate(facts, self._memory(user), now=self._now, user=user)
-        self._memories[self._key(user)] = home.memory
+    def _evaluate_home(self, user: int | None, facts: AssistantFacts) -> HomeState:
+        home = evaluate_home(facts, self._memory_of_home(user), now=self._now, user=user)
+        self._memories[self._memory_key(user)] = home.memory
         return home
 
-    def _memory(self, user: int | None) -> UseMemory:
-        memory = self._memories.get(self._key(user))
+    def _memory_of_home(self, user: int | None) -> UseMemory:
+        memory = self._memories.get(self._memory_key(user))
         # a home that appeared since the last look was used since then
         return UseMemory(looked=self._looked) if memory is None or memory.setting == NOT_INSTALLED else memory
 
-    def _key(self, user: int | None) -> str:
+    def _memory_key(self, user: int | None) -> str:
         return f"{self._managed.name} {'' if user is None else user}"
 
     def _is_on_machine(self) -> bool:
@@ -306,23 +314,23 @@ class _Look:
         packages = [f"{folder}/{self._places.package}" for folder in PACKAGE_FOLDERS[system]]
         return any(map(root.exists, programs + packages))
 
-    def _is_in(self, home: GuardedFolder) -> bool:
+    def _is_installed_in(self, home: GuardedFolder) -> bool:
         names = [*self._places.folders]
         names += [f"{folder}/{self._places.program}" for folder in USER_PROGRAM_FOLDERS]
         names += [f"{folder}/{self._places.package}" for folder in USER_PACKAGE_FOLDERS]
-        return any(map(home.exists, names)) or bool(self._extensions(home))
+        return any(map(home.exists, names)) or bool(self._extension_folders(home))
 
-    def _extensions(self, home: GuardedFolder) -> list[str]:
+    def _extension_folders(self, home: GuardedFolder) -> list[str]:
         prefix = self._places.extension
         return [name for folder in EXTENSIONS for name in home.names(folder, prefix)] if prefix else []
 
     # -- version
 
-    def _version(self, homes: Sequence[UserHome]) -> str:
-        found = list(self._versions(homes))
-        return max(found, key=_ordered, default="")
+    def _newest_version(self, homes: Sequence[UserHome]) -> str:
+        found = list(self._found_versions(homes))
+        return max(found, key=_version_sort_key, default="")
 
-    def _versions(self, homes: Sequence[UserHome]) -> Iterator[str]:
+    def _found_versions(self, homes: Sequence[UserHome]) -> Iterator[str]:
         for folder in PACKAGE_FOLDERS[self._machine.system]:
             yield from self._package_version(self._machine.root, folder)
         for home in homes:
@@ -334,13 +342,13 @@ class _Look:
                 yield from self._package_version(home.folder, folder)
             names = home.folder.names(self._places.versions) if self._places.versions else []
             prefix = self._places.extension
-            names += [name.removeprefix(prefix) for name in self._extensions(home.folder)]
+            names += [name.removeprefix(prefix) for name in self._extension_folders(home.folder)]
             yield from (name for name in names if _is_version(name))
 
     def _package_version(self, place: GuardedFolder, folder: str) -> Iterator[str]:
         try:
             stored = place.read(f"{folder}/{self._places.package}/package.json")
-            document = parsed(jsonc, stored[0]) if stored else {}
+            document = parse_document(jsonc, stored[0]) if stored else {}
         except (UnreadableFile, MalformedSettings):
             return
         version = document.get("version")
@@ -349,27 +357,27 @@ class _Look:
 
     # -- settings
 
-    def _facts(
+    def _assistant_facts(
         self, home: UserHome, variables: Variables, version: str, *, looks_at_use: bool
     ) -> AssistantFacts:
         name = self._managed.name
         common = AssistantFacts(
-            used_at=self._used_at(home.folder) if looks_at_use else None,
+            used_at=self._last_used_at(home.folder) if looks_at_use else None,
             waits=self._link.waits(name),
         )
         try:
-            layers = list(self._layers(home, variables))
+            layers = list(self._settings_layers(home, variables))
         except UnreadableFile:
             return replace(common, problem="no_permission")
         except MalformedSettings:
             return replace(common, problem="malformed")
-        applied, hides = self._without_hidden(layers)
-        found = effective(sorted(applied, key=lambda layer: self._reader.order.index(layer.source)))
+        applied, hides = self._drop_hidden_layers(layers)
+        found = combine_layers(sorted(applied, key=lambda layer: self._reader.order.index(layer.source)))
         endpoint, endpoint_by = found.address, found.endpoint
-        is_ours = None if endpoint is None else is_one_of(endpoint, self._machine.ours)
+        is_ours = None if endpoint is None else is_same_endpoint(endpoint, self._machine.ours)
         if endpoint is not None and not is_ours:
             self._endpoint = endpoint
-        if is_ours and found.protocol == GRPC and is_one_of(endpoint or "", self._machine.only_http):
+        if is_ours and found.protocol == GRPC and is_same_endpoint(endpoint or "", self._machine.only_http):
             is_ours, endpoint_by = False, found.protocol_by
         by_policy = found.endpoint is not None and found.endpoint.source.is_policy
         is_old = (
@@ -389,34 +397,34 @@ class _Look:
             lacks_policy=self._policy is not None and target in self._policy.lacking,
             changed_at=found.endpoint.changed_at if found.endpoint and by_policy else None,
             running_since=self._machine.started_at(self._places.program, home.user) if by_policy else None,
-            is_direct=bool(is_ours) and host_of(endpoint or "") != LOOPBACK,
-            path=self._path(endpoint, variables),
+            is_direct=bool(is_ours) and endpoint_host(endpoint or "") != LOOPBACK,
+            path=self._path_problem(endpoint, variables),
         )
 
-    def _path(self, endpoint: str | None, variables: Variables) -> str:
+    def _path_problem(self, endpoint: str | None, variables: Variables) -> str:
         """Return why calls do not arrive at the agent. Other paths are not known."""
-        if host_of(endpoint or "") != LOOPBACK:
+        if endpoint_host(endpoint or "") != LOOPBACK:
             return ""
-        return self._link.path or ("proxy" if _is_proxied(variables) else "")
+        return self._link.path or ("proxy" if _uses_proxy(variables) else "")
 
-    def _used_at(self, home: GuardedFolder) -> float | None:
+    def _last_used_at(self, home: GuardedFolder) -> float | None:
         used = self._places.used
         times = [home.newest(folder, depth, least_bytes=LEAST_OF_SESSION) for folder, depth in used]
         return max((at for at in times if at is not None), default=None)
 
     def _is_old(self, version: str) -> bool:
-        return bool(version) and _ordered(version) < _ordered(self._managed.since)
+        return bool(version) and _version_sort_key(version) < _version_sort_key(self._managed.since)
 
-    def _layers(self, home: UserHome, variables: Variables) -> Iterator[Layer]:
+    def _settings_layers(self, home: UserHome, variables: Variables) -> Iterator[Layer]:
         """Yield what each place sets. Raises UnreadableFile or MalformedSettings for a place that cannot be read."""
         reader, places, system = self._reader, self._places, self._machine.system
         editor = self._managed.editor
         if places.server:
-            yield from _file(home.folder, places.server, editor, SettingsSource.SERVER, reader.managed)
-        yield from self._preferences(editor)
+            yield from _file_layer(home.folder, places.server, editor, SettingsSource.SERVER, reader.managed)
+        yield from self._preference_layers(editor)
         for path in self._policy_files():
-            yield from _file(self._machine.root, path, editor, SettingsSource.FILE, reader.managed)
-        yield from _file(home.folder, places.settings[system], editor, SettingsSource.USER, reader.user)
+            yield from _file_layer(self._machine.root, path, editor, SettingsSource.FILE, reader.managed)
+        yield from _file_layer(home.folder, places.settings[system], editor, SettingsSource.USER, reader.user)
         if reader.environment is not None:
             yield Layer(SettingsSource.ENVIRONMENT, reader.environment(variables))
 
@@ -430,7 +438,7 @@ class _Look:
         elif system in self._managed.files:
             yield self._managed.files[system].removeprefix("C:").replace("\\", "/").lstrip("/")
 
-    def _preferences(self, editor: Editor) -> Iterator[Layer]:
+    def _preference_layers(self, editor: Editor) -> Iterator[Layer]:
         values: Mapping[str, object] = {}
         if self._machine.system == MACOS and self._managed.domain:
             import plistlib  # imported here, because it takes a tenth of the probe's time
@@ -444,19 +452,21 @@ class _Look:
         elif self._machine.system == WINDOWS and self._managed.registry:
             values = self._machine.registry(self._managed.registry)
         if values:
-            yield Layer(SettingsSource.MDM, self._reader.managed(of_preferences(editor, values)))
+            yield Layer(SettingsSource.MDM, self._reader.managed(parse_preferences(editor, values)))
 
-    def _without_hidden(self, layers: Sequence[Layer]) -> tuple[list[Layer], SettingsSource | None]:
+    def _drop_hidden_layers(self, layers: Sequence[Layer]) -> tuple[list[Layer], SettingsSource | None]:
         strongest = next((layer.source for layer in layers if layer.source.is_policy), None)
         if not self._reader.has_one_policy or strongest in (None, SettingsSource.FILE):
             return list(layers), None
         applied = [layer for layer in layers if not layer.source.is_policy or layer.source is strongest]
         hidden = [layer for layer in layers if layer.source.is_policy and layer.source is not strongest]
-        has_ours = any(is_one_of(layer.switches.endpoint or "", self._machine.ours) for layer in hidden)
+        has_ours = any(
+            is_same_endpoint(layer.switches.endpoint or "", self._machine.ours) for layer in hidden
+        )
         return applied, strongest if has_ours else None
 
 
-def _file(
+def _file_layer(
     place: GuardedFolder,
     path: str,
     editor: Editor,
@@ -466,11 +476,11 @@ def _file(
     stored = place.read(path)
     if stored is not None:
         content, changed_at = stored
-        if document := parsed(editor, content):
+        if document := parse_document(editor, content):
             yield Layer(source, read(document), changed_at)
 
 
-def _hour(at: float) -> str | None:
+def _format_hour(at: float) -> str | None:
     return moment(at // HOUR_S * HOUR_S)
 
 
@@ -478,14 +488,14 @@ def _is_version(text: str) -> bool:
     return len(text) <= MAX_TEXT and bool(_VERSION.fullmatch(text))
 
 
-def _ordered(version: str) -> tuple[int, ...]:
+def _version_sort_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version)[:4])
 
 
 # -- environment -------------------------------------------------------------------------------------------------
 
 
-def _variables(place: GuardedFolder, files: Sequence[str], folder: str) -> dict[str, str]:
+def _read_variables(place: GuardedFolder, files: Sequence[str], folder: str) -> dict[str, str]:
     """Return the known variables that files of a shell or of systemd set. A file that cannot be read sets none."""
     found: dict[str, str] = {}
     names = sorted(f"{folder}/{name}" for name in place.names(folder) if name.endswith(".conf"))
@@ -502,7 +512,7 @@ def _variables(place: GuardedFolder, files: Sequence[str], folder: str) -> dict[
     return found
 
 
-def _is_proxied(variables: Variables) -> bool:
+def _uses_proxy(variables: Variables) -> bool:
     if not any(variables.get(name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")):
         return False
     exceptions = (

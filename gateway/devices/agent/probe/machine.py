@@ -21,8 +21,8 @@ import msgspec
 from gateway.devices.agent.link import CALLS_FILE, LINK_FILE, SERIAL, USER, USES_FILE
 from gateway.devices.agent.policy.targets import LINUX, MACOS, WINDOWS
 from gateway.devices.agent.probe.folders import GuardedFolder, UnreadableFile
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
-from gateway.devices.fleet.facts import MAX_TEXT, serial_hash_of
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
+from gateway.devices.fleet.facts import MAX_TEXT, hash_serial
 from gateway.devices.fleet.uses import UseMemory
 
 MOST_HOMES: Final = 64
@@ -75,8 +75,8 @@ def agent_state(data_dir: Path, listen: str) -> AgentState:
     stored = _agent_file(data_dir, LINK_FILE)
     chosen = stored.get("url") if listen.endswith(":0") else f"http://{listen}"
     url = chosen if isinstance(chosen, str) else ""
-    forward, oldest_at = str(stored.get("forward") or ""), _number(stored.get("oldest_at"))
-    return AgentState(url, _problem_at(url), forward, oldest_at)
+    forward, oldest_at = str(stored.get("forward") or ""), _number_or_none(stored.get("oldest_at"))
+    return AgentState(url, _connection_problem(url), forward, oldest_at)
 
 
 def look_around(
@@ -89,19 +89,25 @@ def look_around(
     agent = agent_state(data_dir, listen)
     words, url = tuple(report), agent.url
     link = AgentLink(
-        path=agent.problem, forward=agent.forward, oldest_at=agent.oldest_at, calls=_calls(data_dir)
+        path=agent.problem,
+        forward=agent.forward,
+        oldest_at=agent.oldest_at,
+        calls=_read_newest_calls(data_dir),
     )
     machine = ProbedMachine(
         system=this_system(),
         root=GuardedFolder(Path(Path.home().anchor)),
-        homes=list(_homes()),
+        homes=list(_own_homes()),
         ours=[each for each in (*ours, url) if each],
         only_http=[url] if url else [],
         registry=_registry_values,
         started_at=Processes().started_at,
     )
-    memories = _memories(data_dir)
-    found = {**identity_of(machine.root, words), **look(machine, link, words, now=now, memories=memories)}
+    memories = _read_memories(data_dir)
+    found = {
+        **machine_identity(machine.root, words),
+        **find_states(machine, link, words, now=now, memories=memories),
+    }
     user = console_user(machine.root) if USER in words and sees_all_homes() else ""
     return Looked({**found, "user": user} if user else found, memories)
 
@@ -109,7 +115,7 @@ def look_around(
 # -- homes -------------------------------------------------------------------------------------------------------
 
 
-def _homes() -> Iterator[UserHome]:
+def _own_homes() -> Iterator[UserHome]:
     if sys.platform == "win32":
         users = Path(os.environ.get("PUBLIC", r"C:\Users\Public")).parent
         for path in islice(users.iterdir(), MOST_HOMES):
@@ -117,7 +123,7 @@ def _homes() -> Iterator[UserHome]:
                 folder=GuardedFolder(path), environment=dict(os.environ) if path == Path.home() else {}
             )
     elif sees_all_homes():
-        yield from homes_of_machine()
+        yield from find_homes()
     else:
         yield UserHome(folder=GuardedFolder(Path.home()), user=os.geteuid(), environment=dict(os.environ))
 
@@ -144,7 +150,7 @@ def console_user(root: GuardedFolder, console: str = "/dev/console") -> str:
         return ""
 
 
-def homes_of_machine() -> Iterator[UserHome]:
+def find_homes() -> Iterator[UserHome]:
     """Yield the homes of root and of people's accounts. A home that another account owns is left out."""
     if sys.platform == "win32":
         return
@@ -177,23 +183,23 @@ def _agent_file(data_dir: Path, name: str) -> dict[str, Any]:
         return {}
 
 
-def _number(value: object) -> float | None:
+def _number_or_none(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _calls(data_dir: Path) -> dict[str, float]:
-    times = {name: _number(ended) for name, ended in _agent_file(data_dir, CALLS_FILE).items()}
+def _read_newest_calls(data_dir: Path) -> dict[str, float]:
+    times = {name: _number_or_none(ended) for name, ended in _agent_file(data_dir, CALLS_FILE).items()}
     return {name: at for name, at in times.items() if at is not None}
 
 
-def _memories(data_dir: Path) -> dict[str, UseMemory]:
+def _read_memories(data_dir: Path) -> dict[str, UseMemory]:
     try:
         return msgspec.convert(_agent_file(data_dir, USES_FILE), dict[str, UseMemory])
     except msgspec.ValidationError:
         return {}
 
 
-def _problem_at(url: str) -> str:
+def _connection_problem(url: str) -> str:
     parts = urlsplit(url)
     if not parts.hostname or not parts.port:
         return AGENT_DOWN
@@ -222,10 +228,10 @@ class Processes:
 
     def started_at(self, program: str, user: int | None) -> float | None:
         if self._found is None:
-            self._found = self._read()
+            self._found = self._read_processes()
         return None if user is None else self._found.get((program, user))
 
-    def _read(self) -> dict[tuple[str, int], float]:
+    def _read_processes(self) -> dict[tuple[str, int], float]:
         if sys.platform != "linux":
             return {}
         try:
@@ -255,16 +261,16 @@ class Processes:
 # -- hardware and system -----------------------------------------------------------------------------------------
 
 
-def identity_of(root: GuardedFolder, report: tuple[str, ...]) -> dict[str, str]:
-    found = {"os": _os(), "hardware_id": hardware_id(_dmi(root, "product_uuid"))}
-    serial = _dmi(root, "product_serial")[:MAX_TEXT]
+def machine_identity(root: GuardedFolder, report: tuple[str, ...]) -> dict[str, str]:
+    found = {"os": _os_name(), "hardware_id": hardware_id(_read_dmi(root, "product_uuid"))}
+    serial = _read_dmi(root, "product_serial")[:MAX_TEXT]
     if serial.lower() not in _PLACEHOLDERS:
-        found["serial_hash"] = serial_hash_of(serial)
+        found["serial_hash"] = hash_serial(serial)
         found["serial"] = serial if SERIAL in report else ""
     return {name: value for name, value in found.items() if value}
 
 
-def _dmi(root: GuardedFolder, name: str) -> str:
+def _read_dmi(root: GuardedFolder, name: str) -> str:
     try:
         stored = root.read(f"{_DMI}/{name}")
     except UnreadableFile:
@@ -280,7 +286,7 @@ def hardware_id(uuid: str) -> str:
     return sha256(HARDWARE_PREFIX + uuid.encode()).hexdigest()
 
 
-def _os() -> str:
+def _os_name() -> str:
     if sys.platform == "darwin":
         name = f"macos {platform.mac_ver()[0]}"
     elif sys.platform == "win32":

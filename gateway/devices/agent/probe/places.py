@@ -66,7 +66,7 @@ class Places:
     more_managed: Mapping[str, str] = field(default_factory=dict)
 
 
-def _everywhere(path: str) -> dict[str, str]:
+def _same_on_all_systems(path: str) -> dict[str, str]:
     return dict.fromkeys((LINUX, MACOS, WINDOWS), path)
 
 
@@ -75,7 +75,7 @@ PLACES: Final[Mapping[str, Places]] = {
         program="claude",
         package="@anthropic-ai/claude-code",
         folders=(".claude", ".claude.json"),
-        settings=_everywhere(".claude/settings.json"),
+        settings=_same_on_all_systems(".claude/settings.json"),
         used=((".claude/projects", 2),),
         server=".claude/remote-settings.json",
         versions=".local/share/claude/versions",
@@ -89,7 +89,7 @@ PLACES: Final[Mapping[str, Places]] = {
         program="codex",
         package="@openai/codex",
         folders=(".codex",),
-        settings=_everywhere(".codex/config.toml"),
+        settings=_same_on_all_systems(".codex/config.toml"),
         used=((".codex/sessions", 3),),
     ),
     "copilot": Places(
@@ -104,21 +104,21 @@ PLACES: Final[Mapping[str, Places]] = {
         program="gemini",
         package="@google/gemini-cli",
         folders=(".gemini",),
-        settings=_everywhere(".gemini/settings.json"),
+        settings=_same_on_all_systems(".gemini/settings.json"),
         used=((".gemini/tmp", 3),),
     ),
     "qwen-code": Places(
         program="qwen",
         package="@qwen-code/qwen-code",
         folders=(".qwen",),
-        settings=_everywhere(".qwen/settings.json"),
+        settings=_same_on_all_systems(".qwen/settings.json"),
         used=((".qwen/projects", 2),),
     ),
     "opencode": Places(
         program="opencode",
         package="opencode-ai",
         folders=(".config/opencode", ".local/share/opencode", ".opencode"),
-        settings=_everywhere(".config/opencode/opencode.json"),
+        settings=_same_on_all_systems(".config/opencode/opencode.json"),
         used=((".local/share/opencode", 0),),
     ),
 }

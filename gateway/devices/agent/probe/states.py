@@ -22,7 +22,7 @@ from gateway.devices.fleet.facts import (
     UNREACHABLE,
     UNUSED,
 )
-from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, followed
+from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, update_memory
 
 # states of homes without a loss, the worst first
 _WORST: Final = (
@@ -93,7 +93,9 @@ class HomeState(NamedTuple):
     is_direct: bool = False
 
 
-def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int | None = None) -> HomeState:
+def evaluate_home(
+    facts: AssistantFacts, before: UseMemory, *, now: float, user: int | None = None
+) -> HomeState:
     """Return the state and its cause. The cause is "" if the state has none, or if none was found."""
     bad = _bad_setting(facts)
     setting = "configured" if bad is None else bad[0]
@@ -104,7 +106,7 @@ def evaluate(facts: AssistantFacts, before: UseMemory, *, now: float, user: int 
         used=None if facts.is_direct else facts.used_at,
         heard=facts.newest_call,
     )
-    memory = followed(before, look, now=now)
+    memory = update_memory(before, look, now=now)
     heard = memory.heard
     is_disproved = heard is not None and heard >= memory.since
     is_losing = memory.use(now=now) == LOSING

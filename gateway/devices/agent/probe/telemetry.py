@@ -59,16 +59,16 @@ class Effective:
     protocol: str = ""
 
 
-def effective(layers: Iterable[Layer]) -> Effective:
+def combine_layers(layers: Iterable[Layer]) -> Effective:
     """Combine layers, strongest first. Each setting comes from the strongest layer that has it."""
     ordered = list(layers)
-    endpoint, address = _strongest(ordered, "own_endpoint", "endpoint")
-    protocol_by, protocol = _strongest(ordered, "own_protocol", "protocol")
+    endpoint, address = _first_setting(ordered, "own_endpoint", "endpoint")
+    protocol_by, protocol = _first_setting(ordered, "own_protocol", "protocol")
     enabled = next((layer for layer in ordered if layer.switches.is_enabled is not None), None)
     return Effective(enabled, endpoint, address, protocol_by, (protocol or "").lower())
 
 
-def _strongest(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, str | None]:
+def _first_setting(layers: Sequence[Layer], *names: str) -> tuple[Layer | None, str | None]:
     for name in names:
         for layer in layers:
             if value := getattr(layer.switches, name):
@@ -80,7 +80,7 @@ class MalformedSettings(Exception):
     """A settings file is not what its assistant reads."""
 
 
-def parsed(editor: Editor, content: bytes) -> Document:
+def parse_document(editor: Editor, content: bytes) -> Document:
     try:
         document = editor.parse(content.decode())
     except (NotEditable, ValueError, RecursionError) as error:
@@ -90,7 +90,7 @@ def parsed(editor: Editor, content: bytes) -> Document:
     return document
 
 
-def of_preferences(editor: Editor, values: Mapping[str, object]) -> Document:
+def parse_preferences(editor: Editor, values: Mapping[str, object]) -> Document:
     """
     Return the settings of preferences or registry values. Both hold objects as JSON in texts, and Codex's hold a TOML
     file in base64.
@@ -99,17 +99,17 @@ def of_preferences(editor: Editor, values: Mapping[str, object]) -> Document:
     for name, value in values.items():
         if name == "config_toml_base64" and isinstance(value, str):
             try:
-                document |= parsed(editor, b64decode(value))
+                document |= parse_document(editor, b64decode(value))
             except ValueError as error:
                 raise MalformedSettings from error
         elif name == "Settings" and isinstance(value, str):
-            document |= parsed(editor, value.encode())
+            document |= parse_document(editor, value.encode())
         else:
-            document[name] = _unpacked(value)
+            document[name] = _parse_if_object(value)
     return document
 
 
-def _unpacked(value: object) -> object:
+def _parse_if_object(value: object) -> object:
     if isinstance(value, str) and value.startswith("{"):
         try:
             return json.loads(value)
@@ -118,18 +118,18 @@ def _unpacked(value: object) -> object:
     return value
 
 
-def is_one_of(endpoint: str, ours: Iterable[str]) -> bool:
+def is_same_endpoint(endpoint: str, ours: Iterable[str]) -> bool:
     """Return whether an endpoint is one of ours. All names of the loopback address are equal."""
-    address = _address(endpoint)
-    return address is not None and address in {_address(each) for each in ours}
+    address = _parse_address(endpoint)
+    return address is not None and address in {_parse_address(each) for each in ours}
 
 
-def host_of(endpoint: str) -> str:
-    address = _address(endpoint)
+def endpoint_host(endpoint: str) -> str:
+    address = _parse_address(endpoint)
     return address[0] if address else ""
 
 
-def _address(url: str) -> tuple[str, int] | None:
+def _parse_address(url: str) -> tuple[str, int] | None:
     try:
         parts = urlsplit(url if "://" in url else f"//{url}")
         host, port = (parts.hostname or "").rstrip("."), parts.port
@@ -145,96 +145,98 @@ def _address(url: str) -> tuple[str, int] | None:
 # -- one reader per format of settings ---------------------------------------------------------------------------
 
 
-def _table(document: Document, name: str) -> Document:
+def _get_table(document: Document, name: str) -> Document:
     value = document.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _text(document: Document, *names: str) -> str | None:
+def _first_text(document: Document, *names: str) -> str | None:
     values = (document.get(name) for name in names)
     return next((value.strip() for value in values if isinstance(value, str) and value.strip()), None)
 
 
-def _flag(value: object) -> bool | None:
+def _parse_flag(value: object) -> bool | None:
     if isinstance(value, str):
         return value.strip().lower() not in _OFF if value.strip() else None
     return bool(value) if isinstance(value, bool | int) else None
 
 
-def of_claude_code_variables(variables: Document) -> Switches:
+def claude_code_variable_switches(variables: Document) -> Switches:
     """Read the variables of Claude Code, from its settings or from the environment."""
-    is_enabled = _flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
-    if (_text(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
+    is_enabled = _parse_flag(variables.get("CLAUDE_CODE_ENABLE_TELEMETRY"))
+    if (_first_text(variables, "OTEL_LOGS_EXPORTER") or "").lower() == "none":
         is_enabled = False
-    return replace(_otlp(variables, "LOGS"), is_enabled=is_enabled)
+    return replace(_otlp_switches(variables, "LOGS"), is_enabled=is_enabled)
 
 
-def _otlp(variables: Document, signal: str) -> Switches:
+def _otlp_switches(variables: Document, signal: str) -> Switches:
     """Read the variables of every OpenTelemetry SDK. Calls are reported with this signal."""
     return Switches(
-        endpoint=_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
-        own_endpoint=_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
-        protocol=_text(variables, "OTEL_EXPORTER_OTLP_PROTOCOL"),
-        own_protocol=_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"),
+        endpoint=_first_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        own_endpoint=_first_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT"),
+        protocol=_first_text(variables, "OTEL_EXPORTER_OTLP_PROTOCOL"),
+        own_protocol=_first_text(variables, f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL"),
     )
 
 
-def of_claude_code(document: Document) -> Switches:
-    return of_claude_code_variables(_table(document, "env"))
+def claude_code_switches(document: Document) -> Switches:
+    return claude_code_variable_switches(_get_table(document, "env"))
 
 
-def of_codex(document: Document) -> Switches:
-    exporter = _table(document, "otel").get("exporter")
+def codex_switches(document: Document) -> Switches:
+    exporter = _get_table(document, "otel").get("exporter")
     if exporter == "none":
         return Switches(is_enabled=False)
     if isinstance(exporter, str):
         return Switches(is_enabled=True, endpoint=ELSEWHERE)
     if not isinstance(exporter, dict):
         return Switches()
-    tables = (_table(exporter, name) for name in ("otlp-http", "otlp-grpc"))
-    endpoint = next((found for table in tables if (found := _text(table, "endpoint"))), None)
+    tables = (_get_table(exporter, name) for name in ("otlp-http", "otlp-grpc"))
+    endpoint = next((found for table in tables if (found := _first_text(table, "endpoint"))), None)
     return Switches(None if endpoint is None else True, endpoint)
 
 
-def of_gemini(document: Document) -> Switches:
+def gemini_switches(document: Document) -> Switches:
     """Read the settings of Gemini CLI and Qwen Code."""
-    telemetry = _table(document, "telemetry")
-    endpoint = _text(telemetry, "otlpEndpoint")
-    if telemetry.get("target") == "gcp" or _text(telemetry, "outfile"):
+    telemetry = _get_table(document, "telemetry")
+    endpoint = _first_text(telemetry, "otlpEndpoint")
+    if telemetry.get("target") == "gcp" or _first_text(telemetry, "outfile"):
         endpoint = ELSEWHERE
-    return Switches(_flag(telemetry.get("enabled")), endpoint)
+    return Switches(_parse_flag(telemetry.get("enabled")), endpoint)
 
 
-def of_copilot(document: Document) -> Switches:
-    telemetry = _table(document, "telemetry")
-    return Switches(_flag(telemetry.get("enabled")), _text(telemetry, "endpoint"))
+def copilot_switches(document: Document) -> Switches:
+    telemetry = _get_table(document, "telemetry")
+    return Switches(_parse_flag(telemetry.get("enabled")), _first_text(telemetry, "endpoint"))
 
 
-def of_vs_code(document: Document) -> Switches:
+def vs_code_switches(document: Document) -> Switches:
     prefix = "github.copilot.chat.otel"
     return Switches(
-        _flag(document.get(f"{prefix}.enabled")),
-        _text(document, f"{prefix}.otlpEndpoint"),
+        _parse_flag(document.get(f"{prefix}.enabled")),
+        _first_text(document, f"{prefix}.otlpEndpoint"),
     )
 
 
-def of_opencode(document: Document) -> Switches:
-    return Switches(_flag(_table(document, "experimental").get("openTelemetry")))
+def opencode_switches(document: Document) -> Switches:
+    return Switches(_parse_flag(_get_table(document, "experimental").get("openTelemetry")))
 
 
 def _gemini_variables(variables: Document) -> Switches:
     """Read the variables of Gemini CLI. GEMINI_TELEMETRY_ENABLED=false does not overrule its settings."""
-    is_on: bool | None = _flag(variables.get("GEMINI_TELEMETRY_ENABLED")) or None
-    if _flag(variables.get("OTEL_SDK_DISABLED")):
+    is_on: bool | None = _parse_flag(variables.get("GEMINI_TELEMETRY_ENABLED")) or None
+    if _parse_flag(variables.get("OTEL_SDK_DISABLED")):
         is_on = False
-    return Switches(is_on, _text(variables, "GEMINI_TELEMETRY_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))
+    return Switches(
+        is_on, _first_text(variables, "GEMINI_TELEMETRY_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    )
 
 
 def _qwen_variables(variables: Document) -> Switches:
-    is_on = _flag(variables.get("QWEN_TELEMETRY_ENABLED"))
-    if _flag(variables.get("OTEL_SDK_DISABLED")):
+    is_on = _parse_flag(variables.get("QWEN_TELEMETRY_ENABLED"))
+    if _parse_flag(variables.get("OTEL_SDK_DISABLED")):
         is_on = False
-    endpoint = _text(
+    endpoint = _first_text(
         variables,
         "OTEL_EXPORTER_OTLP_LOGS_ENDPOINT",
         "QWEN_TELEMETRY_OTLP_ENDPOINT",
@@ -244,12 +246,12 @@ def _qwen_variables(variables: Document) -> Switches:
 
 
 def _copilot_variables(variables: Document) -> Switches:
-    endpoint = _text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
+    endpoint = _first_text(variables, "OTEL_EXPORTER_OTLP_ENDPOINT")
     return Switches(None if endpoint is None else True, endpoint)
 
 
 def _opencode_variables(variables: Document) -> Switches:
-    found = _otlp(variables, "TRACES")
+    found = _otlp_switches(variables, "TRACES")
     return Switches(endpoint=found.endpoint, own_endpoint=found.own_endpoint)
 
 
@@ -285,33 +287,35 @@ _VARIABLES_FIRST: Final = (
 
 READERS: Final[Mapping[str, SettingsReader]] = {
     "claude-code": SettingsReader(
-        managed=of_claude_code,
-        user=of_claude_code,
-        environment=of_claude_code_variables,
+        managed=claude_code_switches,
+        user=claude_code_switches,
+        environment=claude_code_variable_switches,
         order=_FILES_FIRST,
         has_one_policy=True,
     ),
-    "codex": SettingsReader(managed=of_codex, user=of_codex, environment=None, order=_FILES_FIRST),
+    "codex": SettingsReader(
+        managed=codex_switches, user=codex_switches, environment=None, order=_FILES_FIRST
+    ),
     "gemini-cli": SettingsReader(
-        managed=of_gemini,
-        user=of_gemini,
+        managed=gemini_switches,
+        user=gemini_switches,
         environment=_gemini_variables,
         order=_VARIABLES_FIRST,
     ),
     "qwen-code": SettingsReader(
-        managed=of_gemini,
-        user=of_gemini,
+        managed=gemini_switches,
+        user=gemini_switches,
         environment=_qwen_variables,
         order=_VARIABLES_FIRST,
     ),
     "copilot": SettingsReader(
-        managed=of_copilot,
-        user=of_vs_code,
+        managed=copilot_switches,
+        user=vs_code_switches,
         environment=_copilot_variables,
         order=(SettingsSource.MDM, SettingsSource.FILE, SettingsSource.ENVIRONMENT, SettingsSource.USER),
     ),
     "opencode": SettingsReader(
-        managed=of_opencode, user=of_opencode, environment=_opencode_variables, order=_FILES_FIRST
+        managed=opencode_switches, user=opencode_switches, environment=_opencode_variables, order=_FILES_FIRST
     ),
 }
 VARIABLES: Final = frozenset(

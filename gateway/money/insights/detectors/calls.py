@@ -8,8 +8,15 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from gateway.money.insights.facts import Facts, Spend, no_plant
-from gateway.money.insights.findings import finding, hour, money, named, ordered, percent
+from gateway.money.insights.facts import Facts, Spend, mark_unplantable
+from gateway.money.insights.findings import (
+    build_finding,
+    format_hour,
+    format_money,
+    format_percent,
+    printable_name,
+    sort_by_impact,
+)
 from spool.identity import nested_times, possible_inputs
 from spool.record import NS, Inference, further_names
 from spool.registry.insights import LOW, MEDIUM, Concerned, Finding
@@ -46,14 +53,15 @@ def no_owner(facts: Facts) -> Sequence[Finding]:
         cost = sum((spend.cost for spend in spends), Decimal(0))
         if cost < max(LEAST_OWNERLESS, LEAST_OWNERLESS_SHARE * total):
             continue
-        keys = sorted({named(spend.api_key, "no key") for spend in spends})[:5]
+        keys = sorted({printable_name(spend.api_key, "no key") for spend in spends})[:5]
         findings.append(
-            finding(
+            build_finding(
                 "no_owner",
                 (source,),
-                title=f"{money(cost)} from {named(source)} has no team or user",
+                title=f"{format_money(cost)} from {printable_name(source)} has no team or user",
                 seen=(
-                    f"{percent(cost, total)} of a week's spend came from {named(source)} without a team "
+                    f"{format_percent(cost, total)} of a week's spend came from {printable_name(source)} "
+                    "without a team "
                     f"or a user (keys: {', '.join(keys)})."
                 ),
                 advice=(
@@ -67,7 +75,7 @@ def no_owner(facts: Facts) -> Sequence[Finding]:
                 newest=max(spend.start for spend in spends),
             )
         )
-    return ordered(findings)
+    return sort_by_impact(findings)
 
 
 def doubled_source(facts: Facts) -> Sequence[Finding]:
@@ -78,18 +86,18 @@ def doubled_source(facts: Facts) -> Sequence[Finding]:
     Their ids do not match, so both calls count. The finding is only a suspicion and changes no total. Spans
     that SDKs write are a source of their own.
     """
-    calls = [call for call in facts.recent if _is_told(call)]
-    by_source = Counter(map(_source, calls))
+    calls = [call for call in facts.recent if _has_enough_tokens(call)]
+    by_source = Counter(map(_source_name, calls))
     pairs: dict[tuple[str, str], list[Pair]] = defaultdict(list)
-    for first, second in _pairs(calls):
-        first_source, other_source = sorted((_source(first), _source(second)))
+    for first, second in _pair_calls(calls):
+        first_source, other_source = sorted((_source_name(first), _source_name(second)))
         pairs[first_source, other_source].append((first, second))
     findings = []
     for (first_source, other_source), source_pairs in pairs.items():
         fewer = min(by_source[first_source], by_source[other_source])
         if _are_suspicious(len(source_pairs), fewer):
-            findings.append(_doubled(first_source, other_source, source_pairs, fewer))
-    return ordered(findings)
+            findings.append(_doubled_source_finding(first_source, other_source, source_pairs, fewer))
+    return sort_by_impact(findings)
 
 
 def _are_suspicious(pairs: int, fewer: int) -> bool:
@@ -98,24 +106,24 @@ def _are_suspicious(pairs: int, fewer: int) -> bool:
     return is_whole or pairs >= max(LEAST_PAIRS, LEAST_PAIRED_SHARE * fewer)
 
 
-def _is_told(call: Inference) -> bool:
+def _has_enough_tokens(call: Inference) -> bool:
     tokens = (call.input_tokens or 0) + (call.output_tokens or 0)
     return call.start_time is not None and tokens >= LEAST_TOKENS and call.status != "cached"
 
 
-def _pairs(calls: Sequence[Inference]) -> Iterator[Pair]:
+def _pair_calls(calls: Sequence[Inference]) -> Iterator[Pair]:
     """Pair each call with the nearest earlier call of another source. Each call is in at most one pair."""
     calls_by_shape: dict[tuple[str, int | None, int | None], list[Inference]] = defaultdict(list)
     for call in calls:
-        for count in _inputs(call):
-            calls_by_shape[_model(call), count, call.output_tokens].append(call)
+        for count in _possible_input_tokens(call):
+            calls_by_shape[_model_without_prefix(call), count, call.output_tokens].append(call)
     paired: set[int] = set()
     for group in calls_by_shape.values():
         # One queue per source, because a list of all calls takes quadratic time if many calls look alike.
         waiting: dict[str, deque[tuple[int, Inference]]] = defaultdict(deque)
         unpaired = sorted([call for call in group if id(call) not in paired], key=_start)
         for position, call in enumerate(unpaired):
-            source = _source(call)
+            source = _source_name(call)
             for queue in waiting.values():
                 while queue and _start(call) - _start(queue[0][1]) > APART_NS:
                     queue.popleft()
@@ -132,31 +140,31 @@ def _newest_position(queue: deque[tuple[int, Inference]]) -> int:
     return queue[-1][0]
 
 
-def _source(call: Inference) -> str:
+def _source_name(call: Inference) -> str:
     """Return the source of a call. A span of an SDK that was joined to no other call gets its own name."""
-    return f"{call.source}{SDK}" if _is_of_sdk_alone(call) else call.source
+    return f"{call.source}{SDK}" if _is_sdk_span_without_gateway(call) else call.source
 
 
-def _is_of_sdk_alone(call: Inference) -> bool:
+def _is_sdk_span_without_gateway(call: Inference) -> bool:
     inner, outer = (nested_times(further_names(call), is_inner=is_inner) for is_inner in (True, False))
     return bool(inner) and not outer
 
 
-def _inputs(call: Inference) -> set[int | None]:
+def _possible_input_tokens(call: Inference) -> set[int | None]:
     """Return the input of a call. A framework may report an SDK's input without the cache."""
-    return {call.input_tokens, *(possible_inputs(call) if _is_of_sdk_alone(call) else ())}
+    return {call.input_tokens, *(possible_inputs(call) if _is_sdk_span_without_gateway(call) else ())}
 
 
 def _start(call: Inference) -> int:
     return call.start_time or 0
 
 
-def _model(call: Inference) -> str:
+def _model_without_prefix(call: Inference) -> str:
     """Return the model without the prefix of a gateway. For example, `openai/gpt-4o` becomes `gpt-4o`."""
     return (call.request_model or call.response_model or "").lower().rpartition("/")[2]
 
 
-def _cost(call: Inference) -> Decimal:
+def _call_cost(call: Inference) -> Decimal:
     return Decimal(call.cost or call.estimated_cost or 0)
 
 
@@ -167,22 +175,22 @@ _WITHOUT_SDK = (
 )
 
 
-def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding:
-    twice = sum((min(_cost(first), _cost(second)) for first, second in pairs), Decimal(0))
-    return finding(
+def _doubled_source_finding(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding:
+    twice = sum((min(_call_cost(first), _call_cost(second)) for first, second in pairs), Decimal(0))
+    return build_finding(
         "doubled_source",
         (one, other),
-        title=f"{named(one)} and {named(other)} seem to report the same calls",
+        title=f"{printable_name(one)} and {printable_name(other)} seem to report the same calls",
         seen=(
-            f"{len(pairs):,} of the newest calls ({percent(len(pairs), fewer)} of the smaller source) "
+            f"{len(pairs):,} of the newest calls ({format_percent(len(pairs), fewer)} of the smaller source) "
             "have a twin in the other source. Model and tokens are the same, and the calls start within "
-            f"5 s. {money(twice)} may count twice."
+            f"5 s. {format_money(twice)} may count twice."
         ),
         advice=_WITHOUT_SDK
         if other.endswith(SDK) or one.endswith(SDK)
         else (
             "Decide which source should count. For the other source, set count = false, as in "
-            f'[sources."{named(other)}"]. Its records are then stored and shown, but not summed.'
+            f'[sources."{printable_name(other)}"]. Its records are then stored and shown, but not summed.'
         ),
         category="duplicates",
         effort=LOW,
@@ -191,7 +199,7 @@ def _doubled(one: str, other: str, pairs: Sequence[Pair], fewer: int) -> Finding
     )
 
 
-@no_plant("it has no sender that repeats ids for hours")
+@mark_unplantable("it has no sender that repeats ids for hours")
 def repeated_ids(facts: Facts) -> Sequence[Finding]:
     """
     Find ids that are used again so late that duplicate detection does not recognize them.
@@ -204,7 +212,7 @@ def repeated_ids(facts: Facts) -> Sequence[Finding]:
     calls = sum(spend.calls for spend in facts.week)
     cost = sum((spend.cost for spend in facts.week), Decimal(0))
     return [
-        finding(
+        build_finding(
             "repeated_ids",
             (),
             title=f"{facts.repeated_ids:,} calls reuse the id of a call that is hours older",
@@ -230,36 +238,37 @@ def retry_storm(facts: Facts) -> Sequence[Finding]:
     storms: dict[Client, list[Spend]] = defaultdict(list)
     for spend in facts.hours:
         if spend.errors >= max(LEAST_ERRORS, LEAST_FAILED_SHARE * spend.calls):
-            storms[_client(spend)].append(spend)
+            storms[_client_key(spend)].append(spend)
     paid: dict[tuple[Client, float], Decimal] = defaultdict(Decimal)
     for spend in facts.failed:
-        paid[_client(spend), spend.start] += spend.cost
-    return ordered(
-        _storm(client, hours, sum((paid[client, hour.start] for hour in hours), Decimal(0)))
+        paid[_client_key(spend), spend.start] += spend.cost
+    return sort_by_impact(
+        _error_storm_finding(client, hours, sum((paid[client, hour.start] for hour in hours), Decimal(0)))
         for client, hours in storms.items()
     )
 
 
-def _client(spend: Spend) -> Client:
+def _client_key(spend: Spend) -> Client:
     return spend.source, spend.model, spend.team
 
 
-def _storm(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
+def _error_storm_finding(client: Client, hours: Sequence[Spend], cost: Decimal) -> Finding:
     source, model, team = client
     worst = max(hours, key=lambda item: item.errors)
     errors = sum(hour.errors for hour in hours)
     calls = sum(hour.calls for hour in hours)
-    return finding(
+    return build_finding(
         "retry_storm",
         client,
         title=(
-            f"{errors:,} of {calls:,} calls of {named(model, 'a model without a name')} failed within "
+            f"{errors:,} of {calls:,} calls of {printable_name(model, 'a model without a name')} failed within "
             f"{len(hours)} {'hour' if len(hours) == 1 else 'hours'}"
         ),
         seen=(
-            f"{named(source)} reports failed and repeated calls for team {named(team)}. The worst hour "
-            f"was {hour(worst.start)}, with {worst.errors:,} failures. The failed calls cost "
-            f"{money(cost)}."
+            f"{printable_name(source)} reports failed and repeated calls for team "
+            f"{printable_name(team)}. The worst hour "
+            f"was {format_hour(worst.start)}, with {worst.errors:,} failures. The failed calls cost "
+            f"{format_money(cost)}."
         ),
         advice=(
             "Look at the error types with `tollhouse report --by status,model`. Have the client wait "

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from gateway.bills.enforcers import faults
 from gateway.bills.enforcers.faults import EnforcerFault
-from gateway.money.insights.facts import Facts, no_plant
-from gateway.money.insights.findings import finding, named, ordered
+from gateway.money.insights.facts import Facts, mark_unplantable
+from gateway.money.insights.findings import build_finding, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 
 _NONE = "it reads no enforcer"
@@ -29,15 +29,17 @@ _ADVICE = {
 }
 
 
-def _found(facts: Facts, detector: str) -> Sequence[Finding]:
-    return ordered(_finding(fault) for fault in facts.enforcer_faults if fault.detector == detector)
+def _fault_findings(facts: Facts, detector: str) -> Sequence[Finding]:
+    return sort_by_impact(
+        _fault_finding(fault) for fault in facts.enforcer_faults if fault.detector == detector
+    )
 
 
-def _finding(fault: EnforcerFault) -> Finding:
-    return finding(
+def _fault_finding(fault: EnforcerFault) -> Finding:
+    return build_finding(
         fault.detector,
         (fault.enforcer, *fault.limit.key),
-        title=f"{named(fault.enforcer)}: {fault.title}",
+        title=f"{printable_name(fault.enforcer)}: {fault.title}",
         seen=fault.seen,
         advice=_ADVICE[fault.detector],
         category="budget",
@@ -46,31 +48,31 @@ def _finding(fault: EnforcerFault) -> Finding:
     )
 
 
-@no_plant(_NONE)
+@mark_unplantable(_NONE)
 def enforcer_counter(facts: Facts) -> Sequence[Finding]:
     """Find counters of enforcers that are outside of what our calls cost."""
-    return _found(facts, faults.COUNTER)
+    return _fault_findings(facts, faults.COUNTER)
 
 
-@no_plant(_NONE)
+@mark_unplantable(_NONE)
 def enforcer_window(facts: Facts) -> Sequence[Finding]:
     """Find counters that are reset at another time than stated, or in no calendar month."""
-    return _found(facts, faults.WINDOW)
+    return _fault_findings(facts, faults.WINDOW)
 
 
-@no_plant(_NONE)
+@mark_unplantable(_NONE)
 def enforcer_not_refusing(facts: Facts) -> Sequence[Finding]:
     """Find limits after which calls still succeed."""
-    return _found(facts, faults.NOT_REFUSING)
+    return _fault_findings(facts, faults.NOT_REFUSING)
 
 
-@no_plant(_NONE)
+@mark_unplantable(_NONE)
 def enforcer_limit_differs(facts: Facts) -> Sequence[Finding]:
     """Find limits whose amount differs from a budget of the same calls and period."""
-    return _found(facts, faults.LIMIT_DIFFERS)
+    return _fault_findings(facts, faults.LIMIT_DIFFERS)
 
 
-@no_plant(_NONE)
+@mark_unplantable(_NONE)
 def enforcer_unpriced(facts: Facts) -> Sequence[Finding]:
     """Find limits over models without a price."""
-    return _found(facts, faults.UNPRICED)
+    return _fault_findings(facts, faults.UNPRICED)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from gateway.money.insights.facts import DAY_S, Facts, no_plant
-from gateway.money.insights.findings import finding, named, ordered, percent
+from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.findings import build_finding, format_percent, printable_name, sort_by_impact
 from spool.registry.insights import LOW, Finding
 from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
 
@@ -36,7 +36,7 @@ _NUMBERS = re.compile(r"\d+|\D+")
 Version = Sequence[FieldCounts]  # counts of the days of a version, newest first
 
 
-def _sources(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
+def _versions_by_source(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
     sources: dict[str, dict[str, list[FieldCounts]]] = {}
     for day in sorted(facts.sender_fields, reverse=True):
         for (source, version), counts in facts.sender_fields[day].items():
@@ -45,30 +45,32 @@ def _sources(facts: Facts) -> Mapping[str, Mapping[str, Version]]:
     return sources
 
 
-@no_plant("all its senders keep their version")
+@mark_unplantable("all its senders keep their version")
 def lost_field(facts: Facts) -> Sequence[Finding]:
     """Find versions of a sender that no longer state a field that the version before stated."""
     findings: list[Finding] = []
-    for source, versions in _sources(facts).items():
+    for source, versions in _versions_by_source(facts).items():
         stating = {version: days for version, days in versions.items() if version != NO_VERSION}
-        by_age = sorted(stating, key=lambda version: _age(version, stating[version]))
-        for before, version in _consecutive(by_age, stating):
+        by_age = sorted(stating, key=lambda version: _version_age_key(version, stating[version]))
+        for before, version in _consecutive_versions(by_age, stating):
             if facts.now - stating[version][0].last <= ENDS_S:
-                findings += _lost(source, before, stating[before], version, stating[version])
-    return ordered(findings)
+                findings += _lost_field_findings(source, before, stating[before], version, stating[version])
+    return sort_by_impact(findings)
 
 
-def _age(version: str, days: Version) -> tuple[float, Sequence[tuple[bool, int, str]]]:
+def _version_age_key(version: str, days: Version) -> tuple[float, Sequence[tuple[bool, int, str]]]:
     parts = _NUMBERS.findall(version)
     return days[-1].first, [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]
 
 
-def _consecutive(by_age: Sequence[str], versions: Mapping[str, Version]) -> Iterator[tuple[str, str]]:
+def _consecutive_versions(
+    by_age: Sequence[str], versions: Mapping[str, Version]
+) -> Iterator[tuple[str, str]]:
     enough = [name for name in by_age if sum(day.calls for day in versions[name]) >= LEAST_CALLS]
     return pairwise(enough)
 
 
-def _newest(days: Version) -> FieldCounts:
+def _newest_counts(days: Version) -> FieldCounts:
     return sum_counts(days[: _enough_days(days)])
 
 
@@ -81,12 +83,14 @@ def _enough_days(days: Version) -> int:
     return len(days)
 
 
-def _lost(source: str, before: str, earlier: Version, version: str, days: Version) -> Iterator[Finding]:
-    old = _newest(earlier)
-    if not _are_comparable(old, _newest(days)):
+def _lost_field_findings(
+    source: str, before: str, earlier: Version, version: str, days: Version
+) -> Iterator[Finding]:
+    old = _newest_counts(earlier)
+    if not _are_comparable(old, _newest_counts(days)):
         return
     for field, words in _FIELDS.items():
-        lacking = _lacking(days, field)
+        lacking = _days_without_field(days, field)
         if lacking is not None and old.fields.get(field, 0) >= STATED_SHARE * old.calls:
             yield _lost_finding(source, (before, old), (version, lacking), field, words)
 
@@ -97,7 +101,7 @@ def _are_comparable(old: FieldCounts, new: FieldCounts) -> bool:
     return old.senders == new.senders
 
 
-def _lacking(days: Version, field: str) -> FieldCounts | None:
+def _days_without_field(days: Version, field: str) -> FieldCounts | None:
     """Return the counts of as many newest days as lack a field. Return None if the newest days have it."""
     lacking = None
     for number in range(_enough_days(days), len(days) + 1):
@@ -112,17 +116,18 @@ def _lost_finding(
     source: str, old: tuple[str, FieldCounts], new: tuple[str, FieldCounts], field: str, words: str
 ) -> Finding:
     (before, earlier), (version, counts) = old, new
-    shown = named(source)
+    shown = printable_name(source)
     lost = f"{counts.fields.get(field, 0):,} of {counts.calls:,}"
-    had = percent(earlier.fields.get(field, 0), earlier.calls)
-    moved = "".join(_moved(kind, earlier, counts) for kind in ("provider", "operation"))
-    return finding(
+    had = format_percent(earlier.fields.get(field, 0), earlier.calls)
+    moved = "".join(_describe_moved_share(kind, earlier, counts) for kind in ("provider", "operation"))
+    return build_finding(
         "lost_field",
         (source, version, field),
-        title=f"{shown} {named(version)} states no {words}: {lost}; {named(before)}: {had}",
+        title=f"{shown} {printable_name(version)} states no {words}: {lost}; {printable_name(before)}: {had}",
         seen=(
-            f"Of the newest {counts.calls:,} calls of {shown} {named(version)}, {counts.fields.get(field, 0):,} state "
-            f"the field ({words}). Of {earlier.calls:,} calls of {named(before)}, {had} stated it.{moved}"
+            f"Of the newest {counts.calls:,} calls of {shown} {printable_name(version)}, "
+            f"{counts.fields.get(field, 0):,} state "
+            f"the field ({words}). Of {earlier.calls:,} calls of {printable_name(before)}, {had} stated it.{moved}"
         ),
         advice=(
             f"Read the release notes of {shown}, and compare one payload of each version with `tollhouse explain "
@@ -134,7 +139,7 @@ def _lost_finding(
     )
 
 
-def _moved(kind: str, earlier: FieldCounts, counts: FieldCounts) -> str:
+def _describe_moved_share(kind: str, earlier: FieldCounts, counts: FieldCounts) -> str:
     before: Mapping[str, int] = getattr(earlier, f"{kind}s")
     now: Mapping[str, int] = getattr(counts, f"{kind}s")
 
@@ -145,12 +150,13 @@ def _moved(kind: str, earlier: FieldCounts, counts: FieldCounts) -> str:
     if abs(change(most)) <= MOVED_SHARE:
         return ""
     shares = (
-        f"from {percent(before.get(most, 0), earlier.calls)} to {percent(now.get(most, 0), counts.calls)}"
+        f"from {format_percent(before.get(most, 0), earlier.calls)} to "
+        f"{format_percent(now.get(most, 0), counts.calls)}"
     )
-    return f" A possible reason: the share of the {kind} {named(most)} went {shares} of the calls."
+    return f" A possible reason: the share of the {kind} {printable_name(most)} went {shares} of the calls."
 
 
-@no_plant("all its successful calls state usage")
+@mark_unplantable("all its successful calls state usage")
 def uncounted_calls(facts: Facts) -> Sequence[Finding]:
     """
     Find versions of a sender whose successful calls mostly have no count, though their operations are billed by tokens.
@@ -163,16 +169,16 @@ def uncounted_calls(facts: Facts) -> Sequence[Finding]:
         for (source, version), counts in facts.sender_fields.get(day, {}).items():
             if counts.billed >= LEAST_CALLS and OTHER not in (source, version):
                 findings[source, version] = counts
-    return ordered(
-        _uncounted(source, version, counts)
+    return sort_by_impact(
+        _uncounted_calls_finding(source, version, counts)
         for (source, version), counts in findings.items()
         if counts.uncounted >= UNCOUNTED_SHARE * counts.billed
     )
 
 
-def _uncounted(source: str, version: str, counts: FieldCounts) -> Finding:
-    sender = " ".join([named(source), *([named(version)] if version else [])])
-    return finding(
+def _uncounted_calls_finding(source: str, version: str, counts: FieldCounts) -> Finding:
+    sender = " ".join([printable_name(source), *([printable_name(version)] if version else [])])
+    return build_finding(
         "uncounted_calls",
         (source, version),
         title=f"{counts.uncounted:,} of {counts.billed:,} calls of {sender} state no usage",

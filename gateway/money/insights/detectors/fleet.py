@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decoded, epoch
-from gateway.devices.fleet.matching import serial_hash_in, serial_of
-from gateway.devices.fleet.repairs import repair_of
-from gateway.devices.fleet.severity import severity_of
+from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decode_heartbeat, parse_epoch
+from gateway.devices.fleet.matching import device_serial, reported_serial_hash
+from gateway.devices.fleet.repairs import find_repair
+from gateway.devices.fleet.severity import fleet_severity
 from gateway.devices.machine_state import AGENT_STOPPED, CLOCK_WRONG, MISSING, REVOKED_THERE, Cause
-from gateway.money.insights.facts import DAY_S, Facts, no_plant
-from gateway.money.insights.findings import MAX_FINDINGS, finding, named, rows_of
+from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.findings import MAX_FINDINGS, build_finding, format_rows, printable_name
 from spool.devices.device import ENROLLED
 from spool.printable import csv_lines
 from spool.record import moment
@@ -36,58 +36,58 @@ _OF_MACHINES = {  # causes of a machine that cause no loss, and what follows fro
 def assistant_not_reporting(facts: Facts) -> Sequence[Finding]:
     """Find assistants whose calls are lost now, or will be lost when the assistant is used again."""
     causes = {cause for row in facts.fleet for cause in row.causes if cause[1] != NO_AGENT}
-    return _of_causes("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
+    return _cause_findings("assistant_not_reporting", facts, causes - {_NOT_APPLIED, *_OF_MACHINES})
 
 
-@no_plant("a month is filled without its policies")
+@mark_unplantable("a month is filled without its policies")
 def policy_not_applied(facts: Facts) -> Sequence[Finding]:
     """Find machines on which the managed settings did not arrive."""
-    return _of_causes("policy_not_applied", facts, {_NOT_APPLIED})
+    return _cause_findings("policy_not_applied", facts, {_NOT_APPLIED})
 
 
-@no_plant("a month is filled without its policies")
+@mark_unplantable("a month is filled without its policies")
 def policy_outdated(facts: Facts) -> Sequence[Finding]:
     """Find machines whose policy has a lower number than one that another machine has had for a day."""
-    policies = {row.id: policy for row in facts.fleet if (policy := _policy(row)) is not None}
+    policies = {row.id: policy for row in facts.fleet if (policy := _applied_policy(row)) is not None}
     settled = [policy.number for policy in policies.values() if facts.now - policy.applied_at >= DAY_S]
     newest = max(settled, default=0)
     outdated = [row for row in facts.fleet if row.id in policies and policies[row.id].number < newest]
-    severity = severity_of(outdated, facts.fleet)
-    return _largest(
-        _of_machines(
+    severity = fleet_severity(outdated, facts.fleet)
+    return _largest_findings(
+        _machines_finding(
             "policy_outdated",
             (team,),
             rows,
             severity,
-            title=f"{_machines(rows, team)} {'has' if len(rows) == 1 else 'have'} an older policy than others",
+            title=f"{_machines_phrase(rows, team)} {'has' if len(rows) == 1 else 'have'} an older policy than others",
             seen=f"Other machines have had the policy with the number {newest} for a day.{_list_machines(rows)}",
             advice="Check in the MDM why the newest policy is not on these machines.",
         )
-        for team, rows in _by_team(outdated).items()
+        for team, rows in _rows_by_team(outdated).items()
     )
 
 
-@no_plant("a month is filled without its agents")
+@mark_unplantable("a month is filled without its agents")
 def machine_trouble(facts: Facts) -> Sequence[Finding]:
     """Find machines with a wrong clock, and machines that the upstream revoked."""
     findings = []
     for cause, seen in _OF_MACHINES.items():
-        repair = repair_of(cause)
+        repair = find_repair(cause)
         having = [row for row in facts.fleet if cause in row.causes]
-        severity = severity_of(having, facts.fleet)
+        severity = fleet_severity(having, facts.fleet)
         findings += [
-            _of_machines(
+            _machines_finding(
                 "machine_trouble",
                 (*cause, team),
                 rows,
                 severity,
-                title=f"{_machines(rows, team)} {repair.words}",
+                title=f"{_machines_phrase(rows, team)} {repair.words}",
                 seen=seen + _list_machines(rows),
                 advice=repair.advice,
             )
-            for team, rows in _by_team(having).items()
+            for team, rows in _rows_by_team(having).items()
         ]
-    return _largest(findings)
+    return _largest_findings(findings)
 
 
 class _Policy(NamedTuple):
@@ -95,31 +95,31 @@ class _Policy(NamedTuple):
     applied_at: float
 
 
-def _policy(row: FleetRow) -> _Policy | None:
+def _applied_policy(row: FleetRow) -> _Policy | None:
     heartbeat = b"" if row.device is None else row.device.heartbeat
-    policy = decoded(heartbeat).get("policy") or {} if b'"number"' in heartbeat else {}
-    applied_at = epoch(policy.get("applied_at"))
+    policy = decode_heartbeat(heartbeat).get("policy") or {} if b'"number"' in heartbeat else {}
+    applied_at = parse_epoch(policy.get("applied_at"))
     return None if applied_at is None or "number" not in policy else _Policy(policy["number"], applied_at)
 
 
-def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Finding]:
+def _cause_findings(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Finding]:
     findings = []
     for cause in sorted(causes):
-        repair = repair_of(cause)
-        having = _having(cause, facts.fleet)
-        severity = severity_of(having, facts.fleet)
-        for team, rows in _by_team(having).items():
+        repair = find_repair(cause)
+        having = _uncovered_with_cause(cause, facts.fleet)
+        severity = fleet_severity(having, facts.fleet)
+        for team, rows in _rows_by_team(having).items():
             assistants = sorted(
                 {each.name for row in rows for each in row.assistants if (each.state, each.cause) == cause}
             )
             subject = assistants[0] if len(assistants) == 1 else "A coding assistant"
             findings.append(
-                _of_machines(
+                _machines_finding(
                     detector,
                     (*cause, team),
                     rows,
                     severity,
-                    title=f"{subject} on {_machines(rows, team)} {repair.words}",
+                    title=f"{subject} on {_machines_phrase(rows, team)} {repair.words}",
                     seen=(
                         f"Calls of {', '.join(assistants)} do not arrive from these machines, so their spend is "
                         f"missing.{_list_machines(rows)}"
@@ -127,35 +127,35 @@ def _of_causes(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Fin
                     advice=repair.advice,
                 )
             )
-    return _largest(findings)
+    return _largest_findings(findings)
 
 
-def _having(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetRow]:
+def _uncovered_with_cause(cause: Cause, rows: Iterable[FleetRow]) -> list[FleetRow]:
     """Return the machines with a cause that are not covered. Calls that wait on a machine are no loss yet."""
     return [row for row in rows if cause in row.causes and not row.covered]
 
 
-@no_plant("a month is filled without its inventory")
+@mark_unplantable("a month is filled without its inventory")
 def stopped_agent(facts: Facts) -> Sequence[Finding]:
     """Find expected machines whose agents no longer report while the MDM still sees the machines."""
     stopped = [row for row in facts.fleet if row.state == AGENT_STOPPED and row.is_expected]
-    severity = severity_of(stopped, facts.fleet)
-    return _largest(
-        _of_machines(
+    severity = fleet_severity(stopped, facts.fleet)
+    return _largest_findings(
+        _machines_finding(
             "stopped_agent",
             (team,),
             rows,
             severity,
-            title=f"The agent on {_machines(rows, team)} has stopped reporting",
+            title=f"The agent on {_machines_phrase(rows, team)} has stopped reporting",
             seen=f"The MDM saw the machine twice after its last report here.{_list_machines(rows, with_time=True)}",
             advice="Check with the MDM whether the agent's service runs, and start it.",
             newest=max(row.last_seen or 0.0 for row in rows),
         )
-        for team, rows in _by_team(stopped).items()
+        for team, rows in _rows_by_team(stopped).items()
     )
 
 
-@no_plant("a month is filled without its inventory")
+@mark_unplantable("a month is filled without its inventory")
 def missing_device(facts: Facts) -> Sequence[Finding]:
     """Find machines of the inventory that never reported."""
     missing = [row for row in facts.fleet if row.state == MISSING]
@@ -170,18 +170,18 @@ def missing_device(facts: Facts) -> Sequence[Finding]:
             f" Or a machine reports without its serial number: {devices} outside the inventory did so. Run the "
             "agent's probe as root there."
         )
-    severity = severity_of(missing, facts.fleet)
-    return _largest(
-        _of_machines(
+    severity = fleet_severity(missing, facts.fleet)
+    return _largest_findings(
+        _machines_finding(
             "missing_device",
             (team,),
             rows,
             severity,
-            title=f"{_machines(rows, team)} never reported",
+            title=f"{_machines_phrase(rows, team)} never reported",
             seen=f"The inventory has the machine, and no report of it has arrived.{_list_machines(rows)}",
             advice=advice,
         )
-        for team, rows in _by_team(missing).items()
+        for team, rows in _rows_by_team(missing).items()
     )
 
 
@@ -189,10 +189,10 @@ def _is_nameless(row: FleetRow) -> bool:
     device = row.device
     if device is None or row.is_expected or device.state != ENROLLED:
         return False
-    return not (serial_of(device) or serial_hash_in(device))
+    return not (device_serial(device) or reported_serial_hash(device))
 
 
-def _of_machines(
+def _machines_finding(
     detector: str,
     subject: Sequence[str],
     rows: Sequence[FleetRow],
@@ -203,7 +203,7 @@ def _of_machines(
     advice: str,
     newest: float | None = None,
 ) -> tuple[int, Finding]:
-    return len(rows), finding(
+    return len(rows), build_finding(
         detector,
         subject,
         title=title,
@@ -213,21 +213,21 @@ def _of_machines(
         effort=LOW,
         newest=newest,
         severity=severity,
-        csv=_csv(rows),
+        csv=_machines_csv(rows),
     )
 
 
-def _by_team(rows: Iterable[FleetRow]) -> Mapping[str, list[FleetRow]]:
+def _rows_by_team(rows: Iterable[FleetRow]) -> Mapping[str, list[FleetRow]]:
     teams: dict[str, list[FleetRow]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row.id):
         teams[row.team].append(row)
     return teams
 
 
-def _machines(rows: Sequence[FleetRow], team: str) -> str:
-    of_team = f" of the team {named(team)}" if team else ""
+def _machines_phrase(rows: Sequence[FleetRow], team: str) -> str:
+    of_team = f" of the team {printable_name(team)}" if team else ""
     if len(rows) == 1:
-        return f"{named(rows[0].id)}{of_team}"
+        return f"{printable_name(rows[0].id)}{of_team}"
     return f"{len(rows)} machines{of_team}"
 
 
@@ -236,17 +236,17 @@ def _list_machines(rows: Sequence[FleetRow], *, with_time: bool = False) -> str:
     lines = []
     for row in rows:
         last = f", last report {moment(row.last_seen)}" if with_time and row.last_seen else ""
-        lines.append(f"{named(row.id)}: {named(row.user, 'no known user')}{last}")
-    return rows_of(lines) if len(lines) > 1 else f" It belongs to {lines[0].partition(': ')[2]}."
+        lines.append(f"{printable_name(row.id)}: {printable_name(row.user, 'no known user')}{last}")
+    return format_rows(lines) if len(lines) > 1 else f" It belongs to {lines[0].partition(': ')[2]}."
 
 
-def _csv(rows: Sequence[FleetRow]) -> str:
+def _machines_csv(rows: Sequence[FleetRow]) -> str:
     lines = (
         (row.id, row.state, row.user, row.team, row.os, moment(row.last_seen)) for row in rows[:MAX_CSV_ROWS]
     )
     return csv_lines([CSV_COLUMNS, *lines])
 
 
-def _largest(findings: Iterable[tuple[int, Finding]]) -> list[Finding]:
+def _largest_findings(findings: Iterable[tuple[int, Finding]]) -> list[Finding]:
     by_size = sorted(findings, key=lambda item: (-item[0], item[1].key))
     return [each for _, each in by_size[:MAX_FINDINGS]]

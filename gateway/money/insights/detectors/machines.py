@@ -5,31 +5,34 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gateway.devices.fleet.facts import instances_in
+from gateway.devices.fleet.facts import decode_instances
 from gateway.devices.machine_state import is_other_agent, is_unhealthy
 from gateway.devices.states import SAME_HARDWARE
-from gateway.money.insights.facts import Facts, no_plant
-from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, day, finding, named
+from gateway.money.insights.facts import Facts, mark_unplantable
+from gateway.money.insights.findings import MAX_FINDINGS, MAX_ROWS, build_finding, format_day, printable_name
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.insights import LOW, Finding
 
 
-@no_plant("its laptops have own disks")
+@mark_unplantable("its laptops have own disks")
 def copied_device(facts: Facts) -> Sequence[Finding]:
     """Find devices whose disk seems to be in use on two machines, so that one key reports for both."""
     copied = [device for device in facts.devices if device.state == ENROLLED and device.copied_at is not None]
-    return [_copied(device) for device in sorted(copied, key=lambda item: item.id)[:MAX_FINDINGS]]
+    return [
+        _copied_device_finding(device) for device in sorted(copied, key=lambda item: item.id)[:MAX_FINDINGS]
+    ]
 
 
-def _copied(device: Device) -> Finding:
-    return finding(
+def _copied_device_finding(device: Device) -> Finding:
+    return build_finding(
         "copied_device",
         (device.id,),
-        title=f"The device {named(device.id)} seems to be copied",
+        title=f"The device {printable_name(device.id)} seems to be copied",
         seen=(
-            f"On {day(device.copied_at or 0.0)}, a heartbeat had an older word than the device had returned before. "
+            f"On {format_day(device.copied_at or 0.0)}, a heartbeat had an older word than the device "
+            "had returned before. "
             "So two machines use the key of this device, or the machine was restored from a snapshot. The device "
-            f"belongs to {named(device.user, 'no named user')}."
+            f"belongs to {printable_name(device.user, 'no named user')}."
         ),
         advice=(
             f"If the machine was restored, run `tollhouse devices approve {device.id}`. Otherwise delete the copy, and "
@@ -41,7 +44,7 @@ def _copied(device: Device) -> Finding:
     )
 
 
-@no_plant("its laptops have own hardware")
+@mark_unplantable("its laptops have own hardware")
 def shared_hardware(facts: Facts) -> Sequence[Finding]:
     """Find machines that report the same hardware id, such as copied virtual machines."""
     devices_of: defaultdict[str, list[str]] = defaultdict(list)
@@ -49,15 +52,15 @@ def shared_hardware(facts: Facts) -> Sequence[Finding]:
         if device.hardware_id and device.state == ENROLLED:
             devices_of[device.hardware_id].append(device.id)
     shared = sorted((hardware_id, sorted(ids)) for hardware_id, ids in devices_of.items() if len(ids) > 1)
-    return [_shared(hardware_id, ids) for hardware_id, ids in shared[:MAX_FINDINGS]]
+    return [_shared_hardware_finding(hardware_id, ids) for hardware_id, ids in shared[:MAX_FINDINGS]]
 
 
-def _shared(hardware_id: str, ids: Sequence[str]) -> Finding:
-    return finding(
+def _shared_hardware_finding(hardware_id: str, ids: Sequence[str]) -> Finding:
+    return build_finding(
         "shared_hardware",
         (hardware_id,),
         title=f"{len(ids)} devices report the same hardware",
-        seen=f"These devices are enrolled and have one hardware id: {', '.join(map(named, ids[:MAX_ROWS]))}.",
+        seen=f"These devices are enrolled and have one hardware id: {', '.join(map(printable_name, ids[:MAX_ROWS]))}.",
         advice=(
             "Virtual machines that were copied have one id; give each its own UUID. If a machine was installed again, "
             "revoke its earlier device: `tollhouse devices revoke ID`."
@@ -67,22 +70,22 @@ def _shared(hardware_id: str, ids: Sequence[str]) -> Finding:
     )
 
 
-@no_plant("its laptops were installed once")
+@mark_unplantable("its laptops were installed once")
 def reinstalled_device(facts: Facts) -> Sequence[Finding]:
     """Find machines that enrolled again with the hardware of another device, and wait for approval."""
     waiting = [
         device for device in facts.devices if device.state == PENDING and device.cause == SAME_HARDWARE
     ]
-    return [_reinstalled(sorted(waiting, key=lambda item: item.id))] if waiting else []
+    return [_reinstalled_finding(sorted(waiting, key=lambda item: item.id))] if waiting else []
 
 
-def _reinstalled(devices: Sequence[Device]) -> Finding:
+def _reinstalled_finding(devices: Sequence[Device]) -> Finding:
     count = len(devices)
     machines = "1 machine was" if count == 1 else f"{count} machines were"
     wait = "waits" if count == 1 else "wait"
-    ids = ", ".join(map(named, [device.id for device in devices[:MAX_ROWS]]))
+    ids = ", ".join(map(printable_name, [device.id for device in devices[:MAX_ROWS]]))
     more = f" and {count - MAX_ROWS} more" if count > MAX_ROWS else ""
-    return finding(
+    return build_finding(
         "reinstalled_device",
         (),
         title=f"{machines} installed again and {wait} for approval, and so do the calls",
@@ -97,16 +100,19 @@ def _reinstalled(devices: Sequence[Device]) -> Finding:
     )
 
 
-@no_plant("it has no OpAMP agents")
+@mark_unplantable("it has no OpAMP agents")
 def unhealthy_agent(facts: Facts) -> Sequence[Finding]:
     """Find OpAMP agents, such as collectors, that say that they are not healthy."""
     agents = [device for device in facts.devices if device.state == ENROLLED and is_other_agent(device)]
     unhealthy = [device for device in agents if is_unhealthy(device, facts.now)]
-    return [_unhealthy(device) for device in sorted(unhealthy, key=lambda item: item.id)[:MAX_FINDINGS]]
+    return [
+        _unhealthy_device_finding(device)
+        for device in sorted(unhealthy, key=lambda item: item.id)[:MAX_FINDINGS]
+    ]
 
 
-def _unhealthy(device: Device) -> Finding:
-    parts = [part for part in instances_in(device.heartbeat).values() if part.get("healthy") is False]
+def _unhealthy_device_finding(device: Device) -> Finding:
+    parts = [part for part in decode_instances(device.heartbeat).values() if part.get("healthy") is False]
     components = [
         name
         for part in parts
@@ -114,13 +120,18 @@ def _unhealthy(device: Device) -> Finding:
         if component.get("healthy") is False
     ]
     where = (
-        f" These parts have a problem: {', '.join(map(named, components[:MAX_ROWS]))}." if components else ""
+        f" These parts have a problem: {', '.join(map(printable_name, components[:MAX_ROWS]))}."
+        if components
+        else ""
     )
-    return finding(
+    return build_finding(
         "unhealthy_agent",
         (device.id,),
-        title=f"The agent {named(device.hostname or device.id)} says that it is not healthy",
-        seen=f"{named(device.agent_version, 'An OpAMP agent')} reports a problem over OpAMP as {device.id}.{where}",
+        title=f"The agent {printable_name(device.hostname or device.id)} says that it is not healthy",
+        seen=(
+            f"{printable_name(device.agent_version, 'An OpAMP agent')} reports a problem over OpAMP as "
+            f"{device.id}.{where}"
+        ),
         advice="Read the log of the agent. The calls that it should forward may be missing.",
         category="reliability",
         effort=LOW,

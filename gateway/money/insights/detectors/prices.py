@@ -12,8 +12,15 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from gateway.intake.prices import missing_prices
-from gateway.money.insights.facts import Facts, Spend, no_plant
-from gateway.money.insights.findings import finding, money, named, ordered, percent, rows_of
+from gateway.money.insights.facts import Facts, Spend, mark_unplantable
+from gateway.money.insights.findings import (
+    build_finding,
+    format_money,
+    format_percent,
+    format_rows,
+    printable_name,
+    sort_by_impact,
+)
 from spool.record import NS, Inference
 from spool.registry.insights import LOW, MEDIUM, Finding
 
@@ -41,10 +48,12 @@ def missing_price(facts: Facts) -> Sequence[Finding]:
     for (provider, model), spends in models.items():
         if sum(spend.unpriced for spend in spends) >= LEAST_UNPRICED:
             providers[provider][model] = spends
-    return ordered(_unpriced(provider, models, usual) for provider, models in providers.items())
+    return sort_by_impact(
+        _unpriced_finding(provider, models, usual) for provider, models in providers.items()
+    )
 
 
-@no_plant("all its successful calls state usage")
+@mark_unplantable("all its successful calls state usage")
 def missing_usage(facts: Facts) -> Sequence[Finding]:
     """Find sources whose successful calls lack token counts. Their cost is missing from every total."""
     lacking: dict[str | None, list[Spend]] = defaultdict(list)
@@ -58,22 +67,23 @@ def missing_usage(facts: Facts) -> Sequence[Finding]:
     for source, spends in lacking.items():
         calls = sum(spend.without_usage for spend in spends)
         if calls >= LEAST_WITHOUT_USAGE and calls >= LEAST_SHARE_WITHOUT_USAGE * all_calls[source]:
-            findings.append(_without_usage(source, spends, calls))
-    return ordered(findings)
+            findings.append(_without_usage_finding(source, spends, calls))
+    return sort_by_impact(findings)
 
 
-def _without_usage(source: str | None, spends: Sequence[Spend], calls: int) -> Finding:
+def _without_usage_finding(source: str | None, spends: Sequence[Spend], calls: int) -> Finding:
     models: Counter[str] = Counter()
     for spend in spends:
-        models[named(spend.model, "calls without a model")] += spend.without_usage
+        models[printable_name(spend.model, "calls without a model")] += spend.without_usage
     rows = [f"{model}: {count:,} calls" for model, count in models.most_common()]
-    return finding(
+    return build_finding(
         "missing_usage",
         (source,),
-        title=f"{calls:,} calls of {named(source)} report no usage",
+        title=f"{calls:,} calls of {printable_name(source)} report no usage",
         seen=(
-            f"In a week, {calls:,} calls of {named(source)} succeeded without token counts or other usage. They "
-            f"count as $0.{rows_of(rows)}"
+            f"In a week, {calls:,} calls of {printable_name(source)} succeeded without token counts or "
+            "other usage. They "
+            f"count as $0.{format_rows(rows)}"
         ),
         advice=(
             "Set the sender to report usage. For OpenAI streams, set `stream_options.include_usage`. "
@@ -91,27 +101,29 @@ def _usual_price(week: Sequence[Spend]) -> Decimal:
     return sum((spend.cost for spend in priced), Decimal(0)) / tokens if tokens else Decimal(0)
 
 
-def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal) -> Finding:
+def _unpriced_finding(
+    provider: str | None, models: Mapping[str | None, Sequence[Spend]], usual: Decimal
+) -> Finding:
     spends = [spend for model_spends in models.values() for spend in model_spends]
     calls = sum(spend.unpriced for spend in spends)
     tokens = sum(spend.tokens for spend in spends)
-    sources = ", ".join(sorted({named(spend.source) for spend in spends})[:5])
+    sources = ", ".join(sorted({printable_name(spend.source) for spend in spends})[:5])
     largest = sorted(models, key=lambda model: (-sum(spend.tokens for spend in models[model]), model or ""))
-    name = named(largest[0], "calls without a model")
+    name = printable_name(largest[0], "calls without a model")
     name_text = name if len(models) == 1 else f"{name} and {len(models) - 1} more models"
     rows = [
-        f"{named(model, 'calls without a model')}: {sum(spend.unpriced for spend in models[model]):,} calls, "
+        f"{printable_name(model, 'calls without a model')}: {sum(spend.unpriced for spend in models[model]):,} calls, "
         f"{sum(spend.tokens for spend in models[model]):,} tokens"
         for model in largest
     ]
-    return finding(
+    return build_finding(
         "missing_price",
         (provider,),
-        title=f"No price for {name_text} of {named(provider, 'no provider')}",
+        title=f"No price for {name_text} of {printable_name(provider, 'no provider')}",
         seen=(
             f"{calls:,} calls with {tokens:,} tokens in a week count as $0, because the price list has no "
             f"price for them. They were reported by {sources}. The impact assumes the average price per "
-            f"token of the other models.{rows_of(rows)}"
+            f"token of the other models.{format_rows(rows)}"
         ),
         advice=(
             "Set a price of each model (0 for your own hardware) on the page Prices of the console or with "
@@ -124,7 +136,7 @@ def _unpriced(provider: str | None, models: Mapping[str | None, Sequence[Spend]]
     )
 
 
-@no_plant("the price list has all its tiers")
+@mark_unplantable("the price list has all its tiers")
 def missing_tier_price(facts: Facts) -> Sequence[Finding]:
     """
     Find calls of a service tier that the price list lacks, one finding per provider. Standard prices apply, which
@@ -137,26 +149,26 @@ def missing_tier_price(facts: Facts) -> Sequence[Finding]:
         if call.cost_source == "estimated":
             for name in missing_prices(call.price_book):
                 calls[call.provider][call.response_model or call.request_model, name].append(call)
-    return ordered(_at_standard(provider, groups) for provider, groups in calls.items())
+    return sort_by_impact(_at_standard_price_finding(provider, groups) for provider, groups in calls.items())
 
 
-def _at_standard(
+def _at_standard_price_finding(
     provider: str | None, groups: Mapping[tuple[str | None, str], Sequence[Inference]]
 ) -> Finding:
     calls = [call for group in groups.values() for call in group]
     tiers = ", ".join(sorted({tier for _, tier in groups}))
     rows = [
-        f"{named(model)}, {tier}: {len(group):,} calls, "
-        f"{money(sum((Decimal(call.estimated_cost or 0) for call in group), Decimal(0)))}"
+        f"{printable_name(model)}, {tier}: {len(group):,} calls, "
+        f"{format_money(sum((Decimal(call.estimated_cost or 0) for call in group), Decimal(0)))}"
         for (model, tier), group in sorted(groups.items(), key=lambda item: (-len(item[1]), str(item[0])))
     ]
-    return finding(
+    return build_finding(
         "missing_tier_price",
         (provider,),
-        title=f"No {tiers} price for models of {named(provider, 'no provider')}, so standard prices apply",
+        title=f"No {tiers} price for models of {printable_name(provider, 'no provider')}, so standard prices apply",
         seen=(
             f"The price list has no {tiers} price for {len(calls):,} of the newest calls. They are estimated at "
-            f"standard prices, which may differ from the bill.{rows_of(rows)}"
+            f"standard prices, which may differ from the bill.{format_rows(rows)}"
         ),
         advice=(
             "Load a newer price list with `tollhouse prices update`, then run `tollhouse ledger reprice`. If it "
@@ -165,11 +177,11 @@ def _at_standard(
         category="prices",
         effort=LOW,
         impact=Decimal(0),
-        newest=_newest(calls),
+        newest=_newest_start(calls),
     )
 
 
-@no_plant("it uses the newest price list")
+@mark_unplantable("it uses the newest price list")
 def old_prices(facts: Facts) -> Sequence[Finding]:
     """Find a price list that is too old, if calls are estimated with it."""
     estimated = [call for call in facts.recent if call.cost_source == "estimated"]
@@ -180,7 +192,7 @@ def old_prices(facts: Facts) -> Sequence[Finding]:
     if age <= LONGEST_AGE_D:
         return []
     return [
-        finding(
+        build_finding(
             "old_prices",
             (),
             title=f"The price list is {age} days old",
@@ -196,21 +208,22 @@ def old_prices(facts: Facts) -> Sequence[Finding]:
             category="prices",
             effort=LOW,
             impact=Decimal(0),
-            newest=_newest(estimated),
+            newest=_newest_start(estimated),
         )
     ]
 
 
-@no_plant("all its amounts are in dollars")
+@mark_unplantable("all its amounts are in dollars")
 def missing_rate(facts: Facts) -> Sequence[Finding]:
     """Find currencies without an exchange rate, one finding per currency."""
     return [
-        _unconverted(currency, amount, facts.now) for currency, amount in sorted(facts.unconverted.items())
+        _missing_rate_finding(currency, amount, facts.now)
+        for currency, amount in sorted(facts.unconverted.items())
     ]
 
 
-def _unconverted(currency: str, amount: str, now: float) -> Finding:
-    return finding(
+def _missing_rate_finding(currency: str, amount: str, now: float) -> Finding:
+    return build_finding(
         "missing_rate",
         (currency,),
         title=f"No exchange rate for {currency}",
@@ -243,8 +256,9 @@ class _Gap:
     @property
     def row(self) -> str:
         return (
-            f"{named(self.model)} ({named(self.provider)}): reported {money(self.reported)}, list prices "
-            f"{money(self.estimated)}, {len(self.calls):,} calls"
+            f"{printable_name(self.model)} ({printable_name(self.provider)}): reported "
+            f"{format_money(self.reported)}, list prices "
+            f"{format_money(self.estimated)}, {len(self.calls):,} calls"
         )
 
 
@@ -264,30 +278,33 @@ def cost_gap(facts: Facts) -> Sequence[Finding]:
         gap = _Gap(provider=provider, model=model, calls=group, reported=reported, estimated=estimated)
         if len(group) >= LEAST_CALLS and gap.apart >= max(LEAST_APART, LEAST_GAP * max(reported, estimated)):
             gaps[source].append(gap)
-    return ordered(_gap(source, sorted(spends, key=_dearest)) for source, spends in gaps.items())
+    return sort_by_impact(
+        _price_gap_finding(source, sorted(spends, key=_gap_rank)) for source, spends in gaps.items()
+    )
 
 
-def _dearest(gap: _Gap) -> tuple[Decimal, str]:
+def _gap_rank(gap: _Gap) -> tuple[Decimal, str]:
     return -gap.apart, gap.row
 
 
-def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
+def _price_gap_finding(source: str, gaps: Sequence[_Gap]) -> Finding:
     """Build one finding for a source, because its price table is the likely cause. Each model is a row."""
     reported = sum((gap.reported for gap in gaps), Decimal(0))
     estimated = sum((gap.estimated for gap in gaps), Decimal(0))
     difference = sum((gap.apart for gap in gaps), Decimal(0))
-    models = named(gaps[0].model) if len(gaps) == 1 else f"{len(gaps)} models"
+    models = printable_name(gaps[0].model) if len(gaps) == 1 else f"{len(gaps)} models"
     count = sum(len(gap.calls) for gap in gaps)
-    return finding(
+    return build_finding(
         "cost_gap",
         (source,),
         title=(
-            f"{named(source)} reports {money(reported)} for {models}, but list prices give {money(estimated)}"
+            f"{printable_name(source)} reports {format_money(reported)} for {models}, but list prices "
+            f"give {format_money(estimated)}"
         ),
         seen=(
             f"{count:,} of the newest calls of {models} have both a reported and an estimated cost. The "
-            f"two differ by {percent(difference, max(reported, estimated))}. The reported cost "
-            f"counts.{rows_of([g.row for g in gaps])}"
+            f"two differ by {format_percent(difference, max(reported, estimated))}. The reported cost "
+            f"counts.{format_rows([g.row for g in gaps])}"
         ),
         advice=(
             "Compare one call with the provider's invoice. If the reported cost is right, for example "
@@ -297,10 +314,10 @@ def _gap(source: str, gaps: Sequence[_Gap]) -> Finding:
         category="prices",
         effort=MEDIUM,
         impact=difference,
-        newest=_newest([call for gap in gaps for call in gap.calls]),
+        newest=_newest_start([call for gap in gaps for call in gap.calls]),
     )
 
 
-def _newest(calls: Sequence[Inference]) -> float | None:
+def _newest_start(calls: Sequence[Inference]) -> float | None:
     starts = [call.start_time for call in calls if call.start_time is not None]
     return max(starts) / NS if starts else None

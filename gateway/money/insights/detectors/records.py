@@ -8,9 +8,16 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from gateway.money.insights.facts import DAY_S, Facts, RouteDeadLetters, Spend, UnrecognisedShape, no_plant
-from gateway.money.insights.findings import MAX_FINDINGS, finding, named, ordered
-from gateway.monitoring.route_trouble import by_cause, how_to_resume, listed
+from gateway.money.insights.facts import (
+    DAY_S,
+    Facts,
+    RouteDeadLetters,
+    Spend,
+    UnrecognisedShape,
+    mark_unplantable,
+)
+from gateway.money.insights.findings import MAX_FINDINGS, build_finding, printable_name, sort_by_impact
+from gateway.monitoring.route_trouble import group_by_cause, how_to_resume, join_as_sentence
 from spool.deliveries.protocols import LakeVerdict
 from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 from spool.log.counted_names import EventType
@@ -47,17 +54,17 @@ def unrecognised_shape(facts: Facts) -> Sequence[Finding]:
     Find telemetry that looks like AI calls but that no dialect reads. Its cost is missing from every total.
     """
     recent = [shape for shape in facts.shapes if facts.now - shape.last_seen <= RECENT_S]
-    return [_unrecognised(shape) for shape in sorted(recent, key=_most_first)[:MAX_FINDINGS]]
+    return [_unrecognised_shape_finding(shape) for shape in sorted(recent, key=_most_first)[:MAX_FINDINGS]]
 
 
 def _most_first(shape: UnrecognisedShape) -> tuple[int, Sequence[str]]:
     return -shape.count, shape.names
 
 
-def _unrecognised(shape: UnrecognisedShape) -> Finding:
-    names = ", ".join(named(name) for name in shape.names[:MAX_NAMES])
+def _unrecognised_shape_finding(shape: UnrecognisedShape) -> Finding:
+    names = ", ".join(printable_name(name) for name in shape.names[:MAX_NAMES])
     suffix = f" and {len(shape.names) - MAX_NAMES} more" if len(shape.names) > MAX_NAMES else ""
-    return finding(
+    return build_finding(
         "unrecognised_shape",
         tuple(shape.names),
         title=f"{shape.count:,} items look like AI calls but are unrecognized",
@@ -73,7 +80,7 @@ def _unrecognised(shape: UnrecognisedShape) -> Finding:
     )
 
 
-@no_plant("its records are made, not read from spans")
+@mark_unplantable("its records are made, not read from spans")
 def read_otherwise(facts: Facts) -> Sequence[Finding]:
     """
     Find spans that the compiled module reads differently from the Python rules.
@@ -82,18 +89,18 @@ def read_otherwise(facts: Facts) -> Sequence[Finding]:
     not their values.
     """
     distinct = {(report.source, report.scope): report for report in facts.read_otherwise}
-    return ordered(_otherwise(report) for report in distinct.values())
+    return sort_by_impact(_read_otherwise_finding(report) for report in distinct.values())
 
 
-def _otherwise(report: ReadOtherwise) -> Finding:
-    who = named(report.source, named(report.scope))
-    fields = named(", ".join(report.fields), most=300)
-    return finding(
+def _read_otherwise_finding(report: ReadOtherwise) -> Finding:
+    who = printable_name(report.source, printable_name(report.scope))
+    fields = printable_name(", ".join(report.fields), most=300)
+    return build_finding(
         "read_otherwise",
         (report.source, report.scope),
         title=f"The compiled module reads spans of {who} differently from the Python rules",
         seen=(
-            f"The compiled module and the Python rules read the same span of {named(report.scope)}, and "
+            f"The compiled module and the Python rules read the same span of {printable_name(report.scope)}, and "
             f"these fields differ: {fields}. The result of the rules was stored. Until the next start, "
             "only the rules read spans of this shape. Earlier spans may be wrong."
         ),
@@ -106,16 +113,16 @@ def _otherwise(report: ReadOtherwise) -> Finding:
     )
 
 
-@no_plant("its reports arrive at once")
+@mark_unplantable("its reports arrive at once")
 def late_reports(facts: Facts) -> Sequence[Finding]:
     """
     Find reports that arrived after the records of their calls were closed, so that their costs or
     owners are missing.
     """
-    return ordered(_late(report) for report in facts.late_reports)
+    return sort_by_impact(_late_reports_finding(report) for report in facts.late_reports)
 
 
-def _late(report: LateReports) -> Finding:
+def _late_reports_finding(report: LateReports) -> Finding:
     seen = []
     if report.late:
         seen.append(
@@ -128,11 +135,12 @@ def _late(report: LateReports) -> Finding:
             f"{report.uncompared:,} of them repeat calls whose records are deleted or too old to "
             "compare. They may be plain duplicates. Any values they add to a call are not counted."
         )
-    return finding(
+    return build_finding(
         "late_reports",
         (report.source,),
         title=(
-            f"{report.late + report.uncompared:,} reports of {named(report.source)} came too late for their calls"
+            f"{report.late + report.uncompared:,} reports of {printable_name(report.source)} came too "
+            "late for their calls"
         ),
         seen=f"This happened in the last seven days. {' '.join(seen)}",
         advice=(
@@ -145,7 +153,7 @@ def _late(report: LateReports) -> Finding:
     )
 
 
-@no_plant("it has no cumulative counters")
+@mark_unplantable("it has no cumulative counters")
 def many_series(facts: Facts) -> Sequence[Finding]:
     """
     Find out whether the table of cumulative counters is nearly full. If it becomes full, the counters that
@@ -154,7 +162,7 @@ def many_series(facts: Facts) -> Sequence[Finding]:
     if not facts.max_series or facts.series < NEARLY_FULL * facts.max_series:
         return []
     return [
-        finding(
+        build_finding(
             "many_series",
             (),
             title=f"{facts.series:,} cumulative counters nearly reach the limit {MAX_SERIES}",
@@ -178,23 +186,25 @@ def stuck_route(facts: Facts) -> Sequence[Finding]:
     Find routes that deliver nothing now, because they are paused, rejected, without a destination, or stuck
     at one record.
     """
-    usual = _usual_cost(facts.week)
+    usual = _usual_cost_per_call(facts.week)
     stopped = [route for route in facts.routes if route.state != RUNNING or route.stuck]
-    return ordered(_stuck(routes, usual, facts.destination_types) for routes in by_cause(stopped))
+    return sort_by_impact(
+        _stuck_routes_finding(routes, usual, facts.destination_types) for routes in group_by_cause(stopped)
+    )
 
 
-def _usual_cost(week: Sequence[Spend]) -> Decimal:
+def _usual_cost_per_call(week: Sequence[Spend]) -> Decimal:
     calls = sum(spend.calls for spend in week)
     return sum((spend.cost for spend in week), Decimal(0)) / calls if calls else Decimal(0)
 
 
-def _stuck(routes: Sequence[RouteState], usual: Decimal, types: Mapping[str, str]) -> Finding:
+def _stuck_routes_finding(routes: Sequence[RouteState], usual: Decimal, types: Mapping[str, str]) -> Finding:
     """Return one finding for routes with the same cause. The name of the first identifies it."""
     route = routes[0]
-    reason = f" ({named(route.reason, most=MAX_REASON)})" if route.reason else ""
-    names = listed([named(each.name) for each in routes])
+    reason = f" ({printable_name(route.reason, most=MAX_REASON)})" if route.reason else ""
+    names = join_as_sentence([printable_name(each.name) for each in routes])
     queued = sum(each.queued for each in routes)
-    return finding(
+    return build_finding(
         "stuck_route",
         (route.name,),
         title=f"{'The route' if len(routes) == 1 else 'The routes'} {names} {'is' if len(routes) == 1 else 'are'} "
@@ -214,16 +224,16 @@ def unknown_arrival(facts: Facts) -> Sequence[Finding]:
     """
     Find deliveries that were sent without a clear answer. They wait for a decision, even if the route is running.
     """
-    return ordered(_unknown(route) for route in facts.routes if route.unknown)
+    return sort_by_impact(_unknown_arrival_finding(route) for route in facts.routes if route.unknown)
 
 
-def _unknown(route: RouteState) -> Finding:
-    return finding(
+def _unknown_arrival_finding(route: RouteState) -> Finding:
+    return build_finding(
         "unknown_arrival",
         (route.name,),
-        title=f"{named(route.name)} may or may not have {route.unknown:,} records",
+        title=f"{printable_name(route.name)} may or may not have {route.unknown:,} records",
         seen=(
-            f"{named(route.name)} gave no clear answer to requests with {route.unknown:,} records. The "
+            f"{printable_name(route.name)} gave no clear answer to requests with {route.unknown:,} records. The "
             "records wait, because a second delivery might count them twice."
         ),
         advice=(
@@ -237,17 +247,17 @@ def _unknown(route: RouteState) -> Finding:
 
 def dead_letters(facts: Facts) -> Sequence[Finding]:
     """Find routes with new dead letters. These are records that a destination rejected and does not have."""
-    return ordered(_dead(dead) for dead in facts.dead if dead.recent)
+    return sort_by_impact(_dead_letters_finding(dead) for dead in facts.dead if dead.recent)
 
 
-def _dead(dead: RouteDeadLetters) -> Finding:
-    return finding(
+def _dead_letters_finding(dead: RouteDeadLetters) -> Finding:
+    return build_finding(
         "dead_letters",
         (dead.route,),
-        title=f"{named(dead.route)} rejected {dead.recent:,} records within a day",
+        title=f"{printable_name(dead.route)} rejected {dead.recent:,} records within a day",
         seen=(
             f"{dead.count:,} rejected records (dead letters) are set aside. The destination rejected the "
-            f"newest one with: {named(dead.newest_error)}. The impact is the cost of their calls."
+            f"newest one with: {printable_name(dead.newest_error)}. The impact is the cost of their calls."
         ),
         advice="Look at the records with `tollhouse spool dead list`, then retry or discard them.",
         category="delivery",
@@ -257,20 +267,20 @@ def _dead(dead: RouteDeadLetters) -> Finding:
     )
 
 
-@no_plant("it has no destination that answers")
+@mark_unplantable("it has no destination that answers")
 def refused_records(facts: Facts) -> Sequence[Finding]:
     """
     Find records that a destination rejected while it accepted others in the same request.
 
     The destination does not have these records, and they are not sent again.
     """
-    return ordered(_refused(route) for route in facts.routes if route.refused_recently)
+    return sort_by_impact(_refused_records_finding(route) for route in facts.routes if route.refused_recently)
 
 
-def _refused(route: RouteState) -> Finding:
-    name = named(route.name)
-    reason = f" The newest reason: {named(route.refusal, most=300)}." if route.refusal else ""
-    return finding(
+def _refused_records_finding(route: RouteState) -> Finding:
+    name = printable_name(route.name)
+    reason = f" The newest reason: {printable_name(route.refusal, most=300)}." if route.refusal else ""
+    return build_finding(
         "refused_records",
         (route.name,),
         title=f"{name} rejected {route.refused_recently:,} records within a day",
@@ -288,25 +298,25 @@ def _refused(route: RouteState) -> Finding:
     )
 
 
-@no_plant("it has no data lake")
+@mark_unplantable("it has no data lake")
 def lake_differs(facts: Facts) -> Sequence[Finding]:
     """
     Find routes whose data lake, Kafka topic or table differs from the manifests and the accounting. There is
     one finding per route.
     """
     verdicts = [state.verdict for state in facts.lakes if state.verdict is not None]
-    return ordered(_differing(verdict) for verdict in verdicts if verdict.differences)
+    return sort_by_impact(_lake_differs_finding(verdict) for verdict in verdicts if verdict.differences)
 
 
-def _differing(verdict: LakeVerdict) -> Finding:
-    route = named(verdict.route)
+def _lake_differs_finding(verdict: LakeVerdict) -> Finding:
+    route = printable_name(verdict.route)
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in sorted(verdict.differences.items()))
-    return finding(
+    return build_finding(
         "lake_differs",
         (verdict.route,),
         title=f"The lake of {route} differs from what was sent",
         seen=(
-            f"Differences: {kinds}. The first one: {named(verdict.words, most=300)}. Totals over the lake "
+            f"Differences: {kinds}. The first one: {printable_name(verdict.words, most=300)}. Totals over the lake "
             "differ from the reports."
         ),
         advice=(
@@ -320,21 +330,21 @@ def _differing(verdict: LakeVerdict) -> Finding:
     )
 
 
-@no_plant("it has no usage events")
+@mark_unplantable("it has no usage events")
 def unmapped_events(facts: Facts) -> Sequence[Finding]:
     """
     Find usage events that are not delivered, because the cost service accepts no events and their type has no stream.
     """
     recent = [seen for seen in facts.unmapped if facts.now - seen.last_seen <= RECENT_S]
     recent.sort(key=lambda seen: (-seen.count, seen.type))
-    return [_unmapped(seen) for seen in recent[:MAX_FINDINGS]]
+    return [_unmapped_events_finding(seen) for seen in recent[:MAX_FINDINGS]]
 
 
-def _unmapped(seen: EventType) -> Finding:
-    return finding(
+def _unmapped_events_finding(seen: EventType) -> Finding:
+    return build_finding(
         "unmapped_events",
         (seen.type,),
-        title=f"{seen.count:,} usage events of the type {named(seen.type)} have no stream",
+        title=f"{seen.count:,} usage events of the type {printable_name(seen.type)} have no stream",
         seen=(
             "Your cost service accepts no usage events, and no unit-cost stream is set for this type. "
             "The events are stored here and not sent."

@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.clusters.clusters import UnappliedConfig
-from gateway.money.insights.facts import DAY_S, Facts, no_plant
-from gateway.money.insights.findings import CATEGORY_OF, MAX_FINDINGS, MAX_ROWS, day, finding, named, ordered
+from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.findings import (
+    CATEGORY_OF,
+    MAX_FINDINGS,
+    MAX_ROWS,
+    build_finding,
+    format_day,
+    printable_name,
+    sort_by_impact,
+)
 from gateway.money.insights.key_troubles import (
     EXPIRED_KEY,
     EXPIRING_KEY,
@@ -19,7 +27,7 @@ from gateway.money.insights.key_troubles import (
     KeyTrouble,
     key_troubles,
 )
-from gateway.money.insights.rhythms import SOURCE, Stop, stops
+from gateway.money.insights.rhythms import SOURCE, Stop, stopped_senders
 from spool.clusters import Cluster
 from spool.record import moment
 from spool.registry.insights import LOW, Concerned, Finding
@@ -59,17 +67,17 @@ def stopped_sender(facts: Facts) -> Sequence[Finding]:
     """
     Find sources and keys that stopped sending, judged by their own rhythm. Their spend may be missing from now on.
     """
-    found = stops(facts.sender_hours, facts.keys, now=facts.now)
-    return [_stopped(stop) for stop in found.reported[:MAX_FINDINGS]]
+    found = stopped_senders(facts.sender_hours, facts.keys, now=facts.now)
+    return [_stopped_sender_finding(stop) for stop in found.reported[:MAX_FINDINGS]]
 
 
-def _stopped(stop: Stop) -> Finding:
+def _stopped_sender_finding(stop: Stop) -> Finding:
     is_source = stop.kind == SOURCE
-    subject = f"source {named(stop.name)}" if is_source else f"API key {named(stop.name)}"
-    others = ", ".join(named(other, "requests without a key") for other in stop.others[:MAX_ROWS])
+    subject = f"source {printable_name(stop.name)}" if is_source else f"API key {printable_name(stop.name)}"
+    others = ", ".join(printable_name(other, "requests without a key") for other in stop.others[:MAX_ROWS])
     other_kind = "API keys" if is_source else "sources"
     usual = f"{stop.rhythm.usual:.0f}" if stop.rhythm.usual >= 0.5 else "less than 1"
-    return finding(
+    return build_finding(
         "stopped_sender",
         (stop.kind, stop.name),
         title=f"The {subject} has stopped sending",
@@ -90,20 +98,22 @@ def _stopped(stop: Stop) -> Finding:
     )
 
 
-@no_plant("it has no clusters")
+@mark_unplantable("it has no clusters")
 def silent_cluster(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent stopped reporting, so that their cost is missing from the bill."""
     silent = sorted(facts.silent_clusters, key=lambda item: (-item.last_seen, item.id))
-    return [_silent(cluster) for cluster in silent[:MAX_FINDINGS]]
+    return [_silent_cluster_finding(cluster) for cluster in silent[:MAX_FINDINGS]]
 
 
-def _silent(cluster: Cluster) -> Finding:
-    location = f"account {named(cluster.account, 'unknown')} in {named(cluster.region, 'unknown')}"
-    return finding(
+def _silent_cluster_finding(cluster: Cluster) -> Finding:
+    location = (
+        f"account {printable_name(cluster.account, 'unknown')} in {printable_name(cluster.region, 'unknown')}"
+    )
+    return build_finding(
         "silent_cluster",
         (cluster.id,),
-        title=f"The cluster {named(cluster.display_name or cluster.name)} has stopped reporting",
-        seen=f"Its agent last reported on {day(cluster.last_seen)}. The cluster runs for {location}.",
+        title=f"The cluster {printable_name(cluster.display_name or cluster.name)} has stopped reporting",
+        seen=f"Its agent last reported on {format_day(cluster.last_seen)}. The cluster runs for {location}.",
         advice=(
             "Check whether the agent's pods run and reach this Tollhouse with a valid key. If the "
             f"cluster no longer exists, delete it: `tollhouse clusters delete {cluster.id} --confirm "
@@ -115,22 +125,22 @@ def _silent(cluster: Cluster) -> Finding:
     )
 
 
-@no_plant("it has no clusters")
+@mark_unplantable("it has no clusters")
 def unapplied_config(facts: Facts) -> Sequence[Finding]:
     """Find clusters whose agent has not run its assigned configuration for at least a day."""
     waiting = [config for config in facts.unapplied_configs if facts.now - config.since >= DAY_S]
     waiting.sort(key=lambda config: (config.since, config.cluster.id))
-    return [_unapplied(config) for config in waiting[:MAX_FINDINGS]]
+    return [_unapplied_config_finding(config) for config in waiting[:MAX_FINDINGS]]
 
 
-def _unapplied(config: UnappliedConfig) -> Finding:
+def _unapplied_config_finding(config: UnappliedConfig) -> Finding:
     cluster = config.cluster
-    why = f" It says: {named(config.problem)}." if config.problem else ""
-    return finding(
+    why = f" It says: {printable_name(config.problem)}." if config.problem else ""
+    return build_finding(
         "unapplied_config",
         (cluster.id,),
-        title=f"The cluster {named(cluster.display_name or cluster.name)} does not run its configuration",
-        seen=f"The assigned configuration has had the state {config.state} since {day(config.since)}.{why}",
+        title=f"The cluster {printable_name(cluster.display_name or cluster.name)} does not run its configuration",
+        seen=f"The assigned configuration has had the state {config.state} since {format_day(config.since)}.{why}",
         advice=(
             "If the agent reads Helm values, apply the configuration by hand or with your GitOps tool "
             f"(`tollhouse clusters config {cluster.id} --format configmap`), and have that tool report "
@@ -144,25 +154,27 @@ def _unapplied(config: UnappliedConfig) -> Finding:
 
 def idle_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that were never used, or not for a month. Keys that stopped sending have their own detector."""
-    stopped = stops(facts.sender_hours, facts.keys, now=facts.now).keys
+    stopped = stopped_senders(facts.sender_hours, facts.keys, now=facts.now).keys
     open_keys = [key for key in facts.keys if key.state(facts.now) == ENABLED and key.name not in stopped]
-    return ordered(_idle(key) for key in open_keys if facts.now - _last(key) >= IDLE_S)
+    return sort_by_impact(
+        _idle_key_finding(key) for key in open_keys if facts.now - _last_use_or_change(key) >= IDLE_S
+    )
 
 
-def _last(key: Key) -> float:
+def _last_use_or_change(key: Key) -> float:
     """Return when the key was last used or changed. A key that was changed recently may soon be used."""
     return max(key.last_modified, key.last_accessed or 0.0)
 
 
-def _idle(key: Key) -> Finding:
-    since = "never" if key.last_accessed is None else f"last on {day(key.last_accessed)}"
-    return finding(
+def _idle_key_finding(key: Key) -> Finding:
+    since = "never" if key.last_accessed is None else f"last on {format_day(key.last_accessed)}"
+    return build_finding(
         "idle_key",
         (str(key.id),),
-        title=f"The API key {named(key.name)} is not in use",
+        title=f"The API key {printable_name(key.name)} is not in use",
         seen=f"It was used {since} and has {key.scope_count} scopes. A leak of this key would go unnoticed.",
         advice=(
-            f"Ask {named(key.created_by)}, who created the key. Disable it with `tollhouse keys disable`, "
+            f"Ask {printable_name(key.created_by)}, who created the key. Disable it with `tollhouse keys disable`, "
             "and delete it if nobody misses it."
         ),
         category="keys",
@@ -177,23 +189,23 @@ def wide_key(facts: Facts) -> Sequence[Finding]:
     """
     open_keys = [key for key in facts.keys if key.state(facts.now) == ENABLED]
     sending = [key for key in open_keys if key.current_scopes & SENDING]
-    beyond = [(key, _beyond(key)) for key in sending]
-    return ordered(_wide(key, scopes) for key, scopes in beyond if scopes)
+    beyond = [(key, _unneeded_scopes(key)) for key in sending]
+    return sort_by_impact(_wide_key_finding(key, scopes) for key, scopes in beyond if scopes)
 
 
-def _beyond(key: Key) -> frozenset[str]:
+def _unneeded_scopes(key: Key) -> frozenset[str]:
     needed = SENDING | {AGENT_READS} if key.current_scopes & _AGENT else SENDING
     return key.current_scopes - needed
 
 
-def _wide(key: Key, beyond: frozenset[str]) -> Finding:
+def _wide_key_finding(key: Key, beyond: frozenset[str]) -> Finding:
     names = ", ".join(sorted(beyond)[:MAX_SCOPES])
     suffix = f" and {len(beyond) - MAX_SCOPES} more" if len(beyond) > MAX_SCOPES else ""
     others = "1 other scope" if len(beyond) == 1 else f"{len(beyond)} other scopes"
-    return finding(
+    return build_finding(
         "wide_key",
         (str(key.id),),
-        title=f"The API key {named(key.name)} sends telemetry and has {others}",
+        title=f"The API key {printable_name(key.name)} sends telemetry and has {others}",
         seen=f"Besides the scopes for sending, it has {names}{suffix}.",
         advice=(
             "Give the sender its own key with a managed use case (`tollhouse keys create --use-case "
@@ -204,25 +216,25 @@ def _wide(key: Key, beyond: frozenset[str]) -> Finding:
     )
 
 
-@no_plant("its keys have no expiry date")
+@mark_unplantable("its keys have no expiry date")
 def expiring_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that expire within two weeks."""
-    return _of_expiry(facts, EXPIRING_KEY)
+    return _expiry_findings(facts, EXPIRING_KEY)
 
 
-@no_plant("its keys have no expiry date")
+@mark_unplantable("its keys have no expiry date")
 def expired_key(facts: Facts) -> Sequence[Finding]:
     """Find keys that have expired and are still used, so that the records of their senders are missing."""
-    return _of_expiry(facts, EXPIRED_KEY)
+    return _expiry_findings(facts, EXPIRED_KEY)
 
 
-def _of_expiry(facts: Facts, detector: str) -> Sequence[Finding]:
+def _expiry_findings(facts: Facts, detector: str) -> Sequence[Finding]:
     troubles = key_troubles(facts.keys, facts.expired_tries, now=facts.now)
-    return [_expiry(trouble) for trouble in troubles if trouble.detector == detector][:MAX_FINDINGS]
+    return [_expiry_finding(trouble) for trouble in troubles if trouble.detector == detector][:MAX_FINDINGS]
 
 
-def _expiry(trouble: KeyTrouble) -> Finding:
-    return finding(
+def _expiry_finding(trouble: KeyTrouble) -> Finding:
+    return build_finding(
         trouble.detector,
         trouble.subject,
         title=trouble.title,
@@ -234,7 +246,7 @@ def _expiry(trouble: KeyTrouble) -> Finding:
     )
 
 
-@no_plant("it has no load")
+@mark_unplantable("it has no load")
 def crowding_key(facts: Facts) -> Sequence[Finding]:
     """
     Find keys that nearly use up their share of a limit that all keys have in common.
@@ -244,18 +256,18 @@ def crowding_key(facts: Facts) -> Sequence[Finding]:
     shares = sorted(
         facts.shares, key=lambda key_use: (-key_use.held / key_use.most, key_use.limit, key_use.key)
     )
-    return [_crowding(share) for share in shares[:MAX_FINDINGS]]
+    return [_crowding_key_finding(share) for share in shares[:MAX_FINDINGS]]
 
 
-def _crowding(share: KeyShare) -> Finding:
+def _crowding_key_finding(share: KeyShare) -> Finding:
     rule = "a key gets at most half of the space that the other keys leave free"
     if share.gives_way:
         rule = _GIVES_WAY.get(
             share.limit,
             ("above the limit, its oldest records are closed early, before the reports they wait for arrive"),
         )
-    who = f"The key {named(share.key)}" if share.key else "The group of senders without a key"
-    return finding(
+    who = f"The key {printable_name(share.key)}" if share.key else "The group of senders without a key"
+    return build_finding(
         "crowding_key",
         (share.limit, share.key),
         title=f"{who} nearly fills its share of {share.limit}",

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import combinations
 
 from gateway.configuration.certificates import certificate_troubles
-from gateway.money.insights.facts import Facts, no_plant
-from gateway.money.insights.findings import CATEGORY_OF, finding, named
-from gateway.monitoring.channel_trouble import trouble_of_channel, without_answer
+from gateway.money.insights.facts import Facts, mark_unplantable
+from gateway.money.insights.findings import CATEGORY_OF, build_finding, printable_name
+from gateway.monitoring.channel_trouble import channel_trouble, strip_response_text
 from spool.leases import NodeSettings
 from spool.registry.insights import LOW, Finding
 from spool.registry.notices import NOT_ARRIVING
@@ -19,7 +19,7 @@ MOST_SETTINGS = 10
 OLD_AFTER_S = 600.0  # seconds; the alert TollhouseOldTransaction has the same threshold
 
 
-@no_plant("it has no notification channels")
+@mark_unplantable("it has no notification channels")
 def channel_down(facts: Facts) -> Sequence[Finding]:
     """Find channels that send nothing. Other channels send this insight."""
     return list(_channels_down(facts))
@@ -28,10 +28,10 @@ def channel_down(facts: Facts) -> Sequence[Finding]:
 def _channels_down(facts: Facts) -> Iterator[Finding]:
     for channel in facts.channels:
         # everybody who may view costs reads insights, and other channels send them
-        shown = replace(channel, reason=without_answer(channel.reason))
-        if trouble := trouble_of_channel(shown, facts.now):
+        shown = replace(channel, reason=strip_response_text(channel.reason))
+        if trouble := channel_trouble(shown, facts.now):
             title, text = trouble
-            yield finding(
+            yield build_finding(
                 "channel_down",
                 (channel.name,),
                 title=title,
@@ -45,18 +45,18 @@ def _channels_down(facts: Facts) -> Iterator[Finding]:
             )
 
 
-@no_plant("its storage is whole")
+@mark_unplantable("its storage is whole")
 def missed_records(facts: Facts) -> Sequence[Finding]:
     """
     Find records that are missing from the reports, because the totals skipped their numbers or differ
     from the log.
     """
-    return list(_missed(facts))
+    return list(_missed_records_finding(facts))
 
 
-def _missed(facts: Facts) -> Iterator[Finding]:
+def _missed_records_finding(facts: Facts) -> Iterator[Finding]:
     if facts.missed_records:
-        yield finding(
+        yield build_finding(
             "missed_records",
             (),
             title=f"{facts.missed_records:,} records are missing from all reports",
@@ -73,7 +73,7 @@ def _missed(facts: Facts) -> Iterator[Finding]:
             effort=LOW,
         )
     if facts.differing_periods:
-        yield finding(
+        yield build_finding(
             "missed_records",
             ("differing",),
             title=f"Reports of {facts.differing_periods:,} hours or days differ from the stored records",
@@ -92,11 +92,11 @@ def _missed(facts: Facts) -> Iterator[Finding]:
         )
 
 
-@no_plant("it has no certificates")
+@mark_unplantable("it has no certificates")
 def ending_certificate(facts: Facts) -> Sequence[Finding]:
     """Find certificates that cannot be read, have expired or expire within two weeks."""
     return [
-        finding(
+        build_finding(
             "ending_certificate",
             (trouble.setting, trouble.severity),
             title=trouble.title,
@@ -109,7 +109,7 @@ def ending_certificate(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-@no_plant("the clock belongs to the machine")
+@mark_unplantable("the clock belongs to the machine")
 def moved_clock(facts: Facts) -> Sequence[Finding]:
     """
     Find a wall clock that was set to another time. Until Tollhouse accepts the new time, its own clock
@@ -119,7 +119,7 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
         return []
     way = "ahead of" if facts.clock_step_s > 0 else "behind"
     return [
-        finding(
+        build_finding(
             "moved_clock",
             (),
             title="The clock of this machine was changed",
@@ -138,13 +138,13 @@ def moved_clock(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-@no_plant("it has one gateway")
+@mark_unplantable("it has one gateway")
 def different_settings(facts: Facts) -> Sequence[Finding]:
     """
     Find gateways that share storage but use different settings. With different settings, the result of a call
     depends on the gateway that receives it.
     """
-    since = _differing(facts.node_settings)
+    since = _differing_settings(facts.node_settings)
     old = sorted(name for name, at in since.items() if facts.now - at > DIFFERENT_AFTER_S)
     if not old:
         return []
@@ -152,7 +152,7 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
     shown = "; ".join(f"{name}: {_nodes_by_value(name, facts.node_settings)}" for name in old[:MOST_SETTINGS])
     suffix = f"; and {len(old) - MOST_SETTINGS} more" if len(old) > MOST_SETTINGS else ""
     return [
-        finding(
+        build_finding(
             "different_settings",
             (),
             title="Gateways use different settings",
@@ -171,7 +171,7 @@ def different_settings(facts: Facts) -> Sequence[Finding]:
     ]
 
 
-def _differing(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
+def _differing_settings(nodes: Sequence[NodeSettings]) -> Mapping[str, float]:
     """
     Return since when each setting differs. If one of two gateways lacks a setting, the setting is not compared.
     """
@@ -194,16 +194,16 @@ def _nodes_by_value(setting: str, nodes: Sequence[NodeSettings]) -> str:
 
 def _node_name(node: NodeSettings, nodes: Sequence[NodeSettings]) -> str:
     has_namesake = sum(other_node.name == node.name for other_node in nodes) > 1
-    return f"{named(node.name)} ({node.node[:8]})" if has_namesake else named(node.name)
+    return f"{printable_name(node.name)} ({node.node[:8]})" if has_namesake else printable_name(node.name)
 
 
-@no_plant("it has no PostgreSQL")
+@mark_unplantable("it has no PostgreSQL")
 def old_transaction(facts: Facts) -> Sequence[Finding]:
     """Find a long transaction in the shared PostgreSQL database, because small tables grow until it ends."""
     if facts.oldest_transaction_s is None or facts.oldest_transaction_s <= OLD_AFTER_S:
         return []
     return [
-        finding(
+        build_finding(
             "old_transaction",
             (),
             title="A transaction in the database does not end",

@@ -8,8 +8,15 @@ from decimal import Decimal
 from statistics import median
 from typing import NamedTuple
 
-from gateway.money.insights.facts import DAY_S, Facts, Spend, ViewSpend, no_plant
-from gateway.money.insights.findings import day, day_in_words, finding, money, named, ordered
+from gateway.money.insights.facts import DAY_S, Facts, Spend, ViewSpend, mark_unplantable
+from gateway.money.insights.findings import (
+    build_finding,
+    day_in_words,
+    format_day,
+    format_money,
+    printable_name,
+    sort_by_impact,
+)
 from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
 
@@ -43,7 +50,7 @@ class Spike(NamedTuple):
 def spend_spike(facts: Facts) -> Sequence[Finding]:
     """Find days on which a team, or the whole organization, spent far more than on comparable days."""
     team_streaks = newest_streaks(facts.days, facts.now)
-    return ordered(_spike(facts, streak, team) for team, streak in team_streaks)
+    return sort_by_impact(_spike_finding(facts, streak, team) for team, streak in team_streaks)
 
 
 def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None, list[Spike]]]:
@@ -64,15 +71,15 @@ def newest_streaks(spends: Sequence[Spend], now: float) -> list[tuple[str | None
     team_streaks: list[tuple[str | None, list[Spike]]] = []
     explained: set[int] = set()
     for team, days in teams.items():
-        spikes = list(spikes_of(days, first, today, least))
+        spikes = list(find_spikes(days, first, today, least))
         explained.update(spike.number for spike in spikes)
-        team_streaks += [(team, streak) for streak in streaks(spikes)]
-    spikes = [spike for spike in spikes_of(total, first, today, least) if spike.number not in explained]
-    team_streaks += [(EVERYBODY, streak) for streak in streaks(spikes)]
+        team_streaks += [(team, streak) for streak in group_streaks(spikes)]
+    spikes = [spike for spike in find_spikes(total, first, today, least) if spike.number not in explained]
+    team_streaks += [(EVERYBODY, streak) for streak in group_streaks(spikes)]
     return [(team, streak) for team, streak in team_streaks if streak[-1].number >= today - REPORTED_DAYS]
 
 
-def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
+def _spike_finding(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
     first, last = (spike.number * DAY_S for spike in (streak[0], streak[-1]))
     starts = {spike.number * DAY_S for spike in streak}
     models: dict[str | None, Decimal] = defaultdict(Decimal)
@@ -83,16 +90,22 @@ def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
     spent, expected = (
         sum(amounts, Decimal(0)) for amounts in ((e.spent for e in streak), (e.expected for e in streak))
     )
-    who = "All traffic" if team == EVERYBODY else f"Team {named(team)}" if team else "Traffic without a team"
+    who = (
+        "All traffic"
+        if team == EVERYBODY
+        else f"Team {printable_name(team)}"
+        if team
+        else "Traffic without a team"
+    )
     begin, end = day_in_words(first), day_in_words(last)
     when = f"on {begin}" if first == last else f"on {len(streak)} days from {begin} to {end}"
-    return finding(
+    return build_finding(
         "spend_spike",
-        (day(first), team),
-        title=f"{who} spent {money(spent)} {when}, but {money(expected)} was expected",
+        (format_day(first), team),
+        title=f"{who} spent {format_money(spent)} {when}, but {format_money(expected)} was expected",
         seen=(
-            f"{who} cost {money(spent)} {when}. Comparable days cost {money(expected)} before. The "
-            f"largest part was {named(model, 'a model without a name')} with {money(models[model])}."
+            f"{who} cost {format_money(spent)} {when}. Comparable days cost {format_money(expected)} before. The "
+            f"largest part was {printable_name(model, 'a model without a name')} with {format_money(models[model])}."
         ),
         advice=(
             "Look at that time with `tollhouse report --per hourly --by user,api_key,model`, and ask the "
@@ -106,7 +119,7 @@ def _spike(facts: Facts, streak: Sequence[Spike], team: str | None) -> Finding:
     )
 
 
-@no_plant("a month is filled without views")
+@mark_unplantable("a month is filled without views")
 def view_anomaly(facts: Facts) -> Sequence[Finding]:
     """
     Find days on which a view spent far more than before.
@@ -115,25 +128,28 @@ def view_anomaly(facts: Facts) -> Sequence[Finding]:
     the day before.
     """
     today = int(facts.now // DAY_S)
-    findings = [_anomaly(spend, streak) for spend in facts.views for streak in _anomalies(spend, today)]
+    findings = [
+        _anomaly_finding(spend, streak) for spend in facts.views for streak in _anomaly_streaks(spend, today)
+    ]
     since = (today - REPORTED_DAYS) * DAY_S
     recent = [finding for finding in findings if finding.newest is not None and finding.newest >= since]
     # all findings are kept, because people chose these views; for teams only the most costly findings are kept
-    return ordered(recent, most=len(recent))
+    return sort_by_impact(recent, most=len(recent))
 
 
-def _anomalies(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
+def _anomaly_streaks(spend: ViewSpend, today: int) -> Iterator[Sequence[Spike]]:
     days = {int(start // DAY_S): sum(parts.values(), Decimal(0)) for start, parts in spend.days.items()}
     first = min((number for number, cost in days.items() if cost), default=today)
     if spend.view.anomalies.threshold_type == PERCENT:
         yield from (
-            [spike] for spike in _grown(days, first, today, spend.view.anomalies.threshold_value or 0)
+            [spike]
+            for spike in _days_above_growth(days, first, today, spend.view.anomalies.threshold_value or 0)
         )
     else:
-        yield from streaks(list(spikes_of(days, first, today, LEAST)))
+        yield from group_streaks(list(find_spikes(days, first, today, LEAST)))
 
 
-def _grown(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
+def _days_above_growth(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
     """
     Yield days that cost at least `percent` more than the day before. The first day on which the view has
     costs is skipped.
@@ -145,7 +161,7 @@ def _grown(days: Days, first: int, today: int, percent: int) -> Iterator[Spike]:
             yield Spike(number, spent, before)
 
 
-def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
+def _anomaly_finding(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
     view = spend.view
     first, last = (spike.number * DAY_S for spike in (streak[0], streak[-1]))
     spent, expected = (
@@ -160,14 +176,18 @@ def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
     begin, end = day_in_words(first), day_in_words(last)
     when = f"on {begin}" if first == last else f"on {len(streak)} days from {begin} to {end}"
     usual = "on the day before" if view.anomalies.threshold_type == PERCENT else "on comparable days"
-    return finding(
+    return build_finding(
         "view_anomaly",
-        (view.id, day(first)),
-        title=f"The view {named(view.name)} spent {money(spent)} {when}, but {money(expected)} was expected",
+        (view.id, format_day(first)),
+        title=(
+            f"The view {printable_name(view.name)} spent {format_money(spent)} {when}, but "
+            f"{format_money(expected)} was expected"
+        ),
         seen=(
-            f"The view {named(view.name)} cost {money(spent)} {when}, and {money(expected)} {usual}. The "
-            f"largest part was the {view.principal_dimension} {named(largest)} with "
-            f"{money(costs[largest])}."
+            f"The view {printable_name(view.name)} cost {format_money(spent)} {when}, and "
+            f"{format_money(expected)} {usual}. The "
+            f"largest part was the {view.principal_dimension} {printable_name(largest)} with "
+            f"{format_money(costs[largest])}."
         ),
         advice=(
             "Look at that time with `tollhouse report --view` and `--per hourly --by "
@@ -184,7 +204,7 @@ def _anomaly(spend: ViewSpend, streak: Sequence[Spike]) -> Finding:
     )
 
 
-def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Spike]:
+def find_spikes(days: Days, first: int, today: int, least: Decimal) -> Iterator[Spike]:
     """
     Yield recent days that cost far more than comparable days.
 
@@ -193,7 +213,7 @@ def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Sp
     earlier spikes do not change the expected cost.
     """
     for number in range(today - LOOK_BACK_DAYS, today + 1):
-        before = _before(days, number, first)
+        before = _comparable_day_costs(days, number, first)
         if not before or not (expected := median(before)):
             continue
         spread = median(abs(amount - expected) for amount in before)
@@ -202,7 +222,7 @@ def spikes_of(days: Days, first: int, today: int, least: Decimal) -> Iterator[Sp
             yield Spike(number, expected + excess, expected)
 
 
-def _before(days: Days, number: int, first: int) -> list[Decimal]:
+def _comparable_day_costs(days: Days, number: int, first: int) -> list[Decimal]:
     same_weekdays = (number - 7 * week for week in range(1, WEEKS + 1))
     weeks = [days.get(day_number, Decimal(0)) for day_number in same_weekdays if day_number >= first]
     if len(weeks) >= ENOUGH_WEEKS:
@@ -211,7 +231,7 @@ def _before(days: Days, number: int, first: int) -> list[Decimal]:
     return every if len(every) >= ENOUGH_DAYS else []
 
 
-def streaks(spikes: Sequence[Spike]) -> list[list[Spike]]:
+def group_streaks(spikes: Sequence[Spike]) -> list[list[Spike]]:
     """
     Group spikes that are at most STREAK_GAP_DAYS days apart, so that a week-long increase is reported once.
     """

@@ -13,20 +13,20 @@ from gateway.bills.reconciliation.comparing import (
     FINAL,
     Line,
     Reconciliation,
-    together,
+    merge_lines,
 )
 from gateway.bills.reconciliation.wording import shown_row
 from gateway.bills.statements.arrivals import Arrival
-from gateway.money.insights.facts import DAY_S, Facts, no_plant
+from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
 from gateway.money.insights.findings import (
     MAX_FINDINGS,
-    day,
+    build_finding,
     day_in_words,
-    finding,
-    money,
-    named,
-    ordered,
-    rows_of,
+    format_day,
+    format_money,
+    format_rows,
+    printable_name,
+    sort_by_impact,
 )
 from spool.ledger import money as units
 from spool.registry.insights import LOW, MEDIUM, Finding
@@ -54,16 +54,16 @@ def reconciliation_difference(facts: Facts) -> Sequence[Finding]:
         for reconciliation in reconciled_month.providers:
             differing = [line for line in reconciliation.days if line.state in (EXPLAINED, DIFFERS)]
             if differing:
-                findings.append(_difference(reconciled_month.month.name, reconciliation, differing))
-    return ordered(findings)
+                findings.append(_difference_finding(reconciled_month.month.name, reconciliation, differing))
+    return sort_by_impact(findings)
 
 
-def _signed(amount: Decimal) -> str:
-    return f"{'-' if amount < 0 else ''}{money(abs(amount))}"
+def _format_signed(amount: Decimal) -> str:
+    return f"{'-' if amount < 0 else ''}{format_money(abs(amount))}"
 
 
-def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
-    total = together(differing, name="")
+def _difference_finding(month: str, reconciliation: Reconciliation, differing: Sequence[Line]) -> Finding:
+    total = merge_lines(differing, name="")
     shown = shown_row(
         units.text(total.billed),
         units.text(total.counted),
@@ -81,19 +81,27 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
         why = f" No cause is certain. A possible one is {likely.cause}: {likely.evidence}."
     by_size = sorted(shown.causes.items(), key=lambda item: -abs(item[1]))
     rows = [
-        f"{name}: {_signed(amount)}"
+        f"{name}: {_format_signed(amount)}"
         for name, amount in [*by_size, ("unexplained", shown.unexplained)]
         if amount
     ]
     count = f"{len(differing)} settled days of {month}"
-    return finding(
+    return build_finding(
         "reconciliation_difference",
         (reconciliation.provider, month),
-        title=_title(named(reconciliation.provider), money(shown.billed), money(shown.counted), count),
-        seen=f"{count} differ by more than the tolerance. The last one is {day(newest)}.{why}{rows_of(rows)}",
+        title=_difference_title(
+            printable_name(reconciliation.provider),
+            format_money(shown.billed),
+            format_money(shown.counted),
+            count,
+        ),
+        seen=(
+            f"{count} differ by more than the tolerance. The last one is "
+            f"{format_day(newest)}.{why}{format_rows(rows)}"
+        ),
         advice=(
             f"{likely.advice if likely else 'Look at these days.'} `tollhouse reconcile report --month "
-            f"{month} --provider {named(reconciliation.provider)}` shows every day, model and cause."
+            f"{month} --provider {printable_name(reconciliation.provider)}` shows every day, model and cause."
         ),
         category="prices",
         effort=MEDIUM,
@@ -102,7 +110,7 @@ def _difference(month: str, reconciliation: Reconciliation, differing: Sequence[
     )
 
 
-def _title(provider: str, billed: str, counted: str, days: str) -> str:
+def _difference_title(provider: str, billed: str, counted: str, days: str) -> str:
     if billed == counted:
         return f"{provider} billed {billed} on {days}: the total agrees with the counted costs, but its parts differ"
     return f"{provider} billed {billed}, but {counted} was counted, on {days}"
@@ -118,7 +126,7 @@ class _Drop:
     missing: int  # billed money of the recent days minus their counted money
 
 
-@no_plant("the counted share of its bills is the same every day")
+@mark_unplantable("the counted share of its bills is the same every day")
 def coverage_drop(facts: Facts) -> Sequence[Finding]:
     """
     Find providers for which the counted share of the bill fell. Some calls are probably no longer reported.
@@ -127,14 +135,14 @@ def coverage_drop(facts: Facts) -> Sequence[Finding]:
     for month in facts.reconciled:
         for reconciliation in month.providers:
             by_provider.setdefault(reconciliation.provider, []).append(reconciliation)
-    return ordered(
-        _fallen(provider, months, drop)
+    return sort_by_impact(
+        _fallen_share_finding(provider, months, drop)
         for provider, months in by_provider.items()
-        for drop in _largest(months)
+        for drop in _larger_drop(months)
     )
 
 
-def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
+def _larger_drop(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
     """Yield the larger drop: that of the tokens or that of the money. If neither dropped, yield nothing."""
     measures: list[tuple[str, Amounts]] = [
         ("tokens", lambda line: (line.captured_tokens, line.billed_tokens))
@@ -145,11 +153,11 @@ def _largest(months: Sequence[Reconciliation]) -> Iterator[_Drop]:
         (line for month in months for line in month.days if line.state in FINAL),
         key=lambda line: int(line.name),
     )
-    drops = [drop for name, amounts in measures if (drop := _drop_of(name, amounts, settled)) is not None]
+    drops = [drop for name, amounts in measures if (drop := _find_drop(name, amounts, settled)) is not None]
     yield from sorted(drops, key=lambda item: item.now - item.before)[:1]
 
 
-def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
+def _find_drop(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop | None:
     """
     Compare the recent billed days with the days before. Return None if the counted share fell by at most POINTS.
     """
@@ -158,8 +166,8 @@ def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop |
     older = lines[:-RECOARSEST]
     if len(older) < LEAST_BEFORE:
         return None
-    before = _rate(amounts, older)
-    now = _rate(amounts, newest)
+    before = _counted_percent(amounts, older)
+    now = _counted_percent(amounts, newest)
     if before - now <= POINTS:
         return None
     return _Drop(
@@ -172,31 +180,32 @@ def _drop_of(measure: str, amounts: Amounts, settled: Sequence[Line]) -> _Drop |
     )
 
 
-def _rate(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
+def _counted_percent(amounts: Amounts, lines: Sequence[Line]) -> Decimal:
     both, billed = (sum(amounts(line)[index] for line in lines) for index in (0, 1))
     return Decimal(100) * both / billed
 
 
-def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
+def _fallen_share_finding(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Finding:
     cause = next((claim for month in reversed(months) for claim in month.claims), None)
     why = (
         f" The largest cause of the month is {cause.cause} ({cause.sure}): {cause.evidence}." if cause else ""
     )
     missing = max(Decimal(0), Decimal(units.text(drop.missing)))
     rates = f"from {drop.before:.1f}% to {drop.now:.1f}%"
-    month = day(drop.last)[:7]
-    return finding(
+    month = format_day(drop.last)[:7]
+    return build_finding(
         "coverage_drop",
         (provider,),
-        title=f"The counted share of the {drop.measure} that {named(provider)} billed fell {rates}",
+        title=f"The counted share of the {drop.measure} that {printable_name(provider)} billed fell {rates}",
         seen=(
-            f"From {day(drop.first)} to {day(drop.last)} ({RECOARSEST} settled days), {drop.now:.1f}% was "
-            f"counted. On the days before, {drop.before:.1f}% was counted. {money(missing)} of the recent "
+            f"From {format_day(drop.first)} to {format_day(drop.last)} ({RECOARSEST} settled days), "
+            f"{drop.now:.1f}% was "
+            f"counted. On the days before, {drop.before:.1f}% was counted. {format_money(missing)} of the recent "
             f"days was billed but not counted.{why}"
         ),
         advice=(
             f"{cause.advice if cause else 'Find out who stopped reporting calls.'} `tollhouse reconcile "
-            f"report --month {month} --provider {named(provider)} --by key` shows whose calls are missing."
+            f"report --month {month} --provider {printable_name(provider)} --by key` shows whose calls are missing."
         ),
         category="coverage",
         effort=MEDIUM,
@@ -205,24 +214,24 @@ def _fallen(provider: str, months: Sequence[Reconciliation], drop: _Drop) -> Fin
     )
 
 
-@no_plant("its bills are new")
+@mark_unplantable("its bills are new")
 def statement_stale(facts: Facts) -> Sequence[Finding]:
     """
     Find provider bills that no longer arrive, because a pull fails or because nobody imported the bills
     of the month.
     """
-    return [*_stale(facts)][:MAX_FINDINGS]
+    return [*_stale_statement_findings(facts)][:MAX_FINDINGS]
 
 
-def _stale(facts: Facts) -> Iterator[Finding]:
+def _stale_statement_findings(facts: Facts) -> Iterator[Finding]:
     for arrival in sorted(
         facts.arrivals, key=lambda arrival: (arrival.source, arrival.account, arrival.pull)
     ):
         if arrival.pull:
             if _pull_is_stale(arrival, facts.now):
-                yield _of_pull(arrival)
+                yield _stale_pull_finding(arrival)
         elif arrival.until is not None and _month_is_missing(arrival, arrival.until, facts.now):
-            yield _of_import(arrival, arrival.until, facts.now)
+            yield _stale_import_finding(arrival, arrival.until, facts.now)
 
 
 def _pull_is_stale(arrival: Arrival, now: float) -> bool:
@@ -246,27 +255,27 @@ def _month_start(now: float) -> float:
     )
 
 
-def _of_pull(arrival: Arrival) -> Finding:
+def _stale_pull_finding(arrival: Arrival) -> Finding:
     since = (
         "has never arrived" if arrival.until is None else f"ends with {day_in_words(arrival.until - DAY_S)}"
     )
     why = (
-        f" The pull failed: {named(arrival.failure, most=MAX_FAILURE)}."
+        f" The pull failed: {printable_name(arrival.failure, most=MAX_FAILURE)}."
         if arrival.failure
         else " No pull has finished since."
     )
-    return finding(
+    return build_finding(
         "statement_stale",
         (arrival.source, arrival.account, arrival.pull),
-        title=f"The report {named(arrival.source)} that {named(arrival.pull)} pulls {since}",
+        title=f"The report {printable_name(arrival.source)} that {printable_name(arrival.pull)} pulls {since}",
         seen=(
-            f"Later bills of {_whose(arrival)} are unknown, so they are not compared with the counted "
+            f"Later bills of {_account_phrase(arrival)} are unknown, so they are not compared with the counted "
             f"costs.{why}"
         ),
         advice=(
             "`tollhouse reconcile pulls` shows the state. Check that the key of "
             "`[[reconciliation.pull]]` is still an admin key. Then pull the report with `tollhouse "
-            f"reconcile pull --name {named(arrival.pull)}`."
+            f"reconcile pull --name {printable_name(arrival.pull)}`."
         ),
         category="coverage",
         effort=LOW,
@@ -274,14 +283,14 @@ def _of_pull(arrival: Arrival) -> Finding:
     )
 
 
-def _of_import(arrival: Arrival, until: float, now: float) -> Finding:
+def _stale_import_finding(arrival: Arrival, until: float, now: float) -> Finding:
     month = datetime.fromtimestamp(_month_start(now) - DAY_S, UTC).strftime("%Y-%m")
-    return finding(
+    return build_finding(
         "statement_stale",
         (arrival.source, arrival.account),
-        title=f"The report {named(arrival.source)} does not cover the whole of {month}",
+        title=f"The report {printable_name(arrival.source)} does not cover the whole of {month}",
         seen=(
-            f"The bills of {_whose(arrival)} are known until {day(until - DAY_S)}. Reports for "
+            f"The bills of {_account_phrase(arrival)} are known until {format_day(until - DAY_S)}. Reports for "
             f"{len(arrival.months)} months were imported before. Later days are not compared with the "
             "counted costs."
         ),
@@ -295,5 +304,5 @@ def _of_import(arrival: Arrival, until: float, now: float) -> Finding:
     )
 
 
-def _whose(arrival: Arrival) -> str:
-    return f"the account {named(arrival.account)}" if arrival.account else "the account"
+def _account_phrase(arrival: Arrival) -> str:
+    return f"the account {printable_name(arrival.account)}" if arrival.account else "the account"

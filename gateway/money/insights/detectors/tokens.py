@@ -7,8 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gateway.devices.fleet.coverage import FleetRow
-from gateway.money.insights.facts import DAY_S, Facts, no_plant
-from gateway.money.insights.findings import MAX_FINDINGS, finding, hour, named, rows_of
+from gateway.money.insights.facts import DAY_S, Facts, mark_unplantable
+from gateway.money.insights.findings import (
+    MAX_FINDINGS,
+    build_finding,
+    format_hour,
+    format_rows,
+    printable_name,
+)
 from spool.devices.device import Device
 from spool.registry.enrolment_tokens import EnrolmentToken
 from spool.registry.insights import LOW, Finding
@@ -21,7 +27,7 @@ SHOWN_S = 7 * DAY_S  # seconds for which a burst is shown
 _HOUR_S = 3600
 
 
-@no_plant("its laptops enrol without a token")
+@mark_unplantable("its laptops enrol without a token")
 def token_strangers(facts: Facts) -> Sequence[Finding]:
     """Find tokens with which many machines enrolled within a day that the inventory does not have."""
     if not any(row.is_expected for row in facts.fleet):
@@ -31,22 +37,22 @@ def token_strangers(facts: Facts) -> Sequence[Finding]:
         if row.device is not None and row.device.token and facts.now - row.device.enrolled_at < DAY_S:
             rows_of_token[row.device.token].append(row)
     found = []
-    for token in _known(facts.tokens, rows_of_token):
+    for token in _tokens_in_use(facts.tokens, rows_of_token):
         rows = rows_of_token[token.id]
         strangers = sorted(row.id for row in rows if not row.is_expected)
         if len(strangers) >= LEAST_STRANGERS and 100 * len(strangers) >= STRANGERS_PERCENT * len(rows):
-            found.append(_strangers(token, strangers, len(rows)))
+            found.append(_strangers_finding(token, strangers, len(rows)))
     return found[:MAX_FINDINGS]
 
 
-def _strangers(token: EnrolmentToken, strangers: Sequence[str], machines: int) -> Finding:
-    return finding(
+def _strangers_finding(token: EnrolmentToken, strangers: Sequence[str], machines: int) -> Finding:
+    return build_finding(
         "token_strangers",
         (token.id,),
-        title=f"{len(strangers)} machines outside the inventory used the token {named(token.name)}",
+        title=f"{len(strangers)} machines outside the inventory used the token {printable_name(token.name)}",
         seen=(
             f"Within a day, {machines} machines enrolled with it, and the inventory does not have these:"
-            f"{rows_of([named(id) for id in strangers])}"
+            f"{format_rows([printable_name(id) for id in strangers])}"
         ),
         advice=(
             "If the machines are new, import the inventory again. Otherwise the token has leaked: revoke it "
@@ -58,7 +64,7 @@ def _strangers(token: EnrolmentToken, strangers: Sequence[str], machines: int) -
     )
 
 
-@no_plant("its laptops enrol without a token")
+@mark_unplantable("its laptops enrol without a token")
 def token_burst(facts: Facts) -> Sequence[Finding]:
     """Find tokens with an hour of unusually many enrolments after the first day, or with copies of one machine."""
     devices_of: defaultdict[str, list[Device]] = defaultdict(list)
@@ -66,8 +72,8 @@ def token_burst(facts: Facts) -> Sequence[Finding]:
         if device.token:
             devices_of[device.token].append(device)
     found = []
-    for token in _known(facts.tokens, devices_of):
-        burst = _burst(devices_of[token.id], token, facts.now)
+    for token in _tokens_in_use(facts.tokens, devices_of):
+        burst = _newest_burst(devices_of[token.id], token, facts.now)
         copies = _most_fingerprints(devices_of[token.id])
         if burst is not None or copies >= COPIES:
             found.append(_token_burst(token, burst, copies))
@@ -80,7 +86,7 @@ class _Burst(NamedTuple):
     usual: int
 
 
-def _burst(devices: Iterable[Device], token: EnrolmentToken, now: float) -> _Burst | None:
+def _newest_burst(devices: Iterable[Device], token: EnrolmentToken, now: float) -> _Burst | None:
     """Return the newest hour with many more enrolments than any hour before. The first day is a roll-out."""
     counts = Counter(int(device.enrolled_at // _HOUR_S) for device in devices)
     burst, usual = None, 0
@@ -105,15 +111,16 @@ def _token_burst(token: EnrolmentToken, burst: _Burst | None, copies: int) -> Fi
     seen = []
     if burst is not None:
         seen.append(
-            f"In the hour from {hour(burst.at)}, {burst.devices} machines enrolled with it. No hour before had more "
+            f"In the hour from {format_hour(burst.at)}, {burst.devices} machines enrolled with it. No "
+            "hour before had more "
             f"than {burst.usual}."
         )
     if copies >= COPIES:
         seen.append(f"One hardware id enrolled with {copies} fingerprints, as copies of one machine do.")
-    return finding(
+    return build_finding(
         "token_burst",
         (token.id,),
-        title=f"Unusually many machines used the token {named(token.name)}",
+        title=f"Unusually many machines used the token {printable_name(token.name)}",
         seen=" ".join(seen),
         advice=(
             "If nobody rolled the agent out, the token has leaked: revoke it "
@@ -126,5 +133,5 @@ def _token_burst(token: EnrolmentToken, burst: _Burst | None, copies: int) -> Fi
     )
 
 
-def _known(tokens: Sequence[EnrolmentToken], used: Mapping[str, object]) -> Iterable[EnrolmentToken]:
+def _tokens_in_use(tokens: Sequence[EnrolmentToken], used: Mapping[str, object]) -> Iterable[EnrolmentToken]:
     return (token for token in tokens if token.id in used)

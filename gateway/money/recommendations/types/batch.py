@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import DAY_S, Opportunity, SavingFacts, Use
-from gateway.money.recommendations.repricing import exact, repriced
+from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import MEDIUM
@@ -36,7 +36,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         is_of_job = not use.dimensions.user and use.tokens.mode == STANDARD and use.work in jobs
         return replace(use.tokens, mode="batch") if is_of_job else None
 
-    for work, priced in repriced(facts, as_batch):
+    for work, priced in cheaper_works(facts, as_batch):
         yield Opportunity(
             subject=work,
             work=work,
@@ -47,7 +47,10 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 f"nearly all calls arrive within {SPAN} hours, so they look like a scheduled job."
             ),
             advice="Send this job as a batch, if its responses may take up to a day.",
-            formula=f"{exact(priced.cost)} call by call - {exact(priced.cost - priced.saving)} as a batch",
+            formula=(
+                f"{format_exact_dollars(priced.cost)} call by call - "
+                f"{format_exact_dollars(priced.cost - priced.saving)} as a batch"
+            ),
             current=work.processing(STANDARD),
             recommended=work.processing("batch"),
             measured_by=work.measured_by,
@@ -62,11 +65,11 @@ def is_job(hours: Mapping[int, int]) -> bool:
     days: dict[int, dict[int, int]] = defaultdict(dict)
     for start, calls in hours.items():
         days[start // DAY_S][start % DAY_S // _HOUR_S] = calls
-    regular = sum(100 * _busiest(day) >= NEARLY_ALL * sum(day.values()) for day in days.values())
+    regular = sum(100 * _busiest_span(day) >= NEARLY_ALL * sum(day.values()) for day in days.values())
     return sum(hours.values()) >= LEAST_CALLS and regular >= LEAST_DAYS and regular >= len(days) - 1
 
 
-def _busiest(day: Mapping[int, int]) -> int:
+def _busiest_span(day: Mapping[int, int]) -> int:
     """
     Return the largest number of calls in SPAN consecutive hours. The hours continue from midnight to the
     start of the same day, because a job may run around midnight.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
-from gateway.money.recommendations.repricing import exact, repriced
+from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import LOW
 from spool.registry.recommendations import EXACT
@@ -25,7 +25,7 @@ ASSUMPTIONS = (
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, priced in repriced(facts, _uncached):
+    for work, priced in cheaper_works(facts, _as_plain_input):
         written = priced.sum("cache_write_tokens")
         read = priced.sum("cache_read_tokens")
         if not written:
@@ -43,15 +43,15 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 "Remove the cache breakpoint. Or move it to the end of the part that is the same in each "
                 "call, and make sure that the next call arrives before the cache entry expires."
             ),
-            formula=f"{exact(priced.cost)} with {written:,} tokens written and {read:,} read"
-            f" - {exact(priced.cost - priced.saving)} as plain input",
+            formula=f"{format_exact_dollars(priced.cost)} with {written:,} tokens written and {read:,} read"
+            f" - {format_exact_dollars(priced.cost - priced.saving)} as plain input",
             current=work.processing(),
             recommended=work.processing(),
             measured_by=work.measured_by,
         )
 
 
-def _uncached(use: Use) -> TokenSum | None:
+def _as_plain_input(use: Use) -> TokenSum | None:
     """
     Return the same tokens as plain input. Uses that only read are included, because the writes were
     made for them.

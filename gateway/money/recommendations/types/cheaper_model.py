@@ -16,7 +16,7 @@ from statistics import median_low
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
-from gateway.money.recommendations.repricing import exact
+from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS
 from spool.registry.insights import LOW
 from spool.registry.recommendations import WEAK, Processing
@@ -58,14 +58,14 @@ class Worker:
         return self.cost * 1_000_000 // (self.input_tokens + self.output_tokens)
 
     def is_like(self, other: Worker) -> bool:
-        return _near(self.input_tokens * other.calls, other.input_tokens * self.calls) and _near(
+        return _are_near(self.input_tokens * other.calls, other.input_tokens * self.calls) and _are_near(
             self.output_tokens * other.calls, other.output_tokens * self.calls
         )
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     works: dict[str, list[Worker]] = defaultdict(list)
-    for worker in _workers(facts):
+    for worker in _group_workers(facts):
         works[worker.work].append(worker)
     for everybody in works.values():
         workers = sorted(everybody, key=lambda candidate: (-candidate.cost, candidate.who))[:MOST_WORKERS]
@@ -78,10 +78,10 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 peer = min(peers, key=lambda candidate: (abs(candidate.price - usual), candidate.who))
                 is_other = peer.main.dimensions.model != worker.main.dimensions.model
                 if is_other and worker.price >= TIMES * usual:
-                    yield _opportunity(facts, worker, peer, len(peers))
+                    yield _switch_opportunity(facts, worker, peer, len(peers))
 
 
-def _workers(facts: SavingFacts) -> Iterator[Worker]:
+def _group_workers(facts: SavingFacts) -> Iterator[Worker]:
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for use_index, use in enumerate(facts.uses):
         dimensions = use.dimensions
@@ -111,12 +111,12 @@ def _workers(facts: SavingFacts) -> Iterator[Worker]:
             )
 
 
-def _near(one: int, other: int) -> bool:
+def _are_near(one: int, other: int) -> bool:
     low, high = sorted((one, other))
     return high <= ALIKE * low
 
 
-def _opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -> Opportunity:
+def _switch_opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -> Opportunity:
     peer_tokens = peer.main.tokens
     claims: dict[int, int] = {}
     cost = 0
@@ -147,7 +147,8 @@ def _opportunity(facts: SavingFacts, worker: Worker, peer: Worker, peers: int) -
         ),
         advice=f"Try {then.model} for this work.",
         formula=(
-            f"{exact(cost)} with the current models - {exact(cost - sum(claims.values()))} at the prices "
+            f"{format_exact_dollars(cost)} with the current models - "
+            f"{format_exact_dollars(cost - sum(claims.values()))} at the prices "
             f"of {then.model}"
         ),
         current=Processing(model=now.model, provider=now.provider),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
-from gateway.money.recommendations.repricing import exact, repriced
+from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import SIZES
 from spool.registry.insights import MEDIUM
@@ -31,11 +31,11 @@ OVER = 4  # an input may exceed the size by at most 1/OVER of the size
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     def below(use: Use) -> TokenSum | None:
-        edge = edge_of(facts, use)
+        edge = price_edge(facts, use)
         return None if edge is None else replace(use.tokens, beyond=0)
 
-    for work, priced in repriced(facts, below):
-        edge = max(edge_of(facts, use) or 0 for use in priced.uses)
+    for work, priced in cheaper_works(facts, below):
+        edge = max(price_edge(facts, use) or 0 for use in priced.uses)
         yield Opportunity(
             subject=work,
             work=work,
@@ -49,14 +49,17 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
             advice=(
                 "Shorten the input (older turns, whole files, tool results) so that it stays below that size."
             ),
-            formula=f"{exact(priced.cost)} beyond {edge:,} tokens - {exact(priced.cost - priced.saving)} below",
+            formula=(
+                f"{format_exact_dollars(priced.cost)} beyond {edge:,} tokens - "
+                f"{format_exact_dollars(priced.cost - priced.saving)} below"
+            ),
             current=work.processing(),
             recommended=work.processing(),
             measured_by=work.measured_by,
         )
 
 
-def edge_of(facts: SavingFacts, use: Use) -> int | None:
+def price_edge(facts: SavingFacts, use: Use) -> int | None:
     """
     Return the input size at which the price of these calls rose, or None if their mean input is far above it.
     """

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, UnusedSeat
-from gateway.money.recommendations.repricing import exact
+from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.registry.insights import LOW
 from spool.registry.recommendations import STRONG, Processing
 
@@ -28,36 +28,36 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         groups[seat.plan, seat.team].append(seat)
     for (plan, team), members in groups.items():
         seats = sorted(members, key=lambda seat: (-seat.fee, seat.user))
-        people = _some([seat.user for seat in seats], ", ")
+        people = _join_first([seat.user for seat in seats], ", ")
         yield Opportunity(
             subject=(plan, team),
             claims={},
             seats=seats,
-            title=f"{_counted(seats)} without use",
+            title=f"{_count_phrase(seats)} without use",
             seen=f"{people} had no successful call since the start of the last finished billing cycle.",
             advice="Ask whether these seats are still needed, and cancel those that are not.",
-            formula=_formula(seats),
+            formula=_fee_formula(seats),
             current=Processing(),
             recommended=Processing(),
             measured_by={},
         )
 
 
-def _counted(seats: Sequence[UnusedSeat]) -> str:
+def _count_phrase(seats: Sequence[UnusedSeat]) -> str:
     first = seats[0]
     noun = "seat" if len(seats) == 1 else "seats"
     team = f" ({first.team})" if first.team else ""
     return f"{len(seats)} {noun} of {first.plan}{team}"
 
 
-def _formula(seats: Sequence[UnusedSeat]) -> str:
-    fees = [f"{seat.user} {exact(seat.fee)} of fee" for seat in seats]
+def _fee_formula(seats: Sequence[UnusedSeat]) -> str:
+    fees = [f"{seat.user} {format_exact_dollars(seat.fee)} of fee" for seat in seats]
     if len(fees) == 1:
         return fees[0]
-    return f"{exact(sum(seat.fee for seat in seats))}: {_some(fees, '; ')}"
+    return f"{format_exact_dollars(sum(seat.fee for seat in seats))}: {_join_first(fees, '; ')}"
 
 
-def _some(texts: Sequence[str], between: str) -> str:
+def _join_first(texts: Sequence[str], between: str) -> str:
     joined = between.join(texts[:MOST_NAMED])
     hidden_count = len(texts) - MOST_NAMED
     return joined if hidden_count <= 0 else f"{joined}{between}and {hidden_count} more"

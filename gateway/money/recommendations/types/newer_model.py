@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
-from gateway.money.recommendations.repricing import exact, repriced
+from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.record import NS
 from spool.registry.insights import LOW
@@ -39,9 +39,9 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
 
     def newer(use: Use) -> TokenSum | None:
         model = follower_of(use)
-        return None if model is None else _named(facts, use.tokens, model)
+        return None if model is None else _with_model(facts, use.tokens, model)
 
-    for work, priced in repriced(facts, newer):
+    for work, priced in cheaper_works(facts, newer):
         model = follower_of(priced.uses[-1])
         yield Opportunity(
             subject=work,
@@ -53,7 +53,10 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 "the same tier, and costs less for input and output."
             ),
             advice=f"Try {model} on a part of this work. Switch over when the responses are equally good.",
-            formula=f"{exact(priced.cost)} with {work.model} - {exact(priced.cost - priced.saving)} with {model}",
+            formula=(
+                f"{format_exact_dollars(priced.cost)} with {work.model} - "
+                f"{format_exact_dollars(priced.cost - priced.saving)} with {model}"
+            ),
             current=work.processing(),
             recommended=Processing(model=model, provider=work.provider),
             measured_by=work.measured_by,
@@ -79,7 +82,7 @@ def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
     output_sample = replace(input_sample, input_tokens=0, output_tokens=_SAMPLE)
     now = [facts.estimate(sample) for sample in (input_sample, output_sample)]
     for model in facts.newer(use.dimensions.model or ""):
-        then = [facts.estimate(_named(facts, sample, model)) for sample in (input_sample, output_sample)]
+        then = [facts.estimate(_with_model(facts, sample, model)) for sample in (input_sample, output_sample)]
         pairs = list(zip(now, then, strict=True))
         if any(old is None or new is None or new > old for old, new in pairs):
             continue
@@ -88,5 +91,5 @@ def cheaper_follower(facts: SavingFacts, use: Use) -> str | None:
     return None
 
 
-def _named(facts: SavingFacts, tokens: TokenSum, model: str) -> TokenSum:
+def _with_model(facts: SavingFacts, tokens: TokenSum, model: str) -> TokenSum:
     return replace(tokens, response_model=model, request_model=model, time=int(facts.now) * NS)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
-from gateway.money.recommendations.repricing import exact, repriced
+from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.processing import STANDARD
 from spool.registry.insights import LOW
@@ -26,14 +26,14 @@ MODES = ("priority", "fast")
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
     for mode in MODES:
-        yield from _of_mode(facts, mode)
+        yield from _mode_opportunities(facts, mode)
 
 
-def _of_mode(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
+def _mode_opportunities(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
     def standard(use: Use) -> TokenSum | None:
         return replace(use.tokens, mode=STANDARD) if use.tokens.mode == mode else None
 
-    for work, priced in repriced(facts, standard):
+    for work, priced in cheaper_works(facts, standard):
         yield Opportunity(
             subject=(*work, mode),
             work=work,
@@ -41,7 +41,10 @@ def _of_mode(facts: SavingFacts, mode: str) -> Iterator[Opportunity]:
             title=f"Standard processing of {work.model} for {work.name} instead of {mode}",
             seen=f"{priced.calls:,} calls of {work.name} with {work.model} were processed as {mode}.",
             advice=f"Request {mode} processing only if somebody waits for the response.",
-            formula=f"{exact(priced.cost)} as {mode} - {exact(priced.cost - priced.saving)} as standard",
+            formula=(
+                f"{format_exact_dollars(priced.cost)} as {mode} - "
+                f"{format_exact_dollars(priced.cost - priced.saving)} as standard"
+            ),
             current=work.processing(mode),
             recommended=work.processing(STANDARD),
             measured_by=work.measured_by,

@@ -20,9 +20,9 @@ from gateway.money.recommendations.facts import (
     SavingFacts,
     Work,
     cost_by_use,
-    share_of,
+    scale_by_paid_share,
 )
-from gateway.money.recommendations.repricing import exact
+from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import STRONG
@@ -62,10 +62,10 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 works[work].append(recent_call)
     for work, calls in works.items():
         if work not in reading:
-            yield from _of_work(facts, work, calls, cost_by_use(compared[work]))
+            yield from _caching_opportunities(facts, work, calls, cost_by_use(compared[work]))
 
 
-def _of_work(
+def _caching_opportunities(
     facts: SavingFacts, work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int]
 ) -> Iterator[Opportunity]:
     sessions: dict[str | None, list[RecentCall]] = defaultdict(list)
@@ -76,9 +76,9 @@ def _of_work(
     for session in sessions.values():
         before: Inference | None = None
         for recent_call in session:
-            held = _held(before, recent_call.call)
+            held = _tokens_still_cached(before, recent_call.call)
             before = recent_call.call
-            saving = _saving(facts, recent_call, held)
+            saving = _call_saving(facts, recent_call, held)
             # A session of one call is not a conversation, so a cache would save nothing.
             if saving is not None and len(session) > 1:
                 claims[recent_call.use_index] += saving
@@ -100,7 +100,7 @@ def _of_work(
             "Enable prompt caching in that client (a cache breakpoint after the system prompt), and keep "
             "the parts that change between calls at the end of the prompt."
         ),
-        formula=f"{exact(cost)} without a cache - {exact(cost - saved)} with one",
+        formula=f"{format_exact_dollars(cost)} without a cache - {format_exact_dollars(cost - saved)} with one",
         current=work.processing(),
         recommended=work.processing(),
         measured_by=work.measured_by,
@@ -108,22 +108,22 @@ def _of_work(
     )
 
 
-def _saving(facts: SavingFacts, recent_call: RecentCall, held: int) -> int | None:
+def _call_saving(facts: SavingFacts, recent_call: RecentCall, held: int) -> int | None:
     as_it_was = facts.estimate_call(recent_call.call)
-    with_cache = facts.estimate_call(_cached(recent_call.call, held))
+    with_cache = facts.estimate_call(_with_cache(recent_call.call, held))
     if not as_it_was or with_cache is None:
         return None
-    return share_of(as_it_was - with_cache, recent_call.cost, as_it_was)
+    return scale_by_paid_share(as_it_was - with_cache, recent_call.cost, as_it_was)
 
 
-def _held(before: Inference | None, call: Inference) -> int:
+def _tokens_still_cached(before: Inference | None, call: Inference) -> int:
     if before is None or (call.start_time or 0) - (before.start_time or 0) > ALIVE_NS:
         return 0
     tokens = before.input_tokens or 0
     return tokens if LEAST_INPUT <= tokens <= (call.input_tokens or 0) else 0
 
 
-def _cached(call: Inference, held: int) -> Inference:
+def _with_cache(call: Inference, held: int) -> Inference:
     written = (call.input_tokens or 0) - held
     return msgspec.structs.replace(
         call, cache_read_tokens=held, cache_write_tokens=written if written + held >= LEAST_INPUT else 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.money.recommendations.facts import Opportunity, SavingFacts, Use
-from gateway.money.recommendations.repricing import exact, repriced
+from gateway.money.recommendations.repricing import cheaper_works, format_exact_dollars
 from spool.ledger.repricing import TokenSum
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import EXACT, Processing
@@ -30,7 +30,7 @@ _REGIONAL = re.compile(
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
-    for work, repricing in repriced(facts, _globally):
+    for work, repricing in cheaper_works(facts, _with_global_model):
         name = global_name(work.model) or ""
         yield Opportunity(
             subject=work,
@@ -42,7 +42,10 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 "it is regional."
             ),
             advice=f"Request {name} where the data may be processed in any region.",
-            formula=f"{exact(repricing.cost)} in the region - {exact(repricing.cost - repricing.saving)} globally",
+            formula=(
+                f"{format_exact_dollars(repricing.cost)} in the region - "
+                f"{format_exact_dollars(repricing.cost - repricing.saving)} globally"
+            ),
             current=work.processing(),
             recommended=Processing(model=name, provider=work.provider),
             measured_by=work.measured_by,
@@ -55,6 +58,6 @@ def global_name(model: str) -> str | None:
     return None if regional is None or model.startswith("global.") else f"global.{regional['model']}"
 
 
-def _globally(use: Use) -> TokenSum | None:
+def _with_global_model(use: Use) -> TokenSum | None:
     name = global_name(use.dimensions.model or "")
     return None if name is None else replace(use.tokens, response_model=name, request_model=name)

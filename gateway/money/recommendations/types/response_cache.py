@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work, cost_by_use
-from gateway.money.recommendations.repricing import exact
+from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import WEAK
@@ -41,10 +41,12 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
             works[work].append(recent_call)
     for work, calls in works.items():
-        yield from _of_work(work, calls, cost_by_use(compared[work]))
+        yield from _repeat_opportunities(work, calls, cost_by_use(compared[work]))
 
 
-def _of_work(work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int]) -> Iterator[Opportunity]:
+def _repeat_opportunities(
+    work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int]
+) -> Iterator[Opportunity]:
     seen: dict[tuple[int, int], int] = {}
     repeats: list[RecentCall] = []
     chance = 0
@@ -79,7 +81,7 @@ def _of_work(work: Work, calls: Sequence[RecentCall], compared: Mapping[int, int
             "Check whether the same request is repeated, and cache its response for a while in the "
             "program or the gateway."
         ),
-        formula=f"{exact(cost)} for {count:,} repeats x ({count:,} - {chance:,}) / {count:,}",
+        formula=f"{format_exact_dollars(cost)} for {count:,} repeats x ({count:,} - {chance:,}) / {count:,}",
         current=work.processing(),
         recommended=work.processing(),
         measured_by=work.measured_by,

@@ -9,9 +9,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gateway.money.insights.findings import named
+from gateway.money.insights.findings import printable_name
 from gateway.money.recommendations.facts import Opportunity, RecentCall, SavingFacts, Work, cost_by_use
-from gateway.money.recommendations.repricing import exact
+from gateway.money.recommendations.repricing import format_exact_dollars
 from spool.record import NS, Inference
 from spool.registry.insights import MEDIUM
 from spool.registry.recommendations import STRONG
@@ -47,7 +47,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     compared: dict[Work, list[RecentCall]] = defaultdict(list)
     for recent_call in facts.recent:  # the calls are in order of time
         compared[facts.uses[recent_call.use_index].work].append(recent_call)
-        same = _same(recent_call.call)
+        same = _retry_key(recent_call.call)
         for before in failed.pop(same, ()):
             if (recent_call.call.start_time or 0) - (before.call.start_time or 0) <= WITHIN_NS:
                 works[facts.uses[before.use_index].work].append(before)
@@ -59,7 +59,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         claims = cost_by_use(calls)
         cost = sum(claims.values())
         [(error, _)] = Counter(
-            named(recent_call.call.error_type, "errors without a name") for recent_call in calls
+            printable_name(recent_call.call.error_type, "errors without a name") for recent_call in calls
         ).most_common(1)
         yield Opportunity(
             subject=work,
@@ -74,7 +74,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
                 "Find the cause of the failures, such as a short timeout, a truncated output or a "
                 "failing tool. Wait longer before each repeat."
             ),
-            formula=f"{exact(cost)} for {len(calls):,} failed calls",
+            formula=f"{format_exact_dollars(cost)} for {len(calls):,} failed calls",
             current=work.processing(),
             recommended=work.processing(),
             measured_by=work.measured_by,
@@ -82,7 +82,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
         )
 
 
-def _same(call: Inference) -> _Same:
+def _retry_key(call: Inference) -> _Same:
     return _Same(
         source=call.source,
         model=call.request_model or call.response_model,

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.core.schemas import COUNT, TEXT, array, closed
+from gateway.core.schemas import COUNT, TEXT, array_of, closed_object
 from gateway.normalise.formats.engine.declaration import (
     Answering,
     BatchFormat,
@@ -25,8 +25,8 @@ from gateway.normalise.payload import body_limits
 from gateway.normalise.payload import items as payload
 from gateway.normalise.reading.values import decode_object
 
-FATE = closed({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
-FATES = closed({"successes": array(FATE), "errors": array(FATE)})
+FATE = closed_object({"id": TEXT, "status": COUNT}, {"message": TEXT, "error": TEXT})
+FATES = closed_object({"successes": array_of(FATE), "errors": array_of(FATE)})
 
 
 def has_sign(members: Members) -> bool:

@@ -46,7 +46,7 @@ from gateway.normalise.formats.langfuse.generations import (
 from gateway.normalise.outcome import MERGED, NOT_AI, Outcome
 from spool.clock import elapsed_s
 from spool.identity import Identity
-from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, kind_of_key
+from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport, PendingChange, report_kind
 from spool.record import AiRecord, Inference
 from spool.shares import HeldByKey, Holdings, fullest_first
 
@@ -249,7 +249,7 @@ class Merger:
         damaged = 0
         traces: list[tuple[bytes, WaitingReport]] = []
         for stored in reports:
-            kind = kind_of_key(stored.key)
+            kind = report_kind(stored.key)
             if kind == TOLD_OF:
                 continue
             try:
@@ -582,7 +582,7 @@ def next_keys_to_load(found: Iterable[PartialReport], sender: Sender | None = No
     """
     keys: set[bytes] = set()
     for stored in found:
-        kind = kind_of_key(stored.key)
+        kind = report_kind(stored.key)
         if kind == TOLD_OF:
             # if the key ends before this part, the report only marks that such a generation exists
             if stored.key[len(TOLD_OF) + KEY_BYTES :]:

@@ -15,7 +15,7 @@ from spool.ledger.sums import OTHER
 _log = logging.getLogger(__name__)
 
 
-async def colours_of(colours: Colours, dimension: str, rows: Sequence[CostRow]) -> Mapping[str, int]:
+async def colours_for_rows(colours: Colours, dimension: str, rows: Sequence[CostRow]) -> Mapping[str, int]:
     """
     Return a colour from 1 to COLOURS for each name of the first dimension of `rows`.
 

@@ -8,8 +8,8 @@ from functools import partial
 from operator import itemgetter
 
 from gateway.http.requests import Result
-from gateway.money.comparison.comparing import compared
-from gateway.money.comparison.sentence import sentence
+from gateway.money.comparison.comparing import answer_comparison
+from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.comparison.split import PARTS, Driver, Spending
 from gateway.money.costs.answer import bills_status
 from gateway.money.costs.measures import (
@@ -19,14 +19,14 @@ from gateway.money.costs.measures import (
     PREVIOUS,
     REAL_COST,
 )
-from gateway.money.costs.past import Past, earlier
+from gateway.money.costs.past import Past, earlier_query
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.money.costs.questions import (
     PAGING,
     asks_closed_months,
-    enveloped,
-    question_of,
-    top_of,
+    page_of_rows,
+    parse_top,
+    read_question,
 )
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
@@ -63,25 +63,27 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     services, reads, parameters = request.services, request.reads, request.http.query
     cost_type = parameters.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, COMPARED_KINDS)
-    ledger = reads.ledger_of((cost_type, *COUNTED_TYPES))
+    ledger = reads.ledger_for_cost_types((cost_type, *COUNTED_TYPES))
     await ledger.catch_up(services.log)
     known = await reads.dimensions(cost_type, within=ledger, units=True)
-    question = replace(await question_of(request, known), cost_type=cost_type)
-    top = top_of(parameters.get("top", str(DEFAULT_TOP)))
+    question = replace(await read_question(request, known), cost_type=cost_type)
+    top = parse_top(parameters.get("top", str(DEFAULT_TOP)))
     against = partial(
-        earlier,
+        earlier_query,
         against=parameters.get("against", PREVIOUS),
         now=request.now(),
         hours_since=await reads.whole.hours_since(),
         named=parameters.get("range"),
     )
-    answer = await compared(question, against, reads, now=request.now(), top=top, prices=services.prices)
-    page = await enveloped(
+    answer = await answer_comparison(
+        question, against, reads, now=request.now(), top=top, prices=services.prices
+    )
+    page = await page_of_rows(
         request,
         list(enumerate(answer.comparison.drivers)),
         show=lambda driver: {
             **dict(zip(question.by, driver[1].group, strict=True)),
-            **_describe(driver[1], answer.past),
+            **_describe_driver(driver[1], answer.past),
         },
         place=itemgetter(0),
         identity=lambda _: "",
@@ -91,13 +93,13 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
     )
     return {
         "comparison": {
-            **_span(answer.query),
+            **_span_fields(answer.query),
             "by": list(question.by),
             "past": answer.past.described(),
-            "against": _span(answer.baseline) if answer.past.is_whole else None,
+            "against": _span_fields(answer.baseline) if answer.past.is_whole else None,
             "top": top,
             "cost_type": cost_type,
-            "sentence": sentence(answer.comparison, answer.past),
+            "sentence": comparison_sentence(answer.comparison, answer.past),
             "names": {
                 dimension.name: dimension.label
                 for dimension in reads.whole.derived()
@@ -105,29 +107,29 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
             },
             "whole_since": answer.may_lack,
         },
-        "total": _describe(answer.comparison.total, answer.past),
+        "total": _describe_driver(answer.comparison.total, answer.past),
         "billed": await bills_status(answer.query, reads, request.now()),
         **page,
     }
 
 
-def _span(query: CostQuery) -> dict[str, str]:
+def _span_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _describe(driver: Driver, past: Past) -> Mapping[str, object]:
+def _describe_driver(driver: Driver, past: Past) -> Mapping[str, object]:
     if not past.is_whole:
-        return {**_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
+        return {**_describe_spending(driver.now), "against": None, "change": None, **dict.fromkeys(PARTS)}
     parts = {name: money.text(getattr(driver.parts, name)) for name in PARTS}
     return {
-        **_spending(driver.now),
-        "against": _spending(driver.before),
+        **_describe_spending(driver.now),
+        "against": _describe_spending(driver.before),
         "change": money.text(driver.parts.change),
         **parts,
     }
 
 
-def _spending(spending: Spending) -> Mapping[str, object]:
+def _describe_spending(spending: Spending) -> Mapping[str, object]:
     return {
         "cost": money.text(spending.cost),
         "tokens": spending.tokens,

@@ -13,7 +13,7 @@ from exporters.focus.charges import ACCOUNT, VERSION, VERSIONS
 from exporters.focus.rows import BILLED
 from gateway.core.mounts import WARNINGS, WHOLE_SINCE
 from gateway.core.schemas import TEXT
-from gateway.http.answers import CSV, SLICE_BYTES, UNCACHED, sending
+from gateway.http.answers import CSV, SLICE_BYTES, UNCACHED, send_in_pieces
 from gateway.http.requests import Result
 from gateway.http.turns import RunQuery
 from gateway.money.costs.times import parse_moment
@@ -52,11 +52,13 @@ async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
     see. A sentence in the header Tollhouse-Warnings names what is left out.
     """
     await request.ledger.catch_up(request.services.log)
-    span = await _span(request)
+    span = await _parse_span(request)
     async with request.shared.questions.export(f"person {request.actor.name}") as run:
-        export = await _export(request, span, run)
-        response = web.StreamResponse(headers={**await _headers(request, span), **_warned(export.warnings)})
-        async with sending(request.http, response) as send, aclosing(export.pieces()) as pieces:
+        export = await _make_export(request, span, run)
+        response = web.StreamResponse(
+            headers={**await _response_headers(request, span), **_warnings_header(export.warnings)}
+        )
+        async with send_in_pieces(request.http, response) as send, aclosing(export.pieces()) as pieces:
             # the first rows are read before the answer begins, so that an error has its status
             head = await anext(pieces) + await anext(pieces, b"")
             await save_seen()
@@ -67,15 +69,15 @@ async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
     return response
 
 
-async def _span(request: OperatorRequest[MoneyServices, None]) -> FocusSpan:
+async def _parse_span(request: OperatorRequest[MoneyServices, None]) -> FocusSpan:
     query = request.http.query
     version = query.get("version", VERSION)
     check_one_of("version", version, tuple(VERSIONS))
-    first, last = _day(query, "from"), _day(query, "to")
+    first, last = _parse_day(query, "from"), _parse_day(query, "to")
     if last < first:
         raise Invalid("to must not be before from")
     tags = query.getall("tag", [])
-    known = await request.reads.dimensions(BILLED if _is_set(query, "billed") else "")
+    known = await request.reads.dimensions(BILLED if _flag_parameter(query, "billed") else "")
     for tag in tags:
         if tag in UNITS:
             raise Invalid(
@@ -89,7 +91,7 @@ async def _span(request: OperatorRequest[MoneyServices, None]) -> FocusSpan:
     )
 
 
-def _day(query: Mapping[str, str], name: str) -> date:
+def _parse_day(query: Mapping[str, str], name: str) -> date:
     try:
         day = date.fromisoformat(query.get(name, ""))
     except ValueError:
@@ -97,27 +99,27 @@ def _day(query: Mapping[str, str], name: str) -> date:
     return parse_moment(name, day.isoformat()).date()
 
 
-def _is_set(query: Mapping[str, str], name: str) -> bool:
+def _flag_parameter(query: Mapping[str, str], name: str) -> bool:
     value = query.get(name, "false")
     check_one_of(name, value, ("true", "false"))
     return value == "true"
 
 
-async def _export(
+async def _make_export(
     request: OperatorRequest[MoneyServices, None], span: FocusSpan, run: RunQuery
 ) -> BilledFocus | CountedFocus:
     query, prices = request.http.query, request.services.prices
-    has_plans, has_lines = _is_set(query, "plans"), "lines" in query
+    has_plans, has_lines = _flag_parameter(query, "plans"), "lines" in query
     check_one_of("lines", query.get("lines", LINES[0]), LINES)
     reports = FocusReports(reader=request.reads, prices=prices, now=request.now(), run=run)
-    if not _is_set(query, "billed"):
+    if not _flag_parameter(query, "billed"):
         return await CountedFocus.of(reports, span, has_lines=has_lines, has_plans=has_plans)
     if has_plans or has_lines:
         raise Invalid("plans and lines apply to counted costs; they cannot be used with billed")
     return await BilledFocus.of(reports, span)
 
 
-async def _headers(request: OperatorRequest[MoneyServices, None], span: FocusSpan) -> dict[str, str]:
+async def _response_headers(request: OperatorRequest[MoneyServices, None], span: FocusSpan) -> dict[str, str]:
     name = f"tollhouse-focus-{span.first}-{span.last}.csv"
     headers = {**UNCACHED, "Content-Type": CSV, "Content-Disposition": f'attachment; filename="{name}"'}
     whole_since = await request.whole_ledger.whole_since()
@@ -126,7 +128,7 @@ async def _headers(request: OperatorRequest[MoneyServices, None], span: FocusSpa
     return headers
 
 
-def _warned(warnings: Sequence[str]) -> dict[str, str]:
+def _warnings_header(warnings: Sequence[str]) -> dict[str, str]:
     """Return the header with the first warnings. Other characters than ASCII are escaped."""
     if not warnings:
         return {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from gateway.http.requests import Result
 from gateway.money.budgets.declared import COST, MONTHLY, QUARTERLY, WEEKLY, YEARLY
-from gateway.money.budgets.expansion import rounded
-from gateway.money.budgets.forecast import TooEarly, outlook
+from gateway.money.budgets.expansion import round_down
+from gateway.money.budgets.forecast import TooEarly, forecast_running_period
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.costs.questions import question_of
+from gateway.operations.money.costs.questions import read_question
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import AskedTooMuch
@@ -41,13 +41,13 @@ async def forecast(request: OperatorRequest[MoneyServices, None]) -> Result:
     await ledger.catch_up(request.services.log)
     per = parameters.get("per", MONTHLY)
     check_one_of("per", per, PERIODS)
-    query = (await question_of(request, await request.reads.dimensions(units=True))).query
+    query = (await read_question(request, await request.reads.dimensions(units=True))).query
     if query.unit is not None and per == YEARLY:
         raise AskedTooMuch(f"a forecast by {query.unit} covers at most a quarter; use per={QUARTERLY}")
-    result = await outlook(ledger, query, per, request.now())
+    result = await forecast_running_period(ledger, query, per, request.now())
 
     def shown(units: int) -> str:
-        return rounded(COST, units)
+        return round_down(COST, units)
 
     prediction = result.forecast
     period = result.period

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gateway.core.schemas import OBJECT
 from gateway.http.lists import Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.groups import USUAL, Figures, Groups, total_of, visible_groups
+from gateway.money.costs.groups import USUAL, Figures, Groups, sum_figures, visible_groups
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
@@ -34,7 +34,7 @@ class GroupRow(NamedTuple):
         return "\n".join((self.since.isoformat(), *(name or "" for name in self.names.values())))
 
 
-def _shown(row: GroupRow) -> Mapping[str, object]:
+def _describe_group(row: GroupRow) -> Mapping[str, object]:
     span = {"from": row.since.isoformat(), "to": row.until.isoformat()}
     return {"id": row.id, **span, **row.names, **row.figures.shown}
 
@@ -44,7 +44,7 @@ _CHOSEN: Filter[GroupRow] = Filter(holds=lambda row, value: True)
 
 GROUP_COSTS: List[GroupRow] = List(
     root="group_costs",
-    show=_shown,
+    show=_describe_group,
     identity=Sort(value=lambda row: row.id),
     sorts={
         "from": Sort(value=lambda row: row.since.isoformat()),
@@ -73,7 +73,7 @@ class _GroupRows:
             GroupRow(cut.since, cut.until, dict(zip(by, names, strict=True)), figures)
             for cut, names, figures in self._groups.sums(by, wanted.filters)
         ]
-        self.total = total_of(row.figures for row in rows)
+        self.total = sum_figures(row.figures for row in rows)
         every_cell = [cell for _, cells in self._groups.parts for cell in cells]
         known = {
             name: limited_choices({cell.names[place] or "" for cell in every_cell})

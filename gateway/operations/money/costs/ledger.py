@@ -50,7 +50,7 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     async with request.audited("ledger.rebuild", "ledger", {}):
         done = await ledger.rebuild(services.log)
     await ledger.catch_up(services.log)
-    services.sums_changed()
+    services.wake_dependents()
     return {
         "rebuild": {
             "periods": done.periods,
@@ -61,7 +61,7 @@ async def rebuild(request: OperatorRequest[MoneyServices, Rebuild]) -> Result:
     }
 
 
-def _month(name: str) -> CalendarMonth:
+def _parse_month(name: str) -> CalendarMonth:
     from gateway.bills.months import CalendarMonth
 
     try:
@@ -76,19 +76,19 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
     Freeze the exchange rates of a month. Afterwards, changes of the rates file or of settings do not
     change its amounts.
     """
-    from gateway.money.currencies import ExchangeRates, days_of, digest_of
+    from gateway.money.currencies import ExchangeRates, collect_rates_by_day, rates_digest
 
     services = request.services
     now = request.now()
-    month = _month(request.body.month)
+    month = _parse_month(request.body.month)
     if month.end > now:
         raise Invalid(f"{month.name} is not over; its exchange rates can be frozen from {moment(month.end)}")
     rates = ExchangeRates(services.currency())
     table = await asyncio.to_thread(rates.table)
     if rates.problem is not None:
         raise Invalid(f"currency.rates_file: {rates.problem}")
-    days = await asyncio.to_thread(days_of, table, month.days)
-    shown = {"frozen_at": moment(now), "frozen_by": request.actor.name, "digest": digest_of(days)}
+    days = await asyncio.to_thread(collect_rates_by_day, table, month.days)
+    shown = {"frozen_at": moment(now), "frozen_by": request.actor.name, "digest": rates_digest(days)}
     await request.registry.frozen_rates.add(
         month.name, {**shown, "days": days}, actor=request.actor, action="ledger.freeze_rates"
     )
@@ -99,9 +99,9 @@ async def freeze_rates(request: OperatorRequest[MoneyServices, FreezeRates]) -> 
 @call("DELETE", "/ledger/rates/{month}", MODIFY_BILLING, "Unfreeze the exchange rates of a month")
 async def thaw_rates(request: OperatorRequest[MoneyServices, None]) -> Result:
     """Unfreeze the exchange rates of a month, so that the configuration and its rates file apply again."""
-    month = _month(request.http.match_info["month"])
+    month = _parse_month(request.http.match_info["month"])
     await request.registry.frozen_rates.remove(month.name, actor=request.actor, action="ledger.thaw_rates")
-    request.services.sums_changed()
+    request.services.wake_dependents()
     return {}
 
 
@@ -119,5 +119,5 @@ async def reprice(request: OperatorRequest[MoneyServices, Reprice]) -> Result:
     basis = {"since": since.isoformat(), "price_book": book.version}
     async with request.audited("ledger.reprice", "ledger", basis):
         done = await ledger.reprice(book, since=since)
-    services.sums_changed()
+    services.wake_dependents()
     return {"reprice": {**basis, **asdict(done)}}

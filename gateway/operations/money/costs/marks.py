@@ -16,7 +16,7 @@ from gateway.intake.rates import Quote
 from gateway.operations.holders.operators import MoneyServices
 from gateway.operations.managed import Answer
 from gateway.operations.money.annotations import AnnotationTable
-from gateway.operations.money.costs.questions import ONE_SPAN, asks_closed_months, question_of
+from gateway.operations.money.costs.questions import ONE_SPAN, asks_closed_months, read_question
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.ledger.queries import MODEL_FAMILY, TOTAL, CostQuery, Group
@@ -63,17 +63,17 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     limit the notes.
     """
     await request.ledger.catch_up(request.services.log)
-    query = (await question_of(request, await request.reads.dimensions(units=True))).query
-    return await marks_of(request, request.services, query.without_unit())
+    query = (await read_question(request, await request.reads.dimensions(units=True))).query
+    return await chart_marks(request, request.services, query.drop_units())
 
 
-async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:
+async def chart_marks(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:
     """Return the notes for a query in the requested view. Does not update the totals first."""
     ledger = request.ledger
     marks = [
-        *await _annotations(request, query),
+        *await _annotation_marks(request, query),
         *await _new_models(ledger, query),
-        *await _prices(ledger, money, query),
+        *await _price_change_marks(ledger, money, query),
     ]
     marks.sort(key=lambda mark: (mark.day, mark.kind, mark.text))
     shown = marks[-MOST_MARKS:]
@@ -81,10 +81,12 @@ async def marks_of(request: OperatorRequest[Any, None], money: MoneyServices, qu
     return {"marks": rows, "truncated": len(shown) < len(marks)}
 
 
-async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) -> list[ChartMark]:
+async def _annotation_marks(request: OperatorRequest[Any, None], query: CostQuery) -> list[ChartMark]:
     registry, sees, word = request.registry, await request.reads.visible(), request.http.query.get("view")
     views = ("", request.reads.view_among(word, sees).id) if word else None
-    first, last = (edge.astimezone(query.zone).date().isoformat() for edge in (query.since, _last(query)))
+    first, last = (
+        edge.astimezone(query.zone).date().isoformat() for edge in (query.since, _last_moment(query))
+    )
     return [
         ChartMark(day=annotation.day, kind=ANNOTATION, text=annotation.text, id=annotation.id)
         for annotation in registry.table(AnnotationTable).all()
@@ -94,7 +96,7 @@ async def _annotations(request: OperatorRequest[Any, None], query: CostQuery) ->
     ]
 
 
-def _last(query: CostQuery) -> datetime:
+def _last_moment(query: CostQuery) -> datetime:
     return query.until - timedelta(microseconds=1)
 
 
@@ -139,7 +141,9 @@ async def _known_before(
     return frozenset(row.group for row in rows if row.calls) or None
 
 
-async def _prices(ledger: SlicedLedger, money: MoneyServices, query: CostQuery) -> list[ChartMark]:
+async def _price_change_marks(
+    ledger: SlicedLedger, money: MoneyServices, query: CostQuery
+) -> list[ChartMark]:
     """Return changes of list prices in the time range. They take effect at midnight in UTC."""
     model_query = replace(query, granularity=TOTAL, group_by=("provider", "model"), measures=("calls",))
     rows = await ledger.costs(replace(model_query, top=MOST_MODELS, top_by="calls"))
@@ -165,25 +169,29 @@ def _changed_prices(
     seen = set()
     for provider, model in models:
         for at, before, after in book.changes(provider, model, since, until):
-            changes = _words(_shown(before), _shown(after))
+            changes = _describe_price_change(_prices_by_size(before), _prices_by_size(after))
             if changes and (at, model, changes) not in seen:
                 seen.add((at, model, changes))
                 yield ChartMark(
-                    day=_day(at / NS), kind=PRICES, text=f"List prices of {model} changed: {changes}"
+                    day=_format_day(at / NS), kind=PRICES, text=f"List prices of {model} changed: {changes}"
                 )
 
 
-def _shown(quote: Quote) -> Mapping[int, Mapping[str, str]]:
+def _prices_by_size(quote: Quote) -> Mapping[int, Mapping[str, str]]:
     return {above: part.shown for above, part in quote.parts}
 
 
-def _words(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[str, str]]) -> str:
+def _describe_price_change(
+    before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[str, str]]
+) -> str:
     """Describe what changed. Return "" if nothing changed, or if the old or the new price is missing."""
     old = before.get(_SHORT, {})
     new = after.get(_SHORT, {})
     changed = [name for name in UNITS if name in old and name in new and old[name] != new[name]]
     if changed:
-        return ", ".join(f"{UNITS[name].words} ${old[name]} → ${new[name]}{_per(name)}" for name in changed)
+        return ", ".join(
+            f"{UNITS[name].words} ${old[name]} → ${new[name]}{_per_unit_phrase(name)}" for name in changed
+        )
     if not old or not new or before == after:
         return ""
     return (
@@ -191,10 +199,10 @@ def _words(before: Mapping[int, Mapping[str, str]], after: Mapping[int, Mapping[
     )
 
 
-def _per(name: str) -> str:
+def _per_unit_phrase(name: str) -> str:
     unit_words = UNITS[name].per_words
     return " each" if unit_words == "one" else f" a {unit_words}"
 
 
-def _day(at: float) -> str:
+def _format_day(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).date().isoformat()

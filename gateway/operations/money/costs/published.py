@@ -19,11 +19,11 @@ from typing import Any
 import orjson
 
 from gateway.core.errors import Refusal
-from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array, closed
+from gateway.core.schemas import COUNT, OBJECT, TEXT, TEXT_OR_NULL, Schema, array_of, closed_object
 from gateway.http.address import READ, key_call
 from gateway.http.lists import YES_NO, Filter, List, MemoryRows, PageQuery, Sort
 from gateway.http.requests import Result
-from gateway.money.costs.answer import answer, has_paid_costs
+from gateway.money.costs.answer import answer_costs, has_paid_costs
 from gateway.money.costs.measures import (
     ANSWERED,
     MAX_TOP,
@@ -31,16 +31,16 @@ from gateway.money.costs.measures import (
     REAL_COST,
     USAGE,
     USAGE_AMOUNT,
-    amount,
-    metered,
-    needed,
-    unit_of,
-    units,
+    meter_unit,
+    metered_quantities,
+    needed_measures,
+    row_amount,
+    units_by_measure,
 )
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.times import parse_moment
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.people.managed import reader_of_key
+from gateway.operations.people.managed import cost_reader_for_key
 from gateway.operations.requests.key_requests import KeyRequest
 from spool import record
 from spool.errors import NotKept
@@ -58,7 +58,7 @@ from spool.ledger.queries import (
     PLAN,
     CostRow,
     Wanted,
-    end_of_hour,
+    next_full_hour,
 )
 from spool.ledger.work import UNITS
 from spool.listing import ListPage, cut_page
@@ -98,30 +98,30 @@ class Item:
     @property
     def amount(self) -> float:
         """Return the amount for sorting; the response has the exact value."""
-        return float(self._amount)
+        return float(self._amount_text)
 
     @property
-    def _amount(self) -> str:
+    def _amount_text(self) -> str:
         if self.meter:
-            return metered(self.row)[self.meter]
-        return amount(self.row, self.cost_type, self.question.meter)
+            return metered_quantities(self.row)[self.meter]
+        return row_amount(self.row, self.cost_type, self.question.meter)
 
     @property
     def shown(self) -> Mapping[str, object]:
         group = dict(zip(self.question.by, self.row.group, strict=True))
         if self.meter:
-            group |= {METER: self.meter, "unit": unit_of(self.meter)}
+            group |= {METER: self.meter, "unit": meter_unit(self.meter)}
         usage = {name: getattr(self.row, name) for name in self.measures}
         field = USAGE_AMOUNT if self.cost_type == USAGE_AMOUNT else "cost"
         return {
             "usage_date": self.usage_date,
-            field: self._amount,
+            field: self._amount_text,
             **group,
             **usage,
         }
 
 
-def _named(
+def _list_of_named(
     root: str,
     filters: Mapping[str, Filter[dict[str, Any]]] | None = None,
     at_times: Mapping[str, Schema] | None = None,
@@ -142,8 +142,8 @@ def _named(
 _HIDDEN: Filter[dict[str, Any]] = Filter(
     values=lambda item: ("true", "false"), valid_values=YES_NO, type="boolean"
 )
-DIMENSION_LIST = _named("dimensions", {"include_hidden": _HIDDEN})
-TAG_LIST = _named("resource_tags", at_times={"more_tags": COUNT})
+DIMENSION_LIST = _list_of_named("dimensions", {"include_hidden": _HIDDEN})
+TAG_LIST = _list_of_named("resource_tags", at_times={"more_tags": COUNT})
 
 
 def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
@@ -177,7 +177,7 @@ def cost_list(dimensions: Sequence[str], *, has_plans: bool) -> List[Item]:
         filters=question | {name: Filter(names_people=True) for name in dimensions},
         default_limit=PAGE,
         max_limit=PAGE,
-        at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array(TEXT)},
+        at_times={"whole_since": TEXT, "units": OBJECT, "billed": OBJECT, "cut_periods": array_of(TEXT)},
     )
 
 
@@ -226,12 +226,12 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     "List the dimensions to group and filter costs by",
     endpoint="dimensions",
     lists=DIMENSION_LIST,
-    item=closed(_NAMED),
+    item=closed_object(_NAMED),
     refusals=READ,
 )
 async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     ledger = request.services.ledger
-    dimensions = [{"id": name, "name": _name(name)} for name in ledger.own_dimensions()]
+    dimensions = [{"id": name, "name": _dimension_name(name)} for name in ledger.own_dimensions()]
     dimensions += [{"id": dimension.name, "name": dimension.label} for dimension in ledger.derived()]
     return await request.list(DIMENSION_LIST, MemoryRows(dimensions))
 
@@ -243,7 +243,7 @@ async def read_dimensions(request: KeyRequest[MoneyServices, None]) -> Result:
     "List the tags, with their values in calls and in rows of billing connections",
     endpoint="resource_tags",
     lists=TAG_LIST,
-    item=closed({**_NAMED, "values": array(TEXT), "more_values": COUNT, "sources": array(TEXT)}),
+    item=closed_object({**_NAMED, "values": array_of(TEXT), "more_values": COUNT, "sources": array_of(TEXT)}),
     refusals=READ,
 )
 async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result:
@@ -256,17 +256,17 @@ async def read_resource_tags(request: KeyRequest[MoneyServices, None]) -> Result
     """
     tags = await request.services.ledger.tag_values()
     limit = request.services.billing_connections.max_tags
-    shown = await asyncio.to_thread(lambda: list(map(_tag, tags[:limit])))
+    shown = await asyncio.to_thread(lambda: list(map(_describe_tag, tags[:limit])))
     page = await request.list(TAG_LIST, MemoryRows(shown))
     return {**page, "more_tags": len(tags) - limit} if len(tags) > limit else page
 
 
-def _tag(tag: TagValues) -> dict[str, Any]:
+def _describe_tag(tag: TagValues) -> dict[str, Any]:
     values = sorted(tag.values)
     origins = zip((CALLS, BILLING), (tag.of_calls, tag.of_rows), strict=True)
     return {
         "id": tag.name,
-        "name": _name(tag.name),
+        "name": _dimension_name(tag.name),
         "values": values[:MAX_VALUES],
         "more_values": max(0, len(values) - MAX_VALUES),
         "sources": [origin for origin, has_it in origins if has_it],
@@ -278,7 +278,7 @@ class _Rows:
         self.beside: dict[str, object] = {}  # other members of the response's root object, which `page` adds
         self._money = money
         self._people = people
-        self._reads = reader_of_key(money)
+        self._reads = cost_reader_for_key(money)
         self._row_tags: Sequence[str] = ()
 
     async def row_tags(self) -> Sequence[str]:
@@ -298,61 +298,65 @@ class _Rows:
             check_by_meter(cost_type, measures)
             group_by = tuple(name for name in group_by if name != METER)
         if meter and not is_usage:
-            raise _wrong(f"meter is a kind of usage, so use it with cost_type={USAGE_AMOUNT}")
+            raise _invalid_parameter(f"meter is a kind of usage, so use it with cost_type={USAGE_AMOUNT}")
         if cost_type != PAID_COST and PLAN in (*group_by, *filters):
-            raise _wrong(f"only costs of the cost_type {PAID_COST} have the dimension {PLAN}")
+            raise _invalid_parameter(f"only costs of the cost_type {PAID_COST} have the dimension {PLAN}")
         if measures and cost_type in BILLED_TYPES:
-            raise _wrong(f"measures count calls, so they need another cost_type than {cost_type}")
+            raise _invalid_parameter(f"measures count calls, so they need another cost_type than {cost_type}")
         if "missing" in once and cost_type not in BILLED_TYPES:
-            raise _wrong(MISSING_IS_OF_BILLS)
+            raise _invalid_parameter(MISSING_IS_OF_BILLS)
         question = replace(
-            await self._question(filters, once),
+            await self._read_question(filters, once),
             by=group_by,
             cost_type=REAL_COST if is_usage else cost_type,
             fills="missing" in once,
-            measures=needed(cost_type, measures),
+            measures=needed_measures(cost_type, measures),
             meter=EVERY_METER if by_meter else meter,
             top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
         )
         question.check_span()
         try:
-            result = await answer(question, self._reads, self._money.clock.now(), prices=self._money.prices)
+            result = await answer_costs(
+                question, self._reads, self._money.clock.now(), prices=self._money.prices
+            )
         except NotKept as error:
-            raise _wrong(str(error)) from None
+            raise _invalid_parameter(str(error)) from None
         if result.billed is not None:
             self.beside["billed"] = result.billed
         if result.may_lack is not None:
             self.beside["whole_since"] = result.may_lack
         if measures or (is_usage and not by_meter):
-            self.beside["units"] = units(cost_type, measures, meter)
+            self.beside["units"] = units_by_measure(cost_type, measures, meter)
         if result.cut_periods:
-            self.beside["cut_periods"] = list(map(_time, result.cut_periods))
+            self.beside["cut_periods"] = list(map(_format_time, result.cut_periods))
 
         def page() -> ListPage[Item]:
             items = [Item(question, row, cost_type, measures) for row in result.rows]
-            return _page(listed, wanted, _by_meter(items, meter) if by_meter else items)
+            return _cut_item_page(listed, wanted, _items_by_meter(items, meter) if by_meter else items)
 
         cut = await asyncio.to_thread(page)
         return replace(cut, known=await self._money.known_values())
 
-    async def _question(
+    async def _read_question(
         self, stated_filters: Mapping[str, tuple[str, ...]], once: Mapping[str, str]
     ) -> CostQuestion:
         """Return the query with its filters, in its view. Raises Refusal 400 for an invalid filter, date or view."""
         if "start_date" not in once:
-            raise _wrong("start_date is required; use a day such as 2026-11-01, or an RFC 3339 time")
-        include, exclude = self._filters(stated_filters)
+            raise _invalid_parameter(
+                "start_date is required; use a day such as 2026-11-01, or an RFC 3339 time"
+            )
+        include, exclude = self._read_filters(stated_filters)
         now, end = self._money.clock.now(), once.get("end_date")
         return CostQuestion(
             since=parse_moment("start_date", once["start_date"]),
-            until=parse_moment("end_date", end, end=True) if end else end_of_hour(now),
+            until=parse_moment("end_date", end, end=True) if end else next_full_hour(now),
             per=once.get("granularity", "daily"),
             include=include,
             exclude=exclude,
             view=await self._reads.view(once["view"]) if "view" in once else None,
         )
 
-    def _filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
+    def _read_filters(self, stated_filters: Mapping[str, tuple[str, ...]]) -> tuple[Wanted, Wanted]:
         """
         Return the included and the excluded values of the dimensions. They come from `filters` and from
         the other parameters.
@@ -363,10 +367,12 @@ class _Rows:
         if "filters" not in stated_filters:
             return include, {}
         extra_filters, exclude = map(
-            self._people.check_and_expand_filter, _filters(stated_filters["filters"][0], known)
+            self._people.check_and_expand_filter, _parse_filters(stated_filters["filters"][0], known)
         )
         for name in include.keys() & extra_filters.keys():
-            raise _wrong(f"{name} is given both in filters and by its own name; use only one of them")
+            raise _invalid_parameter(
+                f"{name} is given both in filters and by its own name; use only one of them"
+            )
         return include | extra_filters, exclude
 
 
@@ -376,12 +382,14 @@ def check_by_meter(cost_type: str, measures: Sequence[str]) -> None:
     cost, so other queries by meter make no sense.
     """
     if cost_type != USAGE_AMOUNT:
-        raise _wrong(f"meters are usage, so to group by {METER}, use cost_type={USAGE_AMOUNT}")
+        raise _invalid_parameter(f"meters are usage, so to group by {METER}, use cost_type={USAGE_AMOUNT}")
     if measures:
-        raise _wrong(f"measures count calls, which may have several meters, so use measures without {METER}")
+        raise _invalid_parameter(
+            f"measures count calls, which may have several meters, so use measures without {METER}"
+        )
 
 
-def _filters(
+def _parse_filters(
     text: str, known: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """
@@ -393,26 +401,33 @@ def _filters(
     except orjson.JSONDecodeError:
         filters = None
     if not isinstance(filters, dict):
-        raise _wrong('filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}')
+        raise _invalid_parameter(
+            'filters must be a JSON object such as {"team": ["search"], "!model": ["gpt-4o"]}'
+        )
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
     for name, stated_values in filters.items():
         dimension = name.removeprefix("!")
         if dimension not in known:
-            raise _wrong(f"filters accepts only {', '.join(known)}")
+            raise _invalid_parameter(f"filters accepts only {', '.join(known)}")
         values = stated_values if isinstance(stated_values, list) else [stated_values]
         if not values or not all(value is None or isinstance(value, str) for value in values):
-            raise _wrong(f"filters: {dimension} must be a text or a list of texts")
+            raise _invalid_parameter(f"filters: {dimension} must be a text or a list of texts")
         (exclude if name != dimension else include)[dimension] = tuple(value or "" for value in values)
     return include, exclude
 
 
-def _by_meter(items: Sequence[Item], meter: str) -> list[Item]:
+def _items_by_meter(items: Sequence[Item], meter: str) -> list[Item]:
     """Return one item per meter of each item. If a meter is given, return only its items."""
-    return [replace(item, meter=name) for item in items for name in metered(item.row) if meter in ("", name)]
+    return [
+        replace(item, meter=name)
+        for item in items
+        for name in metered_quantities(item.row)
+        if meter in ("", name)
+    ]
 
 
-def _page(listed: List[Item], page_query: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
+def _cut_item_page(listed: List[Item], page_query: PageQuery, rows: Sequence[Item]) -> ListPage[Item]:
     sort = listed.sorts[page_query.sort_key].value
     identity = listed.identity.value
     assert sort is not None and identity is not None
@@ -428,18 +443,18 @@ def _page(listed: List[Item], page_query: PageQuery, rows: Sequence[Item]) -> Li
 
 @lru_cache(1024)  # cached, because rows are sorted by period, so consecutive rows often have the same period
 def _usage_date(granularity: str, start: datetime) -> str:
-    return _time(own_start(granularity, start))
+    return _format_time(own_start(granularity, start))
 
 
-def _time(when: datetime) -> str:
+def _format_time(when: datetime) -> str:
     return record.format_to_second(when.timestamp())
 
 
-def _name(dimension: str) -> str:
+def _dimension_name(dimension: str) -> str:
     if dimension not in DIMENSIONS:
         return dimension.partition(":")[2]
     return _NAMES.get(dimension, dimension.capitalize())
 
 
-def _wrong(message: str) -> Refusal:
+def _invalid_parameter(message: str) -> Refusal:
     return Refusal(400, "invalid_parameter", message)

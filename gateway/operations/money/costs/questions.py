@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 
 import orjson
 
-from gateway.http.lists import List, MemoryRows, Sort, envelope
+from gateway.http.lists import List, MemoryRows, Sort, list_envelope
 from gateway.money.costs.asked_measures import check_unit
 from gateway.money.costs.measures import (
     ASKED,
@@ -23,16 +23,23 @@ from gateway.money.costs.measures import (
     MONEY_KINDS,
     REAL_COST,
     SUMS,
-    needed_for,
+    extra_sums_for,
 )
-from gateway.money.costs.past import earlier
-from gateway.money.costs.question import AGGREGATED, OWN, SCOPES, UNIT_GROUPS, CostQuestion, not_billed
+from gateway.money.costs.past import earlier_query
+from gateway.money.costs.question import (
+    AGGREGATED,
+    OWN,
+    SCOPES,
+    UNIT_GROUPS,
+    CostQuestion,
+    billed_unit_refusal,
+)
 from gateway.money.costs.times import parse_moment
 from gateway.operations.requests.requests import OperatorRequest
 from spool.currencies import DECIMALS
 from spool.errors import AskedTooMuch, Invalid
 from spool.ledger.billed import COUNTED
-from spool.ledger.periods import RANGES, span
+from spool.ledger.periods import RANGES, named_span
 from spool.ledger.queries import BILLED_TYPES, GRANULARITIES, MISSING_IS_OF_BILLS, TOTAL, CostQuery
 from spool.ledger.work import UNITS
 from spool.record import CURRENCY
@@ -88,14 +95,14 @@ async def report_question(
 ) -> tuple[CostQuestion, ReportForm]:
     """Read the query of a report. Raises Invalid or a Refusal if it is wrong."""
     parameters = request.http.query
-    show = _words(parameters.getall("show", []))
+    show = _split_commas(parameters.getall("show", []))
     for name in show:
         check_one_of("show", name, (*MEASURES, *ASKED))
     top_by, cost_type = parameters.get("top_by", "cost"), parameters.get("cost_type", REAL_COST)
     check_one_of("cost_type", cost_type, MONEY_KINDS)
     is_billed, fills = cost_type in BILLED_TYPES, "missing" in parameters
     if is_billed:
-        _check_of_bills(parameters, cost_type, {*show, top_by})
+        _check_billed_measures(parameters, cost_type, {*show, top_by})
         show = _OF_BILLS
     if fills:
         check_one_of("missing", parameters["missing"], (COUNTED,))
@@ -113,7 +120,7 @@ async def report_question(
         raise Invalid("format=csv returns all rows, so use it without limit and cursor")
     currency = parameters.get("currency", CURRENCY)
     check_one_of("currency", currency, DECIMALS)
-    base_question = await question_of(request, known)
+    base_question = await read_question(request, known)
     check_one_of("scope", scope := parameters.get("scope", OWN), SCOPES)
     if scope == AGGREGATED and (unit or has_lines):
         raise AskedTooMuch("scope=aggregated cannot be used with unit or lines, because these costs overlap")
@@ -131,7 +138,7 @@ async def report_question(
     has_colours = "colours" in parameters
     top = UNIT_GROUPS if base_question.lists_units else None
     if "top" in parameters:
-        top = top_of(parameters["top"])
+        top = parse_top(parameters["top"])
     if has_colours:
         check_one_of("colours", parameters["colours"], COLOURED)
         if not base_question.by or top is None or top > MOST_COLOURED:
@@ -144,11 +151,11 @@ async def report_question(
         base_question,
         cost_type=cost_type,
         fills=fills,
-        measures=(*show, top_by, *needed_for(show)) if show else (),
+        measures=(*show, top_by, *extra_sums_for(show)) if show else (),
         currency=currency,
         top=top,
         top_by=top_by,
-        earlier=await _earlier(request) if "compare" in parameters else None,
+        earlier=await _earlier_query_maker(request) if "compare" in parameters else None,
         tells=(*needed_types, *((MEASURED_IN["estimated"],) if has_lines else ())),
         scope=scope,
     )
@@ -156,9 +163,9 @@ async def report_question(
     return question, form
 
 
-async def _earlier(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], CostQuery]:
+async def _earlier_query_maker(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], CostQuery]:
     return partial(
-        earlier,
+        earlier_query,
         against=request.http.query["compare"],
         now=request.now(),
         hours_since=await request.reads.whole.hours_since(),
@@ -167,13 +174,13 @@ async def _earlier(request: OperatorRequest[Any, Any]) -> Callable[[CostQuery], 
     )
 
 
-async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
+async def read_question(request: OperatorRequest[Any, Any], known: Sequence[str]) -> CostQuestion:
     """
     Read the time range, the groups and the filters of a query. Raises Invalid or a Refusal if one of
     them is wrong.
     """
     parameters = request.http.query
-    by = _words(parameters.getall("by", []))
+    by = _split_commas(parameters.getall("by", []))
     include: dict[str, tuple[str, ...]] = {}
     exclude: dict[str, tuple[str, ...]] = {}
     for text in parameters.getall("where", []):
@@ -192,7 +199,7 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
     include, exclude = people.check_and_expand_filter(include), people.check_and_expand_filter(exclude)
     per = parameters.get("per", TOTAL)
     check_one_of("per", per, (TOTAL, *GRANULARITIES))
-    since, until, zone = times(parameters, request.now())
+    since, until, zone = read_time_range(parameters, request.now())
     view = await request.reads.view(parameters["view"]) if "view" in parameters else None
     if view is not None and (unit := view.unit) is not None and unit not in known:
         raise _has_no_units(unit, parameters.get("cost_type"))
@@ -205,13 +212,13 @@ async def question_of(request: OperatorRequest[Any, Any], known: Sequence[str]) 
 
 def _has_no_units(unit: str, cost_type: str | None) -> AskedTooMuch:
     if cost_type in BILLED_TYPES:
-        return not_billed(unit)
+        return billed_unit_refusal(unit)
     return AskedTooMuch(
         f"a {unit} is only in reports, comparisons and forecasts of counted costs; use GET /report"
     )
 
 
-def times(
+def read_time_range(
     parameters: Mapping[str, str], now: float, *, default: str = "this_month"
 ) -> tuple[datetime, datetime, ZoneInfo]:
     """Return the start, the end and the zone of the time range in the parameters ONE_SPAN. Raises Invalid."""
@@ -220,7 +227,7 @@ def times(
         raise Invalid("range sets the start and the end, so use it without from and to")
     named = parameters.get("range", default)
     check_one_of("range", named, RANGES)
-    since, until = span(named, now, zone)
+    since, until = named_span(named, now, zone)
     if "from" in parameters:
         since = parse_moment("from", parameters["from"], zone=zone)
     if "to" in parameters:
@@ -231,20 +238,20 @@ def times(
 def asks_closed_months(request: OperatorRequest[Any, Any]) -> bool:
     """Return whether the time range consists of whole months in its zone, all of which are over."""
     now = request.now()
-    since, until, zone = times(request.http.query, now)
+    since, until, zone = read_time_range(request.http.query, now)
     edges = [since.astimezone(zone), until.astimezone(zone)]
     return until.timestamp() <= now and all(
         edge == edge.replace(day=1, hour=0, minute=0, second=0, microsecond=0) for edge in edges
     )
 
 
-def top_of(text: str) -> int:
+def parse_top(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= MAX_TOP):
         raise Invalid(f"top must be a whole number from 1 to {MAX_TOP}")
     return int(text)
 
 
-def _check_of_bills(parameters: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
+def _check_billed_measures(parameters: Mapping[str, str], cost_type: str, measures: set[str]) -> None:
     """Raise Invalid if a query of billed money also requests values that need calls."""
     if measures - {*_OF_BILLS} or "unit" in parameters:
         raise Invalid(
@@ -253,11 +260,11 @@ def _check_of_bills(parameters: Mapping[str, str], cost_type: str, measures: set
         )
 
 
-def _words(texts: Sequence[str]) -> list[str]:
+def _split_commas(texts: Sequence[str]) -> list[str]:
     return [name for text in texts for name in text.split(",") if name]
 
 
-async def enveloped(
+async def page_of_rows(
     request: OperatorRequest[Any, Any],
     rows: Sequence[Row],
     *,
@@ -288,7 +295,7 @@ async def enveloped(
     )
     page_parameters = [(name, value) for name, value in parameters.items() if name in PAGING]
     shared = request.shared
-    page = await envelope(
+    page = await list_envelope(
         listed,
         MemoryRows(rows),
         page_parameters,

@@ -10,27 +10,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gateway.core.first_use import imported
+from gateway.core.first_use import import_in_thread
 from gateway.core.mounts import CUT_PERIODS, OTHER_UNITS, WHOLE_SINCE
 from gateway.core.schemas import OBJECT, TEXT
 from gateway.http.answers import CSV, JSON, UNCACHED, Pieces
 from gateway.http.requests import Result
-from gateway.money.costs.answer import answer, has_paid_costs
+from gateway.money.costs.answer import answer_costs, has_paid_costs
 from gateway.money.costs.asked_measures import asked_measures
-from gateway.money.costs.continuing import continuing
-from gateway.money.costs.listing import of_one_listing
-from gateway.money.costs.measures import PREVIOUS, columns
+from gateway.money.costs.continuing import units_with_calls_around
+from gateway.money.costs.listing import repeat_while_listing_changes
+from gateway.money.costs.measures import PREVIOUS, distinguishing_columns
 from gateway.money.costs.question import CostQuestion
-from gateway.money.costs.rows import AnswerRows, identity
+from gateway.money.costs.rows import AnswerRows, place_sort_key
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.costs.colours import colours_of
+from gateway.operations.money.costs.colours import colours_for_rows
 from gateway.operations.money.costs.questions import (
     ONCE,
     REPEATED,
     ROWS,
     ReportForm,
     asks_closed_months,
-    enveloped,
+    page_of_rows,
     report_question,
 )
 from gateway.operations.requests.address import SLICED, call
@@ -80,11 +80,11 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     known = await reads.dimensions(request.http.query.get("cost_type", ""), units=True)
     dimensions = [name for name in known if name not in UNITS]
     question, form = await report_question(request, known)
-    make = partial(_answered, request, question, form, known, dimensions)
-    return await of_one_listing(reads.whole, question.query, make)
+    make = partial(_build_report, request, question, form, known, dimensions)
+    return await repeat_while_listing_changes(reads.whole, question.query, make)
 
 
-async def _answered(
+async def _build_report(
     request: OperatorRequest[MoneyServices, None],
     question: CostQuestion,
     form: ReportForm,
@@ -92,7 +92,7 @@ async def _answered(
     dimensions: Sequence[str],
 ) -> Result:
     services, reads = request.services, request.reads
-    result = await answer(question, reads, request.now(), prices=services.prices)
+    result = await answer_costs(question, reads, request.now(), prices=services.prices)
     streams = None if reads.is_limited else services.streams
     unit_measures = await asked_measures(
         result, form.show, unit=form.unit, streams=streams, prices=services.prices
@@ -103,7 +103,7 @@ async def _answered(
     )
     beside: dict[str, Any] = {
         "report": {
-            **_span(result.query),
+            **_span_fields(result.query),
             "by": list(question.by),
             "per": question.per,
             "show": list(form.show),
@@ -115,7 +115,7 @@ async def _answered(
                 if dimension.name in known
             },
             "past": result.past and result.past.described(),
-            "previous": result.previous and _span(result.previous),
+            "previous": result.previous and _span_fields(result.previous),
             "whole_since": result.may_lack,
             "cut_periods": [start.isoformat() for start in result.cut_periods],
             "currency": question.currency,
@@ -139,28 +139,30 @@ async def _answered(
         "billed": result.billed,
     }
     if form.has_colours:
-        beside["colours"] = await colours_of(services.colours, question.by[0], result.rows)
+        beside["colours"] = await colours_for_rows(services.colours, question.by[0], result.rows)
     if form.as_csv:
-        return _as_csv({**beside, "rows": map(rows.shown, rows.places)})
+        return _csv_response({**beside, "rows": map(rows.shown, rows.places)})
     if not reads.is_limited:
         beside |= await _last_records(services, question.by)
     show = rows.shown
     if form.has_lines:
-        lines = await imported("gateway.money.costs.price_lines")
+        lines = await import_in_thread("gateway.money.costs.price_lines")
         charged = await lines.charged_lines(result.ledger, result.query, services.prices)
-        show = lines.with_lines(show, charged)
-    page = await enveloped(
+        show = lines.add_price_lines(show, charged)
+    page = await page_of_rows(
         request,
         rows.places,
         show=show,
         place=lambda key: key[0],
-        identity=identity,
+        identity=place_sort_key,
         query=result.query,
         dimensions=dimensions,
         most=max_rows,
     )
     for unit in set(TREES).intersection(question.by):
-        around = await continuing(result.ledger, result.query, unit, [row[unit] for row in page[ROWS]])
+        around = await units_with_calls_around(
+            result.ledger, result.query, unit, [row[unit] for row in page[ROWS]]
+        )
         for row in page[ROWS]:
             row["continues"] = row[unit] in around
     return {**beside, **page}
@@ -170,15 +172,15 @@ async def _last_records(services: MoneyServices, by: Sequence[str]) -> dict[str,
     hours = services.sender_hours
     if hours is None or tuple(by) not in (("source",), ("sender",)):
         return {}
-    newest = await (hours.newest_of_sources() if by[0] == "source" else hours.newest_of_keys())
+    newest = await (hours.newest_by_source() if by[0] == "source" else hours.newest_by_key())
     return {"last_records": {name: moment(at) for name, at in newest.items()}}
 
 
-def _span(query: CostQuery) -> dict[str, str]:
+def _span_fields(query: CostQuery) -> dict[str, str]:
     return {"from": query.since.isoformat(), "to": query.until.isoformat()}
 
 
-def _as_csv(payload: Mapping[str, Any]) -> Pieces:
+def _csv_response(payload: Mapping[str, Any]) -> Pieces:
     headers = {**UNCACHED, "Content-Disposition": 'attachment; filename="tollhouse-report.csv"'}
     if payload["report"]["whole_since"]:
         headers[WHOLE_SINCE] = payload["report"]["whole_since"]
@@ -193,7 +195,7 @@ def csv_rows(payload: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     """Yield the rows of a report as CSV. The columns are the same even if there are no rows."""
     report_fields = payload["report"]
     before = [f"previous_{name}" for name in report_fields["show"]] if report_fields["previous"] else []
-    names = [*columns(report_fields), *report_fields["show"], *before]
+    names = [*distinguishing_columns(report_fields), *report_fields["show"], *before]
     yield names
     for row in payload["rows"]:
         cells = {**row, **{f"previous_{name}": value for name, value in row.get(PREVIOUS, {}).items()}}

@@ -20,7 +20,7 @@ class SendReport(RequestBody):
     """An empty JSON object."""
 
 
-def sender(services: OperatorServices) -> ReportSender:
+def make_report_sender(services: OperatorServices) -> ReportSender:
     people = services.people
     installation = services.installation
     return ReportSender(
@@ -43,11 +43,11 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
     """
     Return the report of the last whole period, with the data that the requester may see. Nothing is sent.
     """
-    report = await _report(request)
+    report = await _find_report(request)
     await request.ledger.catch_up(request.services.money.log)
     due = report.latest(request.now())
     try:
-        notice = await sender(request.services).notice(report, request.rights, due, id=report.id)
+        notice = await make_report_sender(request.services).notice(report, request.rights, due, id=report.id)
     except NotReadable as error:
         raise NotAllowed(str(error)) from error
     return {"preview": {"title": notice.title, "text": notice.text, "link": notice.link or None}}
@@ -63,7 +63,7 @@ async def preview_scheduled_report(request: OperatorRequest[OperatorServices, No
 )
 async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendReport]) -> Result:
     """Send the report of the last whole period to all its recipients. The schedule does not change."""
-    report, writer = await _report(request), sender(request.services)
+    report, writer = await _find_report(request), make_report_sender(request.services)
     await request.ledger.catch_up(request.services.money.log)
     due = report.latest(request.now())
     addressed, problem = await writer.written(report, due, id=f"{report.id}-now-{secrets.token_hex(8)}")
@@ -74,7 +74,7 @@ async def send_scheduled_report(request: OperatorRequest[OperatorServices, SendR
     return {"notifications": ids, "problem": problem or None}
 
 
-async def _report(
+async def _find_report(
     request: OperatorRequest[OperatorServices, None] | OperatorRequest[OperatorServices, SendReport],
 ) -> ScheduledReport:
     return await SCHEDULED_REPORT.find(asking_person(request, request.services.money), request.word("id"))

@@ -10,16 +10,16 @@ from datetime import UTC, datetime
 from gateway.http.requests import Result
 from gateway.intake.rate_cards.card import CardUnreadable
 from gateway.money.costs.measures import MAX_TOP
-from gateway.money.recommendations.facts import DAYS, value_of
+from gateway.money.recommendations.facts import DAYS, dimension_value
 from gateway.money.recommendations.what_if import ASSUMPTIONS, Group, Instead, check_model, days_within
 from gateway.money.recommendations.what_if import what_if as worked_out
 from gateway.operations.holders.operators import MoneyServices
-from gateway.operations.money.costs.questions import question_of
+from gateway.operations.money.costs.questions import read_question
 from gateway.operations.requests.address import SLICED, call
 from gateway.operations.requests.requests import OperatorRequest
 from spool.errors import Invalid
 from spool.ledger import money
-from spool.ledger.queries import TOTAL, CostQuery, end_of_hour
+from spool.ledger.queries import TOTAL, CostQuery, next_full_hour
 from spool.ledger.sums import OTHER, Dimensions
 from spool.registry.permission_sets import VIEW_COSTS
 from spool.turns.threads import sort_in_steps
@@ -50,7 +50,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     services = request.services
     ledger = request.ledger
     await ledger.catch_up(services.log)
-    query = (await question_of(request, await request.reads.dimensions())).query
+    query = (await read_question(request, await request.reads.dimensions())).query
     model = request.http.query.get("model", "")
     now = request.now()
     if not model:
@@ -65,13 +65,13 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     def value(dimensions: Dimensions, name: str) -> str:
         derived_dimension = derived.get(name)
         if derived_dimension is None:
-            return value_of(dimensions, name)
+            return dimension_value(dimensions, name)
         return derived_dimension.value(
-            tuple(value_of(dimensions, source) for source in derived_dimension.sources)
+            tuple(dimension_value(dimensions, source) for source in derived_dimension.sources)
         )
 
     def is_chosen(dimensions: Dimensions) -> bool:
-        if request.is_limited and not ledger.has_call(lambda name: value_of(dimensions, name)):
+        if request.is_limited and not ledger.has_call(lambda name: dimension_value(dimensions, name)):
             return False
         return all(value(dimensions, name) in values for name, values in query.include.items()) and not any(
             value(dimensions, name) in values for name, values in query.exclude.items()
@@ -86,7 +86,7 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
     result = await worked_out(
         request.whole_ledger, book, model, days=days, chosen=chosen, group_of=group_of, now=now
     )
-    whole = await ledger.costs(_of_days(query, days)) if days else []
+    whole = await ledger.costs(_limit_to_days(query, days)) if days else []
     cost = sum(money.units(row.cost) for row in whole)
     shown = await asyncio.to_thread(_largest_first, result.groups, (OTHER,) * len(query.group_by))
     return {
@@ -94,17 +94,18 @@ async def what_if(request: OperatorRequest[MoneyServices, None]) -> Result:
             "model": model,
             "by": list(query.group_by),
             "days": len(days),
-            "from": _day(days[0]) if days else None,
-            "to": _day(days[-1]) if days else None,
+            "from": _format_day(days[0]) if days else None,
+            "to": _format_day(days[-1]) if days else None,
             "price_book": book.version,
             "assumptions": list(ASSUMPTIONS),
             "saves_a_month": money.text(result.total.saves * DAYS // max(1, len(days))),
             "left_out": money.text(max(0, cost - result.total.cost)),
         },
         "rows": [
-            {**dict(zip(query.group_by, group, strict=True)), **_shown(instead)} for group, instead in shown
+            {**dict(zip(query.group_by, group, strict=True)), **_describe_sums(instead)}
+            for group, instead in shown
         ],
-        "total": _shown(result.total),
+        "total": _describe_sums(result.total),
     }
 
 
@@ -118,13 +119,13 @@ def _largest_first(groups: Mapping[Group, Instead], other_group: Group) -> list[
     return [*rows[:MAX_TOP], *([(other_group, Instead.together(rest))] if rest else [])]
 
 
-def _of_days(query: CostQuery, days: range) -> CostQuery:
+def _limit_to_days(query: CostQuery, days: range) -> CostQuery:
     since = datetime.fromtimestamp(days.start, UTC)
-    until = end_of_hour(days.stop - 1)
+    until = next_full_hour(days.stop - 1)
     return replace(query, since=since, until=until, granularity=TOTAL, group_by=(), measures=("calls",))
 
 
-def _shown(instead: Instead) -> Mapping[str, object]:
+def _describe_sums(instead: Instead) -> Mapping[str, object]:
     return {
         "calls": instead.calls,
         "cost": money.text(instead.cost),
@@ -134,5 +135,5 @@ def _shown(instead: Instead) -> Mapping[str, object]:
     }
 
 
-def _day(start: int) -> str:
+def _format_day(start: int) -> str:
     return datetime.fromtimestamp(start, UTC).date().isoformat()

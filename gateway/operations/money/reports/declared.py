@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.core.errors import Refusal
-from gateway.core.fields import answer, changes_of, item_of, one_of, stated
+from gateway.core.fields import build_answer, change_struct, given_fields, item_struct, single_item_struct
 from gateway.core.visible import SLICED, check_usable
 from gateway.http.lists import Filter, List, Sort
 from gateway.money.costs.measures import COMPARED_KINDS, REAL_COST
@@ -27,7 +27,7 @@ from gateway.operations.managed import SHOW, Answer, Asker, ByPeople, ManagedRes
 from spool.errors import Invalid, NotAllowed
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, example_id, words
 from spool.registry.notices import PARKED, REMOVED, ChannelState, Notice, add_notices
 from spool.registry.operators import Actor, check_email
@@ -114,7 +114,7 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
     @property
     def view_id(self) -> str:
@@ -127,22 +127,22 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
     def due(self, now: float) -> float:
         """Return the newest scheduled time up to `now`."""
         local = datetime.fromtimestamp(now, self.zone)
-        day = self._day(local.date())
-        moment = self._moment(day)
-        return moment if moment <= now else self._moment(self._day(day - timedelta(days=1)))
+        day = self._schedule_day(local.date())
+        moment = self._report_time(day)
+        return moment if moment <= now else self._report_time(self._schedule_day(day - timedelta(days=1)))
 
     def latest(self, now: float) -> float:
         """
         Return the scheduled time on the newest day of the schedule. If that day is today, the time may still
         be in the future.
         """
-        return self._moment(self._day(datetime.fromtimestamp(now, self.zone).date()))
+        return self._report_time(self._schedule_day(datetime.fromtimestamp(now, self.zone).date()))
 
     def next_due(self, now: float) -> float:
         """Return the first scheduled time after `now`."""
         day = datetime.fromtimestamp(self.due(now), self.zone).date()
         later = day + timedelta(days=7 if self.every == WEEK else monthrange(day.year, day.month)[1])
-        return self._moment(later)
+        return self._report_time(later)
 
     def span(self, due: float) -> tuple[datetime, datetime]:
         """
@@ -154,13 +154,13 @@ class ScheduledReport(NewScheduledReport, frozen=True, kw_only=True, forbid_unkn
         until = midnight.replace(day=1)
         return (until - timedelta(days=1)).replace(day=1), until
 
-    def _day(self, latest: date) -> date:
+    def _schedule_day(self, latest: date) -> date:
         if self.every == WEEK:
             return latest - timedelta(days=(latest.isoweekday() - self.day) % 7)
         this = latest.replace(day=self.day)
         return this if this <= latest else (latest.replace(day=1) - timedelta(days=1)).replace(day=self.day)
 
-    def _moment(self, day: date) -> float:
+    def _report_time(self, day: date) -> float:
         return datetime.combine(day, time.fromisoformat(self.at), self.zone).timestamp()
 
 
@@ -190,7 +190,7 @@ def check_scheduled_report(draft: NewScheduledReport) -> NewScheduledReport:
     )
 
 
-def problem_of_money(view: View) -> str:
+def cost_type_problem(view: View) -> str:
     """Return why reports cannot show the cost type of a view, or ""."""
     if view.cost_type in COMPARED_KINDS:
         return ""
@@ -202,19 +202,19 @@ SENT, NO_CHANNEL, INCOMPLETE = "ok", "without_channel", "incomplete"
 REPORT_STATES = (SENT, NO_CHANNEL, INCOMPLETE)
 
 
-def living(report: ScheduledReport, channels: Iterable[ChannelState]) -> list[ChannelState]:
+def existing_channels(report: ScheduledReport, channels: Iterable[ChannelState]) -> list[ChannelState]:
     """Return the channels of a report that still exist."""
     return [channel for channel in channels if channel.name in report.channels and channel.state != REMOVED]
 
 
-def state_of_report(report: ScheduledReport, channels: Iterable[ChannelState]) -> str:
-    if all(channel.state == PARKED for channel in living(report, channels)):
+def report_state(report: ScheduledReport, channels: Iterable[ChannelState]) -> str:
+    if all(channel.state == PARKED for channel in existing_channels(report, channels)):
         return NO_CHANNEL
     return INCOMPLETE if report.problem else SENT
 
 
-ScheduledReportChanges = changes_of(NewScheduledReport)
-ScheduledReportItem = item_of(
+ScheduledReportChanges = change_struct(NewScheduledReport)
+ScheduledReportItem = item_struct(
     NewScheduledReport,
     "A scheduled report in a response. Times are RFC 3339.",
     answered={
@@ -240,7 +240,7 @@ ScheduledReportItem = item_of(
         ],
     },
 )
-OneScheduledReport = one_of(NewScheduledReport, ScheduledReportItem)
+OneScheduledReport = single_item_struct(NewScheduledReport, ScheduledReportItem)
 
 
 class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledReport]):
@@ -275,7 +275,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         if VIEWS.find(rows, row.view_id) is None:
             raise NotAllowed(NO_VIEW)
 
-    async def keep_sent(
+    async def store_sent(
         self, report: ScheduledReport, due: float, addressed: Sequence[tuple[Notice, str]], problem: str
     ) -> bool:
         """
@@ -314,10 +314,10 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
         await self._changes.change(work)
 
 
-def _item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
+def _report_item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
     report, view, now = row
     sent = report.done > report.created and report.done == report.due(report.done)
-    return answer(
+    return build_answer(
         ScheduledReportItem,
         report,
         view_name=view,
@@ -329,7 +329,7 @@ def _item(row: tuple[ScheduledReport, str | None, float]) -> Answer:
 
 SCHEDULED_REPORTS: List[tuple[ScheduledReport, str | None, float]] = List(
     root="scheduled_reports",
-    show=_item,
+    show=_report_item,
     identity=Sort(value=lambda row: row[0].id),
     sorts={
         "name": Sort(value=lambda row: row[0].name),
@@ -361,7 +361,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
     )
 
     async def sees(self, asking: Asker[Any]) -> Sees[ScheduledReport]:
-        is_whole, owner = (await asking.sees()).is_whole, _owner(asking)
+        is_whole, owner = (await asking.sees()).is_whole, _report_owner(asking)
         return lambda row: is_whole or (row.owner == owner and owner != "")
 
     async def shown(
@@ -376,11 +376,11 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
         return row, view.name if view is not None and is_seen else None, asking.shared.clock.now()
 
     async def fields(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
-        stated_fields = stated(given)
+        stated_fields = given_fields(given)
         if given.view is not UNSET:
-            view = await asking.view_named(given.view)
+            view = await asking.find_view(given.view)
             stated_fields["view"] = check_usable(asking.services.ledger.dimensions(), view).id
-            if problem := problem_of_money(view):
+            if problem := cost_type_problem(view):
                 raise Invalid(f"view: {problem}")
         return stated_fields
 
@@ -398,7 +398,7 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
             raise Invalid(
                 "people receive reports by e-mail, so channels must include a channel of type email"
             )
-        owner = _owner(asking)
+        owner = _report_owner(asking)
         if not (await asking.sees()).is_whole and set(people) - {owner}:
             raise Refusal(
                 403, "limited_data", "you may see only some calls, so you can send reports only to yourself"
@@ -411,10 +411,10 @@ class ScheduledReportResource(ManagedResource[ScheduledReport]):
                 )
 
     def own(self, asking: Asker[Any], given: Any) -> Mapping[str, Any]:
-        return {"owner": _owner(asking)}
+        return {"owner": _report_owner(asking)}
 
 
-def _owner(asking: Asker[Any]) -> str:
+def _report_owner(asking: Asker[Any]) -> str:
     """
     Return the person whose rights limit the report. "" means that nothing is limited, as on the server itself
     or with a console link.

@@ -18,7 +18,7 @@ class NotReadable(Exception):
     """The person may not receive the report. The message is the reason."""
 
 
-async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
+async def newest_groups(registry: Registry, person: str) -> tuple[str, ...]:
     """Return the person's OpenID groups as of the newest sign-in. Return none if that session has ended."""
     sessions = await registry.operators.live_sessions()
     own_sessions: list[Session] = [
@@ -28,7 +28,7 @@ async def groups_of(registry: Registry, person: str) -> tuple[str, ...]:
     return () if newest is None else session_holder(newest).groups
 
 
-async def rights_of(registry: Registry, person: str, is_default: IsDefault) -> Rights:
+async def recipient_rights(registry: Registry, person: str, is_default: IsDefault) -> Rights:
     """
     Return the rights of a recipient. The recipient "" may see everything. Raises NotReadable if the person
     has no account or may not see costs.
@@ -41,7 +41,7 @@ async def rights_of(registry: Registry, person: str, is_default: IsDefault) -> R
         raise NotReadable(f"{person} has no account") from None
     if account.disabled:
         raise NotReadable(f"the account of {person} is disabled")
-    groups = await groups_of(registry, person)
+    groups = await newest_groups(registry, person)
     has_default_role = is_default(account.issuer, groups)
     rights = registry.roles.rights(
         Holder(person=person, groups=groups, base=account.role, has_default_role=has_default_role)

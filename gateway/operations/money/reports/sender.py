@@ -20,13 +20,13 @@ from gateway.core.errors import Refusal
 from gateway.core.mounts import page_link
 from gateway.core.visible import Visible
 from gateway.money.budgets.declared import BudgetTable
-from gateway.money.budgets.judging import limit_of
-from gateway.money.budgets.words import amount
-from gateway.money.comparison.comparing import compare, not_compared
+from gateway.money.budgets.judging import planned_limit
+from gateway.money.budgets.words import format_budget_amount
+from gateway.money.comparison.comparing import compare_costs, rank_without_comparison
 from gateway.money.comparison.old_prices import list_prices
-from gateway.money.costs.answer import bills_status, ledger_for
+from gateway.money.costs.answer import bills_status, ledger_for_question
 from gateway.money.costs.measures import PREVIOUS
-from gateway.money.costs.past import earlier, past_of
+from gateway.money.costs.past import earlier_query, find_past
 from gateway.money.costs.question import CostQuestion
 from gateway.money.costs.reader import CostReader
 from gateway.operations.holders.operators import MoneyServices
@@ -36,14 +36,14 @@ from gateway.operations.money.reports.declared import (
     WEEK,
     ScheduledReport,
     ScheduledReportTable,
-    problem_of_money,
+    cost_type_problem,
 )
-from gateway.operations.money.reports.readers import IsDefault, NotReadable, rights_of
+from gateway.operations.money.reports.readers import IsDefault, NotReadable, recipient_rights
 from gateway.operations.money.reports.words import TOP, ReportFigures
 from spool.clock import Clock
 from spool.errors import NotKept
 from spool.ledger import money
-from spool.ledger.costs import periods
+from spool.ledger.costs import periods_of_query
 from spool.ledger.queries import BILLED_TYPES, AnswersCosts, CostQuery, CostRow
 from spool.registry.insights import OPEN, Insight
 from spool.registry.notices import INFO, REPORT, Notice
@@ -83,7 +83,7 @@ class ReportSender:
     async def send_due(self) -> int:
         now = self.clock.now()
         sent = 0
-        for report in self._table.all():
+        for report in self._report_table.all():
             due = report.due(now)
             if due > report.done:
                 await self.services.ledger.catch_up(self.services.log)
@@ -91,7 +91,7 @@ class ReportSender:
                     # While totals are counted again, the sums are too low, so no report is sent now.
                     return sent
                 addressed, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
-                sent += await self._table.keep_sent(report, due, addressed, problem)
+                sent += await self._report_table.store_sent(report, due, addressed, problem)
         return sent
 
     async def written(self, report: ScheduledReport, due: float, *, id: str) -> tuple[AddressedNotices, str]:
@@ -106,7 +106,7 @@ class ReportSender:
         for person in (*([report.owner] if other_channels else []), *(report.people if mails else ())):
             is_mail = person in report.people and bool(mails)
             try:
-                rights = await rights_of(self.services.require_registry(), person, self.is_default)
+                rights = await recipient_rights(self.services.require_registry(), person, self.is_default)
                 notice = await self.notice(report, rights, due, id=id)
             except NotReadable as error:
                 problems.append(f"not sent: {error}")
@@ -135,40 +135,40 @@ class ReportSender:
         reason = view.broken_reason(self.services.ledger.dimensions())
         if reason:
             raise NotReadable(f"its view {view.name} is broken: {reason}")
-        if problem := problem_of_money(view):
+        if problem := cost_type_problem(view):
             raise NotReadable(problem)
         reader = CostReader(
             whole=self.services.ledger, require_registry=self.services.require_registry, rights=rights
         )
         try:
-            figures = await figures_of(self.services, report, view, reader, due)
+            figures = await read_figures(self.services, report, view, reader, due)
         except NotKept as error:
             raise NotReadable(str(error)) from error
         return Notice(
             id=f"report-{id}",
             kind=REPORT,
-            title=words.title(figures),
+            title=words.report_title(figures),
             at=self.clock.now(),
-            text=words.text(figures),
-            fields=words.fields(figures),
+            text=words.report_text(figures),
+            fields=words.report_fields(figures),
             severity=INFO,
-            link=page_link(self.console(), "/costs", _shown(report, view, due)),
+            link=page_link(self.console(), "/costs", _link_parameters(report, view, due)),
             thread=f"report {report.id}",
         )
 
     @property
-    def _table(self) -> ScheduledReportTable:
+    def _report_table(self) -> ScheduledReportTable:
         return self.services.require_registry().table(ScheduledReportTable)
 
 
-def _shown(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:
+def _link_parameters(report: ScheduledReport, view: View, due: float) -> Mapping[str, Sequence[str]]:
     since, until = report.span(due)
     last = until - timedelta(days=1)
     shown = {"view": [report.view_id], "from": [f"{since:%Y-%m-%d}"], "to": [f"{last:%Y-%m-%d}"]}
     return {**shown, "cost_type": [view.cost_type]} if view.cost_type in BILLED_TYPES else shown
 
 
-async def figures_of(
+async def read_figures(
     services: MoneyServices, report: ScheduledReport, view: View, reader: CostReader, due: float
 ) -> ReportFigures:
     """
@@ -176,7 +176,7 @@ async def figures_of(
     roles hide this cost type.
     """
     since, until = report.span(due)
-    by = _dimension(view)
+    by = _main_dimension(view)
     question = CostQuestion(
         since=since,
         until=until,
@@ -190,19 +190,19 @@ async def figures_of(
     try:
         ledger = reader.ledger
         if query.arranged:
-            ledger = await ledger_for(question, reader, due, prices=services.prices)
+            ledger = await ledger_for_question(question, reader, due, prices=services.prices)
     except Refusal as error:
         raise NotReadable(error.message) from error
     prices = await list_prices(services.prices)
-    before = earlier(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
-    past = await past_of(before, reader.whole, due)
+    before = earlier_query(query, against=PREVIOUS, now=due, hours_since=await reader.whole.hours_since())
+    past = await find_past(before, reader.whole, due)
     comparison = (
-        await compare(ledger, query, before, top=LARGEST, prices=prices)
+        await compare_costs(ledger, query, before, top=LARGEST, prices=prices)
         if past.is_whole
-        else await not_compared(ledger, query, top=LARGEST)
+        else await rank_without_comparison(ledger, query, top=LARGEST)
     )
     rows = await ledger.costs(replace(query, measures=("calls",)))
-    groups, unconverted = await asyncio.to_thread(_groups, rows)
+    groups, unconverted = await asyncio.to_thread(_cost_by_group, rows)
     registry, visible = reader.require_registry(), await reader.visible()
     insights = [
         insight
@@ -218,10 +218,10 @@ async def figures_of(
         by=by,
         past=past,
         comparison=comparison,
-        bars=await _bars(ledger, query, report),
+        bars=await _cost_bars(ledger, query, report),
         top=[group for group in groups[:TOP] if group[1]],
-        budgets=list(_budgets(services, registry, visible, view)),
-        insights=[_insight(insight) for insight in insights[:LARGEST]],
+        budgets=list(_budget_lines(services, registry, visible, view)),
+        insights=[_insight_line(insight) for insight in insights[:LARGEST]],
         insight_count=len(insights),
         unconverted=unconverted,
         billed=view.cost_type if query.arranged else "",
@@ -229,12 +229,14 @@ async def figures_of(
     )
 
 
-def _groups(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
+def _cost_by_group(rows: Sequence[CostRow]) -> tuple[list[tuple[str | None, int]], Mapping[str, str]]:
     groups = [(row.group[0], money.units(row.cost)) for row in rows]
-    return sort_in_steps(groups, key=lambda item: -item[1]), money.added(row.unconverted for row in rows)
+    return sort_in_steps(groups, key=lambda item: -item[1]), money.add_by_currency(
+        row.unconverted for row in rows
+    )
 
 
-def _dimension(view: View) -> str:
+def _main_dimension(view: View) -> str:
     """
     Return the main dimension of the view. If the view has only one value of that dimension, return
     the model dimension.
@@ -243,16 +245,16 @@ def _dimension(view: View) -> str:
     return _MODEL if len(view.include.get(name, ())) == 1 else name
 
 
-async def _bars(
+async def _cost_bars(
     ledger: AnswersCosts, query: CostQuery, report: ScheduledReport
 ) -> Sequence[tuple[datetime, int]]:
     per = "daily" if report.every == WEEK else "weekly"
     bar_query = replace(query, granularity=per, group_by=(), measures=("calls",))
     spent = {row.start: money.units(row.cost) for row in await ledger.costs(bar_query)}
-    return [(start.astimezone(report.zone), spent.get(start, 0)) for start, _ in periods(bar_query)]
+    return [(start.astimezone(report.zone), spent.get(start, 0)) for start, _ in periods_of_query(bar_query)]
 
 
-def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
+def _budget_lines(services: MoneyServices, registry: Registry, visible: Visible, view: View) -> Iterator[str]:
     for budget in registry.table(BudgetTable).all():
         if budget.view_id != view.id or not visible.budget(budget):
             continue
@@ -262,14 +264,14 @@ def _budgets(services: MoneyServices, registry: Registry, visible: Visible, view
             yield f"{budget.name}: not evaluated, because {shown.problem}"
         elif figures is not None and figures.periods and shown.percent is not None:
             running = figures.periods[0]
-            limit = limit_of(budget, running)
-            limit_text = "" if limit is None else f" of {amount(budget, limit)}"
-            spent = "" if budget.per else f", {amount(budget, running.total.actual)} spent"
+            limit = planned_limit(budget, running)
+            limit_text = "" if limit is None else f" of {format_budget_amount(budget, limit)}"
+            spent = "" if budget.per else f", {format_budget_amount(budget, running.total.actual)} spent"
             owner_text = f" by the {budget.per} with the highest percentage" if budget.per else ""
             used = f"{shown.percent} %{limit_text} used{owner_text}"
             yield f"{budget.name}: {used}{spent} since {running.period.first_day}"
 
 
-def _insight(insight: Insight) -> str:
+def _insight_line(insight: Insight) -> str:
     impact = Decimal(insight.cost_impact)
     return f"{insight.title} (${impact:,.2f})" if impact else insight.title

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 
 from gateway.money.comparison.comparing import Comparison
-from gateway.money.comparison.sentence import sentence
-from gateway.money.comparison.wording import dollars
+from gateway.money.comparison.sentence import comparison_sentence
+from gateway.money.comparison.wording import format_dollars
 from gateway.money.costs.measures import NO_PRICE
 from gateway.money.costs.past import Past
-from gateway.money.insights.findings import named
+from gateway.money.insights.findings import printable_name
 from spool.ledger import money
 from spool.ledger.money import unconverted_words
 from spool.record import CURRENCY
@@ -49,19 +49,19 @@ class ReportFigures:
     billed_days: Mapping[str, int] = field(default_factory=dict)
 
 
-def title(figures: ReportFigures) -> str:
+def report_title(figures: ReportFigures) -> str:
     total = figures.comparison.total
     subject = f"Billed AI costs ({figures.billed})" if figures.billed else "AI costs"
-    amount = NO_PRICE if total.now.unpriced and not total.now.cost else dollars(total.now.cost)
-    return f"{subject} of {figures.view}, {_days(figures)}: {amount}{_percent(figures)}"
+    amount = NO_PRICE if total.now.unpriced and not total.now.cost else format_dollars(total.now.cost)
+    return f"{subject} of {figures.view}, {_span_phrase(figures)}: {amount}{_change_percent(figures)}"
 
 
-def text(figures: ReportFigures) -> str:
+def report_text(figures: ReportFigures) -> str:
     """Format the report as plain lines, for every kind of channel."""
-    return "\n\n".join("\n".join(part) for part in _parts(figures) if part)
+    return "\n\n".join("\n".join(part) for part in _report_parts(figures) if part)
 
 
-def fields(figures: ReportFigures) -> dict[str, str]:
+def report_fields(figures: ReportFigures) -> dict[str, str]:
     """Return the main figures by name, for programs."""
     total, past = figures.comparison.total, figures.past
     return {
@@ -74,9 +74,9 @@ def fields(figures: ReportFigures) -> dict[str, str]:
     }
 
 
-def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
+def _report_parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
     total = figures.comparison.total
-    compared = sentence(figures.comparison, figures.past)
+    compared = comparison_sentence(figures.comparison, figures.past)
     yield [f"Compared with the period before, {compared}" if compared.startswith("$") else compared]
     if figures.billed:
         day_counts = ", ".join(f"{count} {state}" for state, count in figures.billed_days.items())
@@ -85,11 +85,11 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
         yield [f"{total.now.unpriced:,} calls have no price and are missing from the total."]
     if figures.unconverted:
         yield [f"{unconverted_words(figures.unconverted, CURRENCY)}."]
-    yield list(_bars(figures.bars))
+    yield list(_draw_bars(figures.bars))
     if figures.top:
         yield [
             f"Top {len(figures.top)} by {figures.by}",
-            *(_top(group, total.now.cost) for group in figures.top),
+            *(_group_line(group, total.now.cost) for group in figures.top),
         ]
     if figures.budgets:
         yield ["Budgets", *(f"- {line}" for line in figures.budgets)]
@@ -98,22 +98,22 @@ def _parts(figures: ReportFigures) -> Iterator[Sequence[str]]:
         yield [many, *(f"- {line}" for line in figures.insights)]
 
 
-def _bars(bars: Sequence[tuple[date, int]]) -> Iterator[str]:
+def _draw_bars(bars: Sequence[tuple[date, int]]) -> Iterator[str]:
     """Draw a chart as text, because mails and chats show text without loading anything."""
     highest = max((amount for _, amount in bars), default=0)
     for day, amount in bars if highest else ():
         width = -(-amount * WIDTH // highest)
-        yield f"{day:%a %d %b}  {BAR * width}{' ' * (width > 0)}{dollars(amount)}"
+        yield f"{day:%a %d %b}  {BAR * width}{' ' * (width > 0)}{format_dollars(amount)}"
 
 
-def _top(group_amount: tuple[str | None, int], total: int) -> str:
+def _group_line(group_amount: tuple[str | None, int], total: int) -> str:
     name, amount = group_amount
     share = round(amount * 100 / total) if total > 0 else 0
     part = f"{share} %" if share or not amount else "under 1 %"
-    return f"- {named(name)}: {dollars(amount)} ({part})"
+    return f"- {printable_name(name)}: {format_dollars(amount)} ({part})"
 
 
-def _percent(figures: ReportFigures) -> str:
+def _change_percent(figures: ReportFigures) -> str:
     total = figures.comparison.total
     if total.before.cost < _LITTLE:
         return ""
@@ -121,7 +121,7 @@ def _percent(figures: ReportFigures) -> str:
     return f" ({change:+} %)" if change else ""
 
 
-def _days(figures: ReportFigures) -> str:
+def _span_phrase(figures: ReportFigures) -> str:
     first = figures.since.date()
     last = (figures.until - timedelta(days=1)).date()
     if first.day == 1 and (last + timedelta(days=1)).day == 1:

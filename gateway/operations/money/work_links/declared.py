@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
-from gateway.core.fields import KEPT, answer, changes_of, item_of, one_of, stated
+from gateway.core.fields import (
+    KEPT,
+    build_answer,
+    change_struct,
+    given_fields,
+    item_struct,
+    single_item_struct,
+)
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
 from gateway.normalise.reading.repositories import unify_work_tags
@@ -34,8 +41,8 @@ from spool.ledger.work import (
     UNITS,
     Digests,
     is_digest,
-    number_of,
-    numbers_of,
+    unit_number,
+    unit_numbers,
 )
 from spool.ledger.work_links import (
     BEGINNING,
@@ -51,7 +58,7 @@ from spool.ledger.work_links import (
 from spool.record import moment
 from spool.registry.document_table import ManagedTable, Sees, field_names
 from spool.registry.document_table import draft_fields as drafted
-from spool.registry.documents import DocumentKind, replace_fields, version_of
+from spool.registry.documents import DocumentKind, replace_fields, row_version
 from spool.registry.field_notes import Option, example, words
 from spool.registry.operators import Actor
 from spool.registry.permission_sets import MODIFY_DIMENSIONS, VIEW_COSTS
@@ -129,14 +136,14 @@ class WorkLink(NewWorkLink, frozen=True, kw_only=True, forbid_unknown_fields=Fal
 
     @property
     def name(self) -> str:
-        return words_of(self)
+        return describe_linked_unit(self)
 
     @property
     def version(self) -> str:
-        return version_of(self)
+        return row_version(self)
 
 
-def words_of(draft: NewWorkLink) -> str:
+def describe_linked_unit(draft: NewWorkLink) -> str:
     if draft.branch:
         return f"branch {draft.branch} of {draft.repository}"
     return next(f"{unit} {name}" for unit in _SOURCES if (name := getattr(draft, unit)))
@@ -149,20 +156,20 @@ def unit_link(draft: NewWorkLink) -> UnitLink:
     is_branch = unit == BRANCH
     return UnitLink(
         unit,
-        number_of(unit, getattr(draft, unit)),
+        unit_number(unit, getattr(draft, unit)),
         _PARENTS.get(target, target),
         getattr(draft, target),
-        number_of(REPOSITORY, draft.repository) if is_branch else NONE,
-        _midnight(draft.since) if draft.since else BEGINNING,
-        _midnight(draft.until) + DAY_S if draft.until else END,
+        unit_number(REPOSITORY, draft.repository) if is_branch else NONE,
+        _midnight_utc(draft.since) if draft.since else BEGINNING,
+        _midnight_utc(draft.until) + DAY_S if draft.until else END,
     )
 
 
-def _midnight(day: str) -> int:
+def _midnight_utc(day: str) -> int:
     return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
 
 
-def checked(draft: NewWorkLink) -> NewWorkLink:
+def check_link(draft: NewWorkLink) -> NewWorkLink:
     texts = {
         name: check_text(name, value, MAX_NAME)
         for name in (*_SOURCES, REPOSITORY, *_TARGETS)
@@ -183,7 +190,7 @@ def checked(draft: NewWorkLink) -> NewWorkLink:
         raise Invalid(
             "branch and repository belong together, because many repositories have a branch of the same name"
         )
-    days = {name: _day(name, value) for name in ("since", "until") if (value := getattr(draft, name))}
+    days = {name: _check_day(name, value) for name in ("since", "until") if (value := getattr(draft, name))}
     if days and BRANCH not in texts:
         raise Invalid("since and until apply only to a branch")
     if len(days) == 2 and days["since"] > days["until"]:
@@ -194,7 +201,7 @@ def checked(draft: NewWorkLink) -> NewWorkLink:
     return NewWorkLink(**named, **days)
 
 
-def _digest(digests: Digests, name: str, text: str) -> str:
+def _unit_digest(digests: Digests, name: str, text: str) -> str:
     unit = DIGESTS[name]
     if unit == RUN and not is_digest(unit, text) and not is_unique(text):
         raise Invalid(
@@ -203,14 +210,14 @@ def _digest(digests: Digests, name: str, text: str) -> str:
     return digests.queried_digest(unit, check_text(name, text, MAX_NAME))
 
 
-def _day(name: str, value: str) -> str:
+def _check_day(name: str, value: str) -> str:
     try:
         return date.fromisoformat(value).isoformat()
     except ValueError:
         raise Invalid(f"{name} must be a day such as 2026-11-20, or empty") from None
 
 
-WorkLinkItem = item_of(
+WorkLinkItem = item_struct(
     NewWorkLink,
     "A link of a session, branch or commit to a pull request or ticket, or of a session or run to the one that "
     "started it. Sessions and runs are digests. Times are RFC 3339.",
@@ -244,7 +251,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
         self._unit_links = UnitLinks(self._by_id[row.id] for row in oldest_first)
 
     def check_draft(self, draft: NewWorkLink) -> NewWorkLink:
-        return checked(draft)
+        return check_link(draft)
 
     def creation_fields(self, actor: Actor, now: float) -> Mapping[str, Any]:
         return {"author": actor.name}
@@ -258,7 +265,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
             is_same_unit = getattr(other, link.unit) == getattr(row, link.unit)
             if other.id != row.id and is_same_unit and link.overlaps(before := unit_link(other)):
                 raise AlreadyThere(
-                    f"the {words_of(row)} is already linked to {before.name} by the link {other.id}"
+                    f"the {describe_linked_unit(row)} is already linked to {before.name} by the link {other.id}"
                 )
         others = UnitLinks(unit_link(other) for other in stored.values() if other.id != row.id)
         if others.makes_circle(link):
@@ -311,22 +318,22 @@ def links_in_use(registry: Registry) -> UnitLinks:
         for view in registry.views.all()
         for filters in (view.include, view.exclude)
         for unit in filters.keys() & UNITS.keys()
-        for number in numbers_of(unit, filters[unit])
+        for number in unit_numbers(unit, filters[unit])
         if number > REST
     }
     return UnitLinks(links.links, kept) if kept else links
 
 
-def links_of(registry: Registry | None) -> UnitLinks:
+def all_links(registry: Registry | None) -> UnitLinks:
     """Return the links, or none while the registry is damaged."""
     return NO_LINKS if registry is None else registry.table(WorkLinkTable).unit_links
 
 
-def _describe(row: WorkLink) -> Answer:
-    return answer(WorkLinkItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
+def _describe_link(row: WorkLink) -> Answer:
+    return build_answer(WorkLinkItem, row, created=moment(row.created), last_updated=moment(row.last_updated))
 
 
-def _filter(name: str) -> Filter[WorkLink]:
+def _name_filter(name: str) -> Filter[WorkLink]:
     return Filter(values=lambda row: (getattr(row, name),), is_open=True)
 
 
@@ -335,19 +342,19 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     files = NotInFiles("links describe work that was done; they are not settings")
     table = WorkLinkTable
     new = NewWorkLink
-    changes = changes_of(NewWorkLink)
+    changes = change_struct(NewWorkLink)
     item = WorkLinkItem
-    one = one_of(NewWorkLink, WorkLinkItem)
+    one = single_item_struct(NewWorkLink, WorkLinkItem)
     lists: List[WorkLink] = List(
         root="work_links",
-        show=_describe,
+        show=_describe_link,
         identity=Sort(value=lambda row: row.id),
         sorts={
             "created": Sort(value=lambda row: row.created),
             **{name: Sort(value=attrgetter(name)) for name in _TARGETS},
         },
         default_sort=("created", "desc"),
-        filters={name: _filter(name) for name in (*_SOURCES, REPOSITORY, *_TARGETS, "author")},
+        filters={name: _name_filter(name) for name in (*_SOURCES, REPOSITORY, *_TARGETS, "author")},
     )
     people = ByPeople(path="/work/links", reads=VIEW_COSTS, changes=MODIFY_DIMENSIONS, shows=WHOLE)
 
@@ -358,13 +365,13 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         """Return the fields in stored form: names as records contain them, and sessions and runs as digests."""
         digests, carried = asking.services.ledger.digests, self.carried(asking, given)
         return {
-            name: _digest(digests, name, text) if text and name in DIGESTS else text
+            name: _unit_digest(digests, name, text) if text and name in DIGESTS else text
             for name, text in carried.items()
         }
 
     def carried(self, asking: Asker[Any], given: Any) -> dict[str, Any]:
         """Return the fields with e-mail addresses and branches as records contain them."""
-        people, texts = asking.shared.people, stated(given)
+        people, texts = asking.shared.people, given_fields(given)
         carried = {name: people.recorded_form(text) for name, text in texts.items()}
         if None in carried.values():
             raise Invalid('privacy.emails is "drop", so no call has an e-mail address as a unit')
@@ -377,7 +384,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     async def check(self, asking: Asker[Any], fields: Mapping[str, Any], before: WorkLink | None) -> None:
         """Raise NotAllowed if the calls of the unit cannot be found, because it is no longer listed."""
         known = {} if before is None else {name: getattr(before, name) for name in field_names(NewWorkLink)}
-        link = unit_link(checked(NewWorkLink(**{**known, **fields})))
+        link = unit_link(check_link(NewWorkLink(**{**known, **fields})))
         units = [(link.unit, link.id)]
         if link.unit == BRANCH:
             units.append((REPOSITORY, link.repository))
@@ -396,27 +403,27 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         its request, and may state the last day of a branch when its pull request is closed.
         """
         table = asking.registry.table(WorkLinkTable)
-        draft = await self.drafted(asking, given)
+        draft = await self.checked_link(asking, given)
         before = table.with_same_target(draft)
         if before is None:
             return await super().create(asking, given)
         changed = await table.change(before.id, drafted(draft), actor=asking.actor)
         return await self.made(asking, changed)
 
-    async def drafted(self, asking: Asker[Any], given: Any) -> NewWorkLink:
+    async def checked_link(self, asking: Asker[Any], given: Any) -> NewWorkLink:
         """Return the link that a body states, in stored form."""
-        return checked(NewWorkLink(**await self.fields(asking, given)))
+        return check_link(NewWorkLink(**await self.fields(asking, given)))
 
     async def made(self, asking: Asker[Any], row: WorkLink) -> Answer:
-        await self._use(asking)
+        await self._apply_links(asking)
         return await super().made(asking, row)
 
     async def delete(self, asking: Asker[Any], word: str) -> str:
         id = await super().delete(asking, word)
-        await self._use(asking)
+        await self._apply_links(asking)
         return id
 
-    async def _use(self, asking: Asker[Any]) -> None:
+    async def _apply_links(self, asking: Asker[Any]) -> None:
         await asking.services.ledger.use_links(links_in_use(asking.registry))
 
 

@@ -41,7 +41,7 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
     kept = []
     for item, record, identity in zip(items, events.records, events.identities, strict=True):
         event = identity.id.hex() if identity.certain else None
-        reject = await _linked(asking, item, record, event) if record.event_type == LINK_EVENT else None
+        reject = await _add_link(asking, item, record, event) if record.event_type == LINK_EVENT else None
         if reject is None:
             kept.append((record, identity))
         else:
@@ -50,7 +50,7 @@ async def link_units(request: KeyRequest[TopicServices, Any], events: Events) ->
     events.identities = [identity for _, identity in kept]
 
 
-async def _linked(asking: Asker[Any], item: int, event: UsageEvent, event_id: str | None) -> Reject | None:
+async def _add_link(asking: Asker[Any], item: int, event: UsageEvent, event_id: str | None) -> Reject | None:
     """
     Add the link of an event. Return why it was rejected, or None. The event then has the ids of sessions and runs as
     calls contain them.
@@ -61,7 +61,7 @@ async def _linked(asking: Asker[Any], item: int, event: UsageEvent, event_id: st
     try:
         given = msgspec.convert(event.data, NewWorkLink)
         ids = WORK_LINK.carried(asking, given)
-        await WORK_LINK.drafted(asking, given)
+        await WORK_LINK.checked_link(asking, given)
         if event_id is None:
             await WORK_LINK.create(asking, given)
         elif not await table.is_deleted(event_id):

@@ -11,14 +11,14 @@ import logging
 from collections.abc import Callable
 
 from gateway.configuration.sections import McpOAuthSettings
-from gateway.core.attempts import Buckets, neighbourhood
+from gateway.core.attempts import Buckets, address_network
 from gateway.core.errors import Refusal
 from gateway.people.authentication.access import GUESSES, GUESSES_PER_S
-from gateway.people.authentication.assistant_people import AssistantPerson, bad_token, no_scope
+from gateway.people.authentication.assistant_people import AssistantPerson, bad_token, no_scope_refusal
 from gateway.people.authentication.oidc.people import (
     has_default_role,
     has_verified_email,
-    person_of,
+    person_from_claims,
     says_groups,
 )
 from gateway.people.authentication.oidc.problems import ProviderDown, SignInProblem, TokenRefused
@@ -26,9 +26,9 @@ from gateway.people.authentication.oidc.sign_ins import ProviderSignIns
 from gateway.people.authentication.oidc.tokens import (
     Claims,
     ExpectedAccess,
-    client_of,
+    grants_scope,
     leaves_groups_out,
-    lets,
+    token_client,
 )
 from spool.clock import Clock
 from spool.errors import AlreadyThere, NotAllowed, TokenEnded
@@ -77,11 +77,11 @@ class AssistantSignIns:
         """
         oauth = self._settings()
         try:
-            claims = await self._claims(text, oauth, address)
-            if not lets(claims, oauth.read_scope) and not lets(claims, oauth.write_scope):
+            claims = await self._verified_claims(text, oauth, address)
+            if not grants_scope(claims, oauth.read_scope) and not grants_scope(claims, oauth.write_scope):
                 self.told(NO_SCOPE)
-                raise no_scope(oauth)
-            person = await self._person(claims, oauth, address)
+                raise no_scope_refusal(oauth)
+            person = await self._find_person(claims, oauth, address)
         except (TokenRefused, TokenEnded) as error:
             self.told(INVALID)
             _log.warning("a token of an assistant is refused: %s", error, extra={"action": "mcp_token"})
@@ -92,7 +92,7 @@ class AssistantSignIns:
             message = "the provider that signs people in does not respond; retry, or use an API key"
             raise Refusal(503, "provider_down", message, retry_after_s=30) from error
         except SignInProblem as error:
-            raise self._not_let(str(error)) from error
+            raise self._not_permitted(str(error)) from error
         self.told(ADMITTED)
         return person
 
@@ -100,29 +100,29 @@ class AssistantSignIns:
         """Return current rights. Refuses as `admit` does."""
         oauth = self._settings()
         try:
-            return await self._person(person.claims, oauth, address)
+            return await self._find_person(person.claims, oauth, address)
         except TokenEnded as error:
             raise bad_token(oauth, str(error)) from error
         except SignInProblem as error:
-            raise self._not_let(str(error)) from error
+            raise self._not_permitted(str(error)) from error
 
-    async def _claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
+    async def _verified_claims(self, text: str, oauth: McpOAuthSettings, address: str) -> Claims:
         """
         Return the claims of a token. A refused token counts as a guess from its address.
 
         The address is charged before the check, unless the token was valid recently.
         """
         if self._provider.knows(text):
-            return await self._judged(text, oauth)
-        network = neighbourhood(address)
+            return await self._check_token(text, oauth)
+        network = address_network(address)
         wait_s = self._guesses.wait_s(network)
         if wait_s:
             message = "too many unknown tokens from this address; retry later"
             raise Refusal(429, "too_many_attempts", message, retry_after_s=wait_s)
-        with self._guesses.paid_by(network, TokenRefused):
-            return await self._judged(text, oauth)
+        with self._guesses.charge_on_failure(network, TokenRefused):
+            return await self._check_token(text, oauth)
 
-    async def _judged(self, text: str, oauth: McpOAuthSettings) -> Claims:
+    async def _check_token(self, text: str, oauth: McpOAuthSettings) -> Claims:
         expected = ExpectedAccess(
             issuer=self._oidc.issuer,
             audiences=oauth.audiences or (oauth.resource,),
@@ -133,9 +133,9 @@ class AssistantSignIns:
         )
         return await self._provider.access_claims(text, expected)
 
-    async def _person(self, claims: Claims, oauth: McpOAuthSettings, address: str) -> AssistantPerson:
+    async def _find_person(self, claims: Claims, oauth: McpOAuthSettings, address: str) -> AssistantPerson:
         if leaves_groups_out(claims, self._oidc.groups_claim):
-            raise self._not_let(_GROUPS_LEFT_OUT)
+            raise self._not_permitted(_GROUPS_LEFT_OUT)
         sign_in = claims.get("sid")
         known = await self._registry.operators.find_by_token(
             self._oidc.issuer,
@@ -148,19 +148,19 @@ class AssistantSignIns:
         elif known.disabled:
             raise SignInProblem("disabled")
         else:
-            holder = self._holder(known, self._as_person(claims, known), claims)
+            holder = self._rights_holder(known, self._person_from_claims(claims, known), claims)
         return AssistantPerson(
             holder=holder,
-            client=client_of(claims),
-            may_write=lets(claims, oauth.write_scope),
+            client=token_client(claims),
+            may_write=grants_scope(claims, oauth.write_scope),
             claims=claims,
         )
 
     async def _first_holder(self, claims: Claims, address: str) -> Holder:
         named = self._oidc.named_by == "sub" or has_verified_email(claims, self._oidc)
         if not named or (self._hang_on_groups() and not says_groups(claims, self._oidc)):
-            raise self._not_let(_CONSOLE_FIRST)
-        person = person_of(claims, self._oidc, refreshes=False)
+            raise self._not_permitted(_CONSOLE_FIRST)
+        person = person_from_claims(claims, self._oidc, refreshes=False)
         try:
             operator = await self._registry.operators.add_person(
                 person, address=address, takes_accounts=self._oidc.link_accounts
@@ -169,15 +169,15 @@ class AssistantSignIns:
             raise SignInProblem("taken") from error
         except NotAllowed as error:
             raise SignInProblem("disabled") from error
-        return self._holder(operator, person, claims)
+        return self._rights_holder(operator, person, claims)
 
-    def _as_person(self, claims: Claims, known: Operator) -> Person:
+    def _person_from_claims(self, claims: Claims, known: Operator) -> Person:
         person_claims = dict(claims)
         if self._oidc.named_by == "email" and not has_verified_email(claims, self._oidc):
             person_claims |= {"email": known.email, "email_verified": True}
-        return person_of(person_claims, self._oidc, refreshes=False)
+        return person_from_claims(person_claims, self._oidc, refreshes=False)
 
-    def _holder(self, operator: Operator, person: Person, claims: Claims) -> Holder:
+    def _rights_holder(self, operator: Operator, person: Person, claims: Claims) -> Holder:
         """
         Return the holder of a token's rights.
 
@@ -197,6 +197,6 @@ class AssistantSignIns:
         by_settings = self._oidc.roles or self._oidc.allowed_groups
         return bool(by_settings) or any(role.groups for role in self._registry.roles.all())
 
-    def _not_let(self, message: str) -> Refusal:
+    def _not_permitted(self, message: str) -> Refusal:
         self.told(NOT_LET)
         return Refusal(403, "not_let", message)

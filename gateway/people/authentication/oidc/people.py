@@ -19,15 +19,15 @@ MAX_GROUP_CHARACTERS = 256
 _PLAIN_SUBJECT = re.compile(r"[a-z0-9._-]{1,64}")
 
 
-def person_of(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Person:
+def person_from_claims(claims: Claims, settings: OidcSettings, *, refreshes: bool) -> Person:
     """Return the person of checked claims. Raises SignInProblem if the person may not sign in."""
-    groups = _groups(claims, settings.groups_claim) or ()
+    groups = _read_groups(claims, settings.groups_claim) or ()
     if settings.allowed_groups and not set(groups) & set(settings.allowed_groups):
         raise SignInProblem("group")
     session = claims.get("sid")
-    roles = _mapped(groups, settings)
+    roles = _roles_of_groups(groups, settings)
     return Person(
-        email=_name(claims, settings),
+        email=_person_name(claims, settings),
         role=max(roles, key=ROLES.index, default=settings.default_role),
         decides_role=bool(settings.roles),
         is_mapped=bool(roles),
@@ -43,14 +43,14 @@ def has_default_role(groups: Collection[str], settings: OidcSettings) -> bool:
     """
     Return whether the default role applies: the settings map groups to roles, but no group of this person.
     """
-    return bool(settings.roles) and not _mapped(groups, settings)
+    return bool(settings.roles) and not _roles_of_groups(groups, settings)
 
 
-def _mapped(groups: Collection[str], settings: OidcSettings) -> list[str]:
+def _roles_of_groups(groups: Collection[str], settings: OidcSettings) -> list[str]:
     return [settings.roles[group] for group in groups if group in settings.roles]
 
 
-def _name(claims: Claims, settings: OidcSettings) -> str:
+def _person_name(claims: Claims, settings: OidcSettings) -> str:
     email = _verified_email(claims, settings)
     if settings.allowed_domains:
         if email is None:
@@ -88,14 +88,14 @@ def _verified_email(claims: Claims, settings: OidcSettings) -> str | None:
 
 def says_groups(claims: Claims, settings: OidcSettings) -> bool:
     """Return whether the claims state groups. An empty list is a statement as well."""
-    return _groups(claims, settings.groups_claim) is not None
+    return _read_groups(claims, settings.groups_claim) is not None
 
 
 def has_verified_email(claims: Claims, settings: OidcSettings) -> bool:
     return _verified_email(claims, settings) is not None
 
 
-def _groups(claims: Claims, claim: str) -> tuple[str, ...] | None:
+def _read_groups(claims: Claims, claim: str) -> tuple[str, ...] | None:
     claim_value: Any = claims.get(claim)
     if claim_value is None and "." in claim:
         claim_value = claims

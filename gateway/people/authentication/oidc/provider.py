@@ -94,7 +94,7 @@ class IdentityProvider:
         await self._fetch_keys()
 
     async def sign_in_address(self, *, state: str, nonce: str, verifier: str) -> str:
-        address = (await self._described()).authorization
+        address = (await self._read_description()).authorization
         query = {
             "response_type": "code",
             "client_id": self._settings.client_id,
@@ -102,7 +102,7 @@ class IdentityProvider:
             "scope": " ".join(self._settings.scopes),
             "state": state,
             "nonce": nonce,
-            "code_challenge": base64url(sha256(verifier.encode()).digest()),
+            "code_challenge": encode_base64url(sha256(verifier.encode()).digest()),
             "code_challenge_method": "S256",
         }
         return f"{address}{'&' if urlsplit(address).query else '?'}{urlencode(query)}"
@@ -115,20 +115,20 @@ class IdentityProvider:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect}
         answer = await self._ask_for_tokens({**form, "code_verifier": verifier})
         claims = await self._id_claims(answer.get("id_token"), nonce=nonce)
-        return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")))
+        return GrantedTokens(claims=claims, refresh=_text_or_none(answer.get("refresh_token")))
 
     async def refresh(self, token: str) -> GrantedTokens:
         """Refresh tokens. Raises GrantRefused if the person may no longer be signed in."""
         answer = await self._ask_for_tokens({"grant_type": "refresh_token", "refresh_token": token})
         id_token = answer.get("id_token")
         claims = None if id_token is None else await self._id_claims(id_token, nonce=None)
-        return GrantedTokens(claims=claims, refresh=_text(answer.get("refresh_token")) or token)
+        return GrantedTokens(claims=claims, refresh=_text_or_none(answer.get("refresh_token")) or token)
 
     async def logout_claims(self, text: str) -> Claims:
         """Return the claims of a logout. Raises TokenRefused if this provider did not issue the token."""
         token = read_token(text)
-        check_logout_token(token.claims, self._expected())
-        return await self._signed(token)
+        check_logout_token(token.claims, self._expected_claims())
+        return await self._verify_signature(token)
 
     async def access_claims(self, text: str, expected: ExpectedAccess) -> Claims:
         """
@@ -139,26 +139,26 @@ class IdentityProvider:
         """
         token = read_access_token(text)
         check_access_token(token.claims, expected)
-        return await self._signed(token)
+        return await self._verify_signature(token)
 
     def knows(self, text: str) -> bool:
         return self._keys.know(text)
 
     async def discovery(self) -> Mapping[str, Any]:
-        return (await self._described()).document
+        return (await self._read_description()).document
 
     async def _id_claims(self, text: object, *, nonce: str | None) -> Claims:
         token = read_token(text)
-        check_id_token(token.claims, self._expected(), nonce=nonce)
-        return await self._signed(token)
+        check_id_token(token.claims, self._expected_claims(), nonce=nonce)
+        return await self._verify_signature(token)
 
-    async def _signed(self, token: SignedToken) -> Claims:
+    async def _verify_signature(self, token: SignedToken) -> Claims:
         """Return the claims of a token. Raises TokenRefused if the provider has not signed it."""
-        if not await self._keys.have_signed(token):
+        if not await self._keys.is_signed_by_provider(token):
             raise TokenRefused("no key of the provider has signed it")
         return token.claims
 
-    def _expected(self) -> Expected:
+    def _expected_claims(self) -> Expected:
         settings = self._settings
         return Expected(
             issuer=settings.issuer,
@@ -168,8 +168,8 @@ class IdentityProvider:
         )
 
     async def _ask_for_tokens(self, form: Mapping[str, str]) -> Mapping[str, Any]:
-        described = await self._described()
-        status, answer = await self._post(described, described.token, form)
+        described = await self._read_description()
+        status, answer = await self._post_form(described, described.token, form)
         if status == 200:
             return answer
         if answer.get("error") == "invalid_grant":
@@ -178,7 +178,7 @@ class IdentityProvider:
         known = isinstance(shown, str) and len(shown) <= 60 and shown.isprintable()
         raise ProviderDown(f"{described.token} answers {status}{f' ({shown})' if known else ''}")
 
-    async def _post(
+    async def _post_form(
         self, described: _Description, address: str, form: Mapping[str, str]
     ) -> tuple[int, Mapping[str, Any]]:
         headers = {}
@@ -194,19 +194,22 @@ class IdentityProvider:
         return await self._client.post(address, sent, headers)
 
     async def _fetch_keys(self) -> Sequence[Mapping[str, Any]]:
-        described = await self._described()
+        described = await self._read_description()
         key_list = (await self._client.get(described.keys)).get("keys")
         if not isinstance(key_list, list) or not all(isinstance(key, dict) for key in key_list):
             raise ProviderDown(f"{described.keys} contains no keys")
         return key_list
 
-    async def _described(self) -> _Description:
+    async def _read_description(self) -> _Description:
         now = self._clock.monotonic()
         if self._description is None or now - self._description[0] > KEEP_S:
-            self._description = (now, self._read(await self._client.get(discovery_of(self._settings.issuer))))
+            self._description = (
+                now,
+                self._parse_description(await self._client.get(discovery_address(self._settings.issuer))),
+            )
         return self._description[1]
 
-    def _read(self, document: Mapping[str, Any]) -> _Description:
+    def _parse_description(self, document: Mapping[str, Any]) -> _Description:
         if document.get("issuer") != self._settings.issuer:
             raise ProviderDown(
                 "its discovery document names another issuer; oidc.issuer must be exactly the same"
@@ -229,15 +232,15 @@ class IdentityProvider:
         )
 
 
-def discovery_of(issuer: str) -> str:
+def discovery_address(issuer: str) -> str:
     return issuer.rstrip("/") + DISCOVERY
 
 
-def base64url(data: bytes) -> str:
+def encode_base64url(data: bytes) -> str:
     return b64encode(data, altchars=b"-_").rstrip(b"=").decode()
 
 
-def _text(value: object) -> str | None:
+def _text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
@@ -267,14 +270,14 @@ async def missing_for_clients(settings: OidcSettings, *, clock: Clock) -> Sequen
     except ConfigError:
         return ()
     try:
-        return tuple(_missing(await provider.discovery()))
+        return tuple(_missing_features(await provider.discovery()))
     except ProviderDown:
         return ()
     finally:
         await provider.close()
 
 
-def _missing(document: Mapping[str, Any]) -> Iterator[str]:
+def _missing_features(document: Mapping[str, Any]) -> Iterator[str]:
     methods = document.get("code_challenge_methods_supported")
     if not isinstance(methods, list) or "S256" not in methods:
         yield (
@@ -299,7 +302,7 @@ class ProviderClient:
         self._context: ssl.SSLContext | None = None
 
     async def get(self, url: str) -> dict[str, Any]:
-        status, document = await self._request("GET", url, None, {})
+        status, document = await self._send_request("GET", url, None, {})
         if status != 200:
             raise ProviderDown(f"{url} answers {status}")
         return document
@@ -307,7 +310,7 @@ class ProviderClient:
     async def post(
         self, url: str, form: Mapping[str, str], headers: Mapping[str, str]
     ) -> tuple[int, dict[str, Any]]:
-        return await self._request("POST", url, form, headers)
+        return await self._send_request("POST", url, form, headers)
 
     async def close(self) -> None:
         if self._session is not None:
@@ -315,7 +318,7 @@ class ProviderClient:
             self._session = None
         self._context = None
 
-    async def _request(
+    async def _send_request(
         self, method: str, url: str, form: Mapping[str, str] | None, headers: Mapping[str, str]
     ) -> tuple[int, dict[str, Any]]:
         try:
@@ -326,9 +329,11 @@ class ProviderClient:
                 headers={"Accept": "application/json", **headers},
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
-                ssl=self._tls_of(url),
+                ssl=self._tls_for(url),
             ) as response:
-                return response.status, _decoded(url, response.status, await _bounded(url, response))
+                return response.status, _decode_object(
+                    url, response.status, await _read_bounded(url, response)
+                )
         except TimeoutError:
             raise ProviderDown(f"{url} did not respond within {self._settings.timeout:g} s") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -343,7 +348,7 @@ class ProviderClient:
             )
         return self._session
 
-    def _tls_of(self, url: str) -> ssl.SSLContext | bool:
+    def _tls_for(self, url: str) -> ssl.SSLContext | bool:
         """Return the TLS context. Reading the certificates takes 25 ms, so plain http skips it."""
         if url.startswith("http://") and not self._settings.proxy:
             return True
@@ -352,7 +357,7 @@ class ProviderClient:
         return self._context
 
 
-async def _bounded(url: str, response: aiohttp.ClientResponse) -> bytes:
+async def _read_bounded(url: str, response: aiohttp.ClientResponse) -> bytes:
     content = bytearray()
     async for piece in response.content.iter_any():
         content += piece
@@ -361,7 +366,7 @@ async def _bounded(url: str, response: aiohttp.ClientResponse) -> bytes:
     return bytes(content)
 
 
-def _decoded(url: str, status: int, body: bytes) -> dict[str, Any]:
+def _decode_object(url: str, status: int, body: bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -388,9 +393,9 @@ class SigningKeys:
 
     def know(self, text: str) -> bool:
         """Return whether a text is a known key. Only keys that are trusted now count."""
-        return not self._are_old and _hash_of(text) in self._verified
+        return not self._are_old and _hash_text(text) in self._verified
 
-    async def have_signed(self, token: SignedToken) -> bool:
+    async def is_signed_by_provider(self, token: SignedToken) -> bool:
         """
         Return whether the provider's keys signed a token. If none did, they are fetched again, because the
         provider may have a new key without an id.
@@ -399,19 +404,19 @@ class SigningKeys:
         # A token with a known key must not wait for an unknown one.
         if not self._are_old:
             tried = self._loaded_at
-            if self.know(token.text) or await self._verify(token):
+            if self.know(token.text) or await self._verify_token(token):
                 return True
         async with self._one_at_a_time:
             is_due = self._loaded_at == tried and self._clock.monotonic() - self._asked_at > AGAIN_S
             if self._are_old or is_due:
-                await self._load()
-            return self._loaded_at != tried and await self._verify(token)
+                await self._load_keys()
+            return self._loaded_at != tried and await self._verify_token(token)
 
-    async def _verify(self, token: SignedToken) -> bool:
-        keys = self._candidates(token)
+    async def _verify_token(self, token: SignedToken) -> bool:
+        keys = self._fitting_keys(token)
         is_signed = bool(keys) and await asyncio.to_thread(token.is_signed_by, keys)
-        if is_signed and keys == self._candidates(token):
-            self._verified[_hash_of(token.text)] = None
+        if is_signed and keys == self._fitting_keys(token):
+            self._verified[_hash_text(token.text)] = None
             if len(self._verified) > MAX_VERIFIED:
                 self._verified.popitem(last=False)
         return is_signed
@@ -420,13 +425,13 @@ class SigningKeys:
     def _are_old(self) -> bool:
         return self._loaded_at is None or self._clock.monotonic() - self._loaded_at > KEEP_S
 
-    async def _load(self) -> None:
+    async def _load_keys(self) -> None:
         self._asked_at = self._clock.monotonic()
         self._keys = (await self._fetch())[:MAX_KEYS]
         self._verified.clear()
         self._loaded_at = self._clock.monotonic()
 
-    def _candidates(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
+    def _fitting_keys(self, token: SignedToken) -> Sequence[Mapping[str, Any]]:
         fitting = [
             key
             for key in self._keys
@@ -438,5 +443,5 @@ class SigningKeys:
         return fitting[:MAX_TRIES]
 
 
-def _hash_of(text: str) -> bytes:
+def _hash_text(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()

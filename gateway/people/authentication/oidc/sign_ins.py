@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from gateway.configuration.sections import OidcSettings
-from gateway.people.authentication.oidc.people import person_of
+from gateway.people.authentication.oidc.people import person_from_claims
 from gateway.people.authentication.oidc.problems import (
     GrantRefused,
     ProviderDown,
@@ -94,7 +94,7 @@ class ProviderSignIns:
         try:
             address = await self.provider.sign_in_address(state=state, nonce=nonce, verifier=verifier)
         except ProviderDown as error:
-            raise self._problem("down", error) from error
+            raise self._log_problem("down", error) from error
         ends_at = self._clock.monotonic() + BEGUN_LIFE_S
         self._begun[state] = _Begun(
             place=place, browser=browser, nonce=nonce, verifier=verifier, ends_at=ends_at
@@ -118,7 +118,9 @@ class ProviderSignIns:
             raise SignInProblem("denied")
         try:
             tokens = await self.provider.redeem(answer["code"], verifier=begun.verifier, nonce=begun.nonce)
-            person = person_of(tokens.claims or {}, self.settings, refreshes=tokens.refresh is not None)
+            person = person_from_claims(
+                tokens.claims or {}, self.settings, refreshes=tokens.refresh is not None
+            )
             secret, session = await self._operators.sign_in_person(
                 person,
                 address=address,
@@ -126,17 +128,17 @@ class ProviderSignIns:
                 takes_accounts=self.settings.link_accounts,
             )
         except ProviderDown as error:
-            raise self._problem("down", error) from error
+            raise self._log_problem("down", error) from error
         except GrantRefused as error:
-            raise self._problem("code", error) from error
+            raise self._log_problem("code", error) from error
         except TokenRefused as error:
-            raise self._problem("token", error) from error
+            raise self._log_problem("token", error) from error
         except AlreadyThere as error:
             raise SignInProblem("taken") from error
         except NotAllowed as error:
             raise SignInProblem("disabled") from error
         except SpoolError as error:
-            raise self._problem("unavailable", error) from error
+            raise self._log_problem("unavailable", error) from error
         if tokens.refresh is not None:
             self._checked[session.digest] = _Checked(token=tokens.refresh, due=self._next_check())
         return secret, session
@@ -195,9 +197,9 @@ class ProviderSignIns:
                 first = session.created_at + self.settings.recheck + GRACE_S
                 goes_on = self._clock.now() <= until.get(session.digest, first)
             if not goes_on:
-                await self._end(session)
+                await self._end_session(session)
 
-    async def _end(self, session: Session) -> None:
+    async def _end_session(self, session: Session) -> None:
         await self._operators.end_sessions_where(
             lambda other: other.digest == session.digest, actor=self._actor
         )
@@ -218,7 +220,7 @@ class ProviderSignIns:
         if tokens.claims is None:
             return True
         try:
-            person = person_of(tokens.claims, self.settings, refreshes=True)
+            person = person_from_claims(tokens.claims, self.settings, refreshes=True)
         except SignInProblem:
             return False
         # A person in no mapped group has NO_ROLE instead of the default role if a stored role names the person.
@@ -239,7 +241,7 @@ class ProviderSignIns:
     def _next_check(self) -> float:
         return self._clock.monotonic() + self.settings.recheck
 
-    def _problem(self, word: str, error: Exception) -> SignInProblem:
+    def _log_problem(self, word: str, error: Exception) -> SignInProblem:
         _log.warning("a sign-in failed: %s", error, extra={"action": "oidc_sign_in", "reason": word})
         return SignInProblem(word)
 

@@ -33,7 +33,7 @@ _MOST_CLIENT = 200
 _MOST_SCOPES = 1000
 
 
-def parts_of(text: str) -> tuple[Mapping[str, Any], bytes]:
+def split_token(text: str) -> tuple[Mapping[str, Any], bytes]:
     """Do not check the signature. Raises ValueError if it is not a signed token."""
     try:
         token = _LIBRARY.decode_complete(text, options={"verify_signature": False})
@@ -99,7 +99,7 @@ def read_token(text: object) -> SignedToken:
     if not isinstance(text, str) or len(text) > MAX_TOKEN_CHARACTERS:
         raise TokenRefused("it is not a token, or longer than 64 KiB")
     try:
-        header, payload = parts_of(text)
+        header, payload = split_token(text)
     except ValueError:
         raise TokenRefused("it is not a signed token in the compact form") from None
     algorithm = header.get("alg")
@@ -111,7 +111,7 @@ def read_token(text: object) -> SignedToken:
         algorithm=algorithm,
         kid=header.get("kid"),
         typ=header.get("typ"),
-        claims=_claims(payload),
+        claims=_decode_claims(payload),
         text=text,
     )
 
@@ -124,7 +124,7 @@ def check_id_token(claims: Claims, expected: Expected, *, nonce: str | None) -> 
     """
     _check_audience(claims, expected)
     check_subject(claims)
-    if time_of(claims, "exp") <= expected.now - expected.skew_s:
+    if claim_time(claims, "exp") <= expected.now - expected.skew_s:
         raise TokenRefused("it has expired")
     check_not_from_later(claims, expected.now + expected.skew_s)
     if nonce is not None:
@@ -154,8 +154,8 @@ def check_logout_token(claims: Claims, expected: Expected) -> None:
         raise TokenRefused("it has no id (jti)")
     check_not_from_later(claims, expected.now + expected.skew_s)
     oldest = expected.now - expected.skew_s
-    if time_of(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or (
-        "exp" in claims and time_of(claims, "exp") <= oldest
+    if claim_time(claims, "iat") <= oldest - LOGOUT_TOKEN_LIFE_S or (
+        "exp" in claims and claim_time(claims, "exp") <= oldest
     ):
         raise TokenRefused("it has expired")
 
@@ -180,11 +180,11 @@ def check_subject(claims: Claims) -> None:
 
 def check_not_from_later(claims: Claims, latest: float) -> None:
     """Raises TokenRefused."""
-    if time_of(claims, "iat") > latest or ("nbf" in claims and time_of(claims, "nbf") > latest):
+    if claim_time(claims, "iat") > latest or ("nbf" in claims and claim_time(claims, "nbf") > latest):
         raise TokenRefused("it is from the future; compare the clocks of the provider and of this machine")
 
 
-def time_of(claims: Claims, name: str) -> float:
+def claim_time(claims: Claims, name: str) -> float:
     """Return a time. Raises TokenRefused if the claim has none."""
     at = claims.get(name)
     if isinstance(at, bool) or not isinstance(at, (int, float)):
@@ -196,7 +196,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= 255
 
 
-def _claims(payload: bytes) -> dict[str, Any]:
+def _decode_claims(payload: bytes) -> dict[str, Any]:
     try:
         return msgspec.json.decode(payload, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -233,8 +233,8 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
     audience = stated_audience if isinstance(stated_audience, list) else [stated_audience]
     if not any(isinstance(member, str) and member in expected.audiences for member in audience):
         raise TokenRefused("it is for another audience (aud)")
-    ends = time_of(claims, "exp")
-    began = time_of(claims, "iat")
+    ends = claim_time(claims, "exp")
+    began = claim_time(claims, "iat")
     if ends <= expected.now - expected.skew_s:
         raise TokenRefused("it has expired (exp)")
     check_not_from_later(claims, expected.now + expected.skew_s)
@@ -249,17 +249,17 @@ def check_access_token(claims: Claims, expected: ExpectedAccess) -> None:
             raise TokenRefused(f"it is not an access token ({name})")
     if "cnf" in claims:
         raise TokenRefused("it is bound to a key of its client (cnf), which Tollhouse does not check")
-    if expected.clients and client_of(claims) not in expected.clients:
+    if expected.clients and token_client(claims) not in expected.clients:
         raise TokenRefused("it was issued to a client that mcp.oauth.clients does not list")
 
 
-def client_of(claims: Claims) -> str:
+def token_client(claims: Claims) -> str:
     """Return "" if the token does not name the client."""
     client = claims.get("client_id", claims.get("azp"))
     return client[:_MOST_CLIENT] if isinstance(client, str) and client.isprintable() else ""
 
 
-def lets(claims: Claims, scope: str) -> bool:
+def grants_scope(claims: Claims, scope: str) -> bool:
     """Return whether claims have a scope. Providers may put a prefix that ends with `/` before it."""
     scope_claim = claims.get("scope", claims.get("scp"))
     granted = (

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from gateway.bills.billed.biller import Biller
-from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, shown
+from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id, figures_document
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation.gathering import StatementSources
 from spool.ledger import money
@@ -114,7 +114,7 @@ class BilledMonth:
 
     async def close(self, invoice: Invoice) -> MonthFigures:
         async def keep(found: MonthFigures) -> None:
-            self.closed[closed_id(invoice.provider, invoice.month)] = shown(found)
+            self.closed[closed_id(invoice.provider, invoice.month)] = figures_document(found)
 
         return await self.biller.close(MARCH, invoice.provider, [invoice], keep)
 

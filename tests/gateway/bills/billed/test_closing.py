@@ -18,7 +18,7 @@ from gateway.bills.billed import closing
 from gateway.bills.billed.beside import billed_beside
 from gateway.bills.billed.biller import Biller
 from gateway.bills.billed.closing import Invoice, MonthFigures, closed_id
-from gateway.bills.billed.restating import BilledLater, Restated, billed_of, restated
+from gateway.bills.billed.restating import BilledLater, Restated, amounts_billed_later, subtract_known_sums
 from gateway.bills.months import CalendarMonth
 from spool.errors import Invalid
 from spool.ledger import money
@@ -53,7 +53,7 @@ class ClosedWorld(World):
         )  # fmt: skip
 
         async def keep(found: MonthFigures) -> None:
-            self.closed[closed_id("openai", MONTH.name)] = closing.shown(found)
+            self.closed[closed_id("openai", MONTH.name)] = closing.figures_document(found)
 
         return await self.biller.close(MONTH, "openai", [invoice], keep)
 
@@ -328,7 +328,7 @@ def test_no_more_is_billed_than_was_restated(
     together never exceed the rows of that bill, in either direction.
     """
     later = [BilledLater(days * DAY, FIRST + first * DAY, amount) for days, first, amount in rows]
-    billed_by_day = billed_of(totals, later)
+    billed_by_day = amounts_billed_later(totals, later)
     for day, amount in billed_by_day.items():
         assert abs(amount) <= abs(totals[day]) and amount * totals[day] >= 0
     for sign in (1, -1):
@@ -336,7 +336,7 @@ def test_no_more_is_billed_than_was_restated(
         assert billed_amount <= sum(abs(row.amount) for row in later if row.amount * sign > 0)
     whole = BilledLater(6 * DAY, FIRST, 10**32)
     assert {day: amount for day, amount in totals.items() if amount > 0} == +Counter(
-        billed_of(totals, [whole])
+        amounts_billed_later(totals, [whole])
     )
 
 
@@ -353,7 +353,7 @@ def test_what_is_left_of_a_restatement_is_exactly_the_rest(parts: list[Any], bil
     the same share.
     """
     restatement = Restated(EMPTY, [_sum(*fields) for fields in parts], {"no_calls": 7}, {})
-    unbilled = restatement.unbilled(billed)
+    unbilled = restatement.without_billed(billed)
     rest = max(0, abs(restatement.total) - abs(billed)) if restatement.total else 0
     assert (rest if restatement.total > 0 else -rest) == unbilled.total
     if abs(billed) >= abs(restatement.total) > 0:
@@ -378,7 +378,7 @@ async def test_a_month_is_its_invoice_whatever_changed_before_it_was_kept() -> N
     world.told.kept += [line("input", "1.003")]
     invoice = Invoice(provider="openai", month=MONTH.name, number="1", total=money.units("1"))
     figures = await world.biller.figures(MONTH, "openai", [invoice])
-    world.closed[closed_id("openai", MONTH.name)] = closing.shown(figures)
+    world.closed[closed_id("openai", MONTH.name)] = closing.figures_document(figures)
     world.told.kept[0] = line("input", "1.5")
     await world.biller.make(MONTH)
     for cost_type in BILLED_TYPES:
@@ -404,15 +404,15 @@ def test_a_restatement_is_exactly_what_changed(before: list[Any], after: list[An
     has no restatement.
     """
     known_sums, new_sums = ([_sum(*fields) for fields in side] for side in (before, after))
-    differences = restated(new_sums, known_sums)
-    assert [] == restated(new_sums, new_sums)
+    differences = subtract_known_sums(new_sums, known_sums)
+    assert [] == subtract_known_sums(new_sums, new_sums)
     for bit in (1, 2, 4, 8):
         assert _added(new_sums, bit) == _added([*known_sums, *differences], bit)
     assert not any(billed_sum.arranged & 16 or not billed_sum.amount for billed_sum in differences)
 
 
 def _sum(team: int, basis: str, arranged: int, amount: int) -> BilledSum:
-    dimensions = closing.nobodys("openai")._replace(team=str(team))
+    dimensions = closing.unassigned_dimensions("openai")._replace(team=str(team))
     return BilledSum(dimensions, "usage", basis, arranged, amount)
 
 
@@ -441,4 +441,4 @@ def test_a_wrong_invoice_is_refused_in_words(field: str, value: object, words: s
     """The error for an invalid invoice names the field."""
     fields = {"provider": "openai", "month": "2026-10", "number": "1", "total": "1", field: value}
     with pytest.raises(Invalid, match=words):
-        closing.invoice_of(fields)
+        closing.parse_invoice(fields)

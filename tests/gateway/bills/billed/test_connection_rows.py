@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
 from gateway.bills.billed.beside import billed_beside
-from gateway.bills.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, sums_of_day
+from gateway.bills.billed.connection_rows import MAX_SETS, RowRules, Sums, add_rows, build_day_sums
 from gateway.bills.billed.row_book import RowBook, RowSources
 from gateway.operations.list import declared_tables
 from spool.billing import (
@@ -189,7 +189,7 @@ def test_a_tag_that_tells_every_row_apart_costs_nothing_else(monkeypatch: pytest
         fields = {"resource/account": "a", "resource/tag:owner": "t", "resource/tag:line": str(number)}
         add_rows(sums_by_day, json.dumps(row(cost=str(number + 1), **fields)).encode(), RULES)
     [amounts] = sums_by_day.values()
-    sums = sums_of_day(amounts)
+    sums = build_day_sums(amounts)
     assert len(sums) == 11
     assert {billed_sum.dimensions.team for billed_sum in sums} == {"t"}
     assert all('"row:account": "a"' in billed_sum.dimensions.tags for billed_sum in sums)
@@ -277,7 +277,7 @@ def test_many_sets_are_added_up_while_rows_are_read(monkeypatch: pytest.MonkeyPa
         dropped_row = row(cost=str(number + 1), time__usage_end="2026-10-07T03:00:00Z", **fields)
         add_rows(sums_by_day, json.dumps(dropped_row).encode(), RULES)
         assert all(len(amounts) < 80 for amounts in sums_by_day.values())
-    sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in sums_of_day(amounts)]
+    sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in build_day_sums(amounts)]
     assert sum(range(1, 501)) * money.UNIT == sum(billed_sum.amount for billed_sum in sums)
     assert len(sums) <= 3 * (10 + 1)
     largest = max(sums, key=lambda each: each.amount * (each.dimensions.team != OTHER))
@@ -300,7 +300,7 @@ def test_no_digit_is_lost(rows: list[dict[str, str]]) -> None:
     """For any rows, the sum over days, owners and services equals the sum of the rows."""
     sums_by_day: Sums = {}
     add_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
-    sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in sums_of_day(amounts)]
+    sums = [billed_sum for amounts in sums_by_day.values() for billed_sum in build_day_sums(amounts)]
     assert sum(money.units(each["cost/cost"]) for each in rows) == sum(
         billed_sum.amount for billed_sum in sums
     )
@@ -319,7 +319,7 @@ def test_many_sets_of_a_day_are_added_up() -> None:
     ]
     add_rows(sums_by_day, json.dumps(rows).encode()[1:-1], RULES)
     [amounts] = sums_by_day.values()
-    sums = sums_of_day(amounts)
+    sums = build_day_sums(amounts)
     assert MAX_SETS + 1 == len(sums)
     joint = [billed_sum for billed_sum in sums if billed_sum.dimensions.team == OTHER]
     assert [billed_sum.amount for billed_sum in joint] == [6 * money.UNIT]

@@ -16,8 +16,13 @@ from hypothesis import strategies as st
 
 from gateway.bills.billed import connection_rows
 from gateway.bills.billed.beside import billed_beside
-from gateway.bills.billed.connection_rows import IDLE, RowRules, Sums, add_rows, blank
-from gateway.bills.billed.containers import ClusterDay, cluster_day, divided, priced
+from gateway.bills.billed.connection_rows import IDLE, RowRules, Sums, add_rows, billing_dimensions
+from gateway.bills.billed.containers import (
+    ClusterDay,
+    cluster_day,
+    divide_among_workloads,
+    price_unbilled_usage,
+)
 from gateway.bills.billed.row_book import RowBook
 from gateway.clusters.usage.usage import DayUsage, UsagePlace
 from spool.container_files.container_rows import UsageDay
@@ -215,7 +220,7 @@ def test_prices_fit_by_cluster_and_node() -> None:
     ]
     day_of_cluster = cluster_day(PROD, USAGE, prices)
     assert day_of_cluster is not None
-    totals = priced([day_of_cluster], (), replace(RULES, connection="", provider="Kubernetes"))
+    totals = price_unbilled_usage([day_of_cluster], (), replace(RULES, connection="", provider="Kubernetes"))
     assert Decimal(4 + 20) == Decimal(money.text(totals.total()))
     assert cluster_day(replace(PROD, name="test"), USAGE, prices) is None
 
@@ -230,10 +235,10 @@ def test_two_clusters_of_one_name_are_told_apart_by_account() -> None:
     clusters = [known_cluster for known_cluster in known if known_cluster is not None]
     for account, parts in (("a-2", 3), ("", 1)):
         tags = f'{{"row:account": "{account}", "row:cluster": "prod"}}'
-        division = divided({(blank(tags=tags), "usage", 1): 100}, clusters, RULES)
+        division = divide_among_workloads({(billing_dimensions(tags=tags), "usage", 1): 100}, clusters, RULES)
         assert division.amounts.total() == 100
         assert len(division.amounts) == parts
-        priced_rows = priced(clusters, division.covered, RULES)
+        priced_rows = price_unbilled_usage(clusters, division.covered, RULES)
         assert bool(account) == bool(priced_rows)
 
 
@@ -293,7 +298,9 @@ def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
         ("a-2", "", "test", 2), ("a-1", "us-east-1", "third", 2), ("a-1", "", "", 1), ("", "", "", 0),
     ):  # fmt: skip
         tags = f'{{"row:account": "{account}", {node}}}'
-        division = divided({(blank(tags=tags, region=region), "usage", 1): 100}, clusters, RULES)
+        division = divide_among_workloads(
+            {(billing_dimensions(tags=tags, region=region), "usage", 1): 100}, clusters, RULES
+        )
         assert 100 == division.amounts.total()
         assert uncovered == len(clusters) - len(division.covered)
         assert all(("row:cluster" in key[0].tags) == bool(name) for key in division.amounts)
@@ -316,7 +323,7 @@ def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: py
     assert connection_rows.FOLD_AT * money.UNIT == sum(amounts.values())
     cluster = cluster_day(PROD, USAGE, [PRICE])
     assert cluster is not None
-    whole = divided(amounts, [cluster], rules)
+    whole = divide_among_workloads(amounts, [cluster], rules)
     assert {(PROD, ""), (PROD, "n-1")} == whole.covered
     parts = Counter[bool]()
     for (dimensions, _, _), amount in whole.amounts.items():
@@ -342,12 +349,12 @@ def test_parts_come_to_the_rows(seed: int) -> None:
         )
         amount = chance.randrange(-(10 ** chance.randrange(1, 45)), 10 ** chance.randrange(1, 45))
         place = (
-            blank(tags="{" + ", ".join(tags) + "}"),
+            billing_dimensions(tags="{" + ", ".join(tags) + "}"),
             chance.choice(["usage", "tax"]),
             chance.choice([1, 14]),
         )
         amounts[place] += amount
-    division = divided(amounts, clusters, RULES)
+    division = divide_among_workloads(amounts, clusters, RULES)
     for by in (1, 2):
         before, after = Counter[Any](), Counter[Any]()
         for sums, total in ((amounts, before), (division.amounts, after)):
@@ -357,7 +364,7 @@ def test_parts_come_to_the_rows(seed: int) -> None:
     more = replace(
         clusters[0], used={**clusters[0].used, "x0": {**clusters[0].used["x0"], place_of("late"): 5}}
     )
-    again = divided(amounts, [more, clusters[1]], RULES)
+    again = divide_among_workloads(amounts, [more, clusters[1]], RULES)
     for key, amount in division.amounts.items():
         if not any(word in key[0].tags for word in (IDLE, "late")):
             assert amount == again.amounts[key]

@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bills.billed.layers import LayerRules, by_day, divide_day, refunds_of, shares_of
+from gateway.bills.billed.layers import (
+    LayerRules,
+    dated_refunds,
+    divide_day,
+    divide_refunds,
+    split_by_corrected_day,
+)
 from gateway.bills.reconciliation.sides import DAY_S
 from spool.ledger.billed import PROVISIONAL
 from spool.ledger.money import UNIT
@@ -168,9 +174,9 @@ def refund(
 def shared(rows: list[StatementRow], uses: list[Use], day: int = 0) -> dict[str, int]:
     """Return each team's part of a day's refunds. "-" is unallocated."""
     whole = bill(rows, uses, days=4)
-    [amounts] = [refunds_of(day_rows) for day_rows in whole.amounts.values() if refunds_of(day_rows)]
+    [amounts] = [dated_refunds(day_rows) for day_rows in whole.amounts.values() if dated_refunds(day_rows)]
     share_by_team: dict[str, int] = {}
-    for share in shares_of(amounts, whole, DAY + day * DAY_S, uses):
+    for share in divide_refunds(amounts, whole, DAY + day * DAY_S, uses):
         team = "-" if share.dimensions.kind == BILLED else share.dimensions.team or ""
         share_by_team[team] = share_by_team.get(team, 0) + share.amount
     return share_by_team
@@ -212,12 +218,12 @@ def test_a_refund_of_several_days_is_divided_by_what_their_calls_are_worth() -> 
     A refund of several days is divided by the value of the calls of each day. Without calls, it is divided
     evenly over the days and unallocated. The sum is exact.
     """
-    [line] = refunds_of(bill([refund(-10, days=3)], USES, days=4).amounts[DAY + 3 * DAY_S])
-    by_worth = dict(by_day([line], {DAY: 1, DAY + DAY_S: 2, DAY - DAY_S: 7}))
+    [line] = dated_refunds(bill([refund(-10, days=3)], USES, days=4).amounts[DAY + 3 * DAY_S])
+    by_worth = dict(split_by_corrected_day([line], {DAY: 1, DAY + DAY_S: 2, DAY - DAY_S: 7}))
     assert {DAY: -10 * UNIT // 3 + 1, DAY + DAY_S: -10 * UNIT - (-10 * UNIT // 3 + 1)} == {
         day: part.amount for day, part in by_worth.items()
     }
-    assert [-10 * UNIT] == [sum(part.amount for _, part in by_day([line], {}))]
+    assert [-10 * UNIT] == [sum(part.amount for _, part in split_by_corrected_day([line], {}))]
     assert {"-": -10 * UNIT} == shared([refund(-10, of=2)], [], day=2)
 
 
@@ -227,7 +233,7 @@ def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[i
     uses = [calls(f"t{index}", count) for index, count in enumerate(tokens)]
     rows = [refund(f"{amount}e-27")]
     whole = bill(rows, uses, days=4)
-    shares = shares_of(refunds_of(whole.amounts.get(DAY + 3 * DAY_S, ())), whole, DAY, uses)
+    shares = divide_refunds(dated_refunds(whole.amounts.get(DAY + 3 * DAY_S, ())), whole, DAY, uses)
     division = divide_day(whole, DAY + 3 * DAY_S, [], refunds=shares)
     for bit in BILLED_TYPES.values():
         assert amount == sum(paid(division, bit).values())

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bills.billed.spreading import in_turn, spread
+from gateway.bills.billed.spreading import divide_by_weights, divide_in_sequence
 
 LARGEST = 10**45
 amounts = st.integers(-LARGEST, LARGEST)
@@ -34,7 +34,7 @@ def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity
     The shares, the unreported part and the rest add up to the amount and have its sign. The rest is less than
     one unit per share.
     """
-    result = spread(amount, by, quantity=quantity)
+    result = divide_by_weights(amount, by, quantity=quantity)
     assert amount == sum(result.shares.values()) + result.unreported + result.rest
     sign = -1 if amount < 0 else 1
     assert all(sign * share > 0 for share in result.shares.values())
@@ -46,7 +46,7 @@ def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quant
     """
     A share depends only on its own weight and on the total. If the weight is 0 or less, there is no share.
     """
-    result = spread(amount, by, quantity=quantity)
+    result = divide_by_weights(amount, by, quantity=quantity)
     known = sum(weight for weight in by.values() if weight > 0)
     whole = max(known, quantity or 0)
     for key, weight in by.items():
@@ -61,12 +61,17 @@ def test_the_order_of_rows_does_not_matter(
     """An additional row of weight 0 changes nothing either."""
     items = [*by.items(), (99, 0)]
     random.shuffle(items)
-    assert spread(amount, by, quantity=quantity) == spread(amount, dict(items), quantity=quantity)
+    assert divide_by_weights(amount, by, quantity=quantity) == divide_by_weights(
+        amount, dict(items), quantity=quantity
+    )
 
 
 @given(amounts, weights, quantities)
 def test_a_refund_of_a_charge_leaves_nothing(amount: int, by: dict[int, int], quantity: int | None) -> None:
-    paid, back = spread(amount, by, quantity=quantity), spread(-amount, by, quantity=quantity)
+    paid, back = (
+        divide_by_weights(amount, by, quantity=quantity),
+        divide_by_weights(-amount, by, quantity=quantity),
+    )
     assert {key: -share for key, share in paid.shares.items()} == back.shares
     assert paid.unreported + back.unreported == 0
     assert paid.rest + back.rest == 0
@@ -82,26 +87,26 @@ def test_a_team_pays_the_billed_rate_whatever_others_use(
     """
     used = sum(max(0, weight) for weight in others.values())
     alone, together = mine + unreported, mine + used + more
-    first = spread(price * alone, {"mine": mine}, quantity=alone)
-    second = spread(price * together, {"mine": mine, **others}, quantity=together)
+    first = divide_by_weights(price * alone, {"mine": mine}, quantity=alone)
+    second = divide_by_weights(price * together, {"mine": mine, **others}, quantity=together)
     assert first.shares.get("mine", 0) == second.shares.get("mine", 0) == price * mine
 
 
 @given(amounts, weights, quantities)
 def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """Numbers that refuse to become floats give the same result."""
-    plain = spread(amount, by, quantity=quantity)
+    plain = divide_by_weights(amount, by, quantity=quantity)
     strict = {key: NoFloat(weight) for key, weight in by.items()}
     strict_quantity = None if quantity is None else NoFloat(quantity)
-    assert plain == spread(NoFloat(amount), strict, quantity=strict_quantity)
+    assert plain == divide_by_weights(NoFloat(amount), strict, quantity=strict_quantity)
     days = [max(0, weight) for weight in by.values()]
-    assert in_turn(amount, days) == in_turn(NoFloat(amount), [*map(NoFloat, days)])
+    assert divide_in_sequence(amount, days) == divide_in_sequence(NoFloat(amount), [*map(NoFloat, days)])
 
 
 @given(amounts, st.integers(1, 400))
 def test_equal_parts_never_turn_their_sign(amount: int, count: int) -> None:
     """The daily parts of a fee add up to it, differ by at most one unit, and have its sign."""
-    parts = in_turn(amount, [0] * count)
+    parts = divide_in_sequence(amount, [0] * count)
     assert sum(parts) == amount
     assert len(parts) == count
     assert max(parts) - min(parts) <= 1

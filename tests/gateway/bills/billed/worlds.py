@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any
 
-from gateway.bills.billed.bill import Bill, BillSides, bill_of
+from gateway.bills.billed.bill import Bill, BillSides, build_bill
 from gateway.bills.billed.layers import Base, DividedDay, divide_day
 from gateway.bills.reconciliation.sides import DAY_S, CountedUse
 from spool.ledger.billed import BilledSum
@@ -66,7 +66,7 @@ def calls(team: str, tokens: int, *, day: int = 0, output: int = 0, user: str = 
 def bill(rows: Sequence[StatementRow], uses: Iterable[Use], *, days: int = 1, **more: Any) -> Bill:
     span = range(DAY, DAY + days * DAY_S, DAY_S)
     sides: dict[str, Any] = {"provider": "openai", "days": span, "open_from": span[-1] + DAY_S, "rows": rows}
-    return bill_of(
+    return build_bill(
         BillSides(**{**sides, "covered": {}, "unsettled": {}, "counted": [use for _, use in uses], **more})
     )
 

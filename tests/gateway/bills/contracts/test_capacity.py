@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from gateway.bills.contracts.capacity import CalledModel, Covered, TeamUse, capacities, shares
+from gateway.bills.contracts.capacity import CalledModel, Covered, TeamUse, capacity_terms, divide_among_teams
 from gateway.bills.contracts.declared import Contract, Term
 from gateway.bills.months import CalendarMonth
 from spool.ledger.money import UNIT
@@ -47,7 +47,7 @@ def test_days_of_a_contract_are_charged(
     since: str, until: str, now: float, days: int, per: str, daily: Fraction
 ) -> None:
     """A whole month by the month costs its price exactly. A price by the hour has no remainder."""
-    found = capacities([contract(since=since, until=until, per=per)], MARCH.days, now)
+    found = capacity_terms([contract(since=since, until=until, per=per)], MARCH.days, now)
     amounts = [amount for term in found for amount in term.by_day.values()]
     assert days == len(amounts)
     assert all(abs(amount - Fraction("0.21") * daily * UNIT) < 1 for amount in amounts)
@@ -65,7 +65,7 @@ def test_parts_of_teams_add_up(seed: int) -> None:
         for number in range(random.randint(0, 30))
     }
     cost = random.randint(0, 10**32)
-    parts = dict(shares(cost, uses))
+    parts = dict(divide_among_teams(cost, uses))
     assert cost == sum(parts.values())
     if not uses:
         assert {None: cost} == parts
@@ -81,7 +81,7 @@ def test_one_term_covers_a_call() -> None:
     """Contracts that follow each other cover the calls of their own days. The requested name counts as well."""
     first = contract("first", until="2026-03-10")
     second = contract("second", since="2026-03-10")
-    terms = capacities([first, second], MARCH.days, LATER)
+    terms = capacity_terms([first, second], MARCH.days, LATER)
     covered = Covered(terms)
     called = CalledModel("openai", "gpt-4o", "our-deployment", "")
     days = (parse_day("2026-03-09"), parse_day("2026-03-10"))

@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from gateway.bills.contracts.capacity import CalledModel, shares
-from gateway.bills.contracts.declared import Contract, Term, span_of
+from gateway.bills.contracts.capacity import CalledModel, divide_among_teams
+from gateway.bills.contracts.declared import Contract, Term, first_day_and_end
 from gateway.bills.contracts.sums import ContractSums, DayCharge, ModelUse
 from gateway.bills.months import CalendarMonth
 from spool.ledger.money import UNIT
@@ -41,7 +41,7 @@ def charges(
     sums = ContractSums(contract=own, months=MONTHS, now=now, uses=uses, prepaid=prepaid or {})
     found = sums.charges()
     for each in found:
-        assert sum(part for _, part in shares(each.amount, each.use)) == each.amount
+        assert sum(part for _, part in divide_among_teams(each.amount, each.use)) == each.amount
     return found
 
 
@@ -87,7 +87,7 @@ def test_every_amount_equals_arithmetic_by_hand(seed: int) -> None:
         since=day_text(first),
         until=day_text(end),
     )
-    assert span_of(own) == (first, end)
+    assert first_day_and_end(own) == (first, end)
     uses = [each for each in random_uses(random) if first <= each.day < end and each.day <= now]
     prepaid = {day: random.randint(0, 10**28) for day in range(first, end, DAY_S) if day <= now}
     found = charges(own, uses, now=now, prepaid=prepaid)
@@ -168,7 +168,7 @@ def test_free_tokens_of_a_day_have_the_same_share_of_each_call() -> None:
         (day_text(each.day), each.amount) for each in found
     ]
     assert {"a": -1.8, "b": -4.2} == {
-        team: part / UNIT for team, part in shares(found[0].amount, found[0].use)
+        team: part / UNIT for team, part in divide_among_teams(found[0].amount, found[0].use)
     }
 
 
@@ -203,4 +203,6 @@ def test_a_credit_pays_day_by_day_until_it_is_used_up() -> None:
 def test_an_amount_without_a_call_has_no_team() -> None:
     own = contract(Term(kind="fee", amount="31", per="month"), until="2026-01-03")
     found = charges(own, [use("2026-01-02", 5, "a")])
-    assert [(None, UNIT), ("a", UNIT)] == [part for each in found for part in shares(each.amount, each.use)]
+    assert [(None, UNIT), ("a", UNIT)] == [
+        part for each in found for part in divide_among_teams(each.amount, each.use)
+    ]

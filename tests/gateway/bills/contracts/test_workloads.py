@@ -18,9 +18,9 @@ from gateway.bills.contracts.workloads import (
     ServedTokens,
     WorkloadMonth,
     WorkloadUse,
-    add_served,
+    add_served_tokens,
     divide_days,
-    weights_of,
+    token_weights,
     workload_terms,
 )
 from gateway.bills.reconciliation.counting import TokenPrices
@@ -110,8 +110,8 @@ def test_only_days_of_the_contract_have_costs() -> None:
 )
 def test_a_counter_counts_for_one_term(source: str, model: str, of_first: int, of_second: int) -> None:
     both = [found_for({DAY: 5}), found_for({DAY: 5}, provider="sglang")]
-    add_served(both, [ServedTokens(DAY + HOUR_S, source, model, ModelTokens(9, 0, 0))])
-    add_served(
+    add_served_tokens(both, [ServedTokens(DAY + HOUR_S, source, model, ModelTokens(9, 0, 0))])
+    add_served_tokens(
         both, [ServedTokens(DAY - HOUR_S, source, model, ModelTokens(9, 0, 0))]
     )  # before the contracts
     assert [of_first, of_second] == [each.tokens.served.get(DAY, ModelTokens()).input for each in both]
@@ -121,17 +121,17 @@ def test_a_counter_counts_for_one_term(source: str, model: str, of_first: int, o
 def test_a_term_without_models_has_only_the_counters_of_its_provider() -> None:
     found = found_for({DAY: 5}, models=())
     counted = [ServedTokens(DAY, source, "qwen", ModelTokens(output=1)) for source in ("vllm", "sglang")]
-    add_served([found], counted)
+    add_served_tokens([found], counted)
     assert {DAY: ModelTokens(output=1)} == found.tokens.served
 
 
 def test_weights_are_list_prices_of_the_largest_model() -> None:
     prices = TokenPrices(book())
     found = found_for({DAY: 5}, provider=AZURE, models=())
-    assert (None, DEFAULT_WEIGHTS) == weights_of(found, prices, DAY)
+    assert (None, DEFAULT_WEIGHTS) == token_weights(found, prices, DAY)
     found.tokens.add_model("gpt-4o-2024-11-20", ModelTokens(output=5))
     found.tokens.add_model("small", ModelTokens(output=4))
-    model, weights = weights_of(found, prices, DAY)
+    model, weights = token_weights(found, prices, DAY)
     assert ("gpt-4o-2024-11-20", 4) == (model, weights.output // weights.input)
     found.tokens.add_model("small", ModelTokens(output=4))
-    assert (None, DEFAULT_WEIGHTS) == weights_of(found, prices, DAY)
+    assert (None, DEFAULT_WEIGHTS) == token_weights(found, prices, DAY)

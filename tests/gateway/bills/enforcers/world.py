@@ -14,7 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, LimitAudit, all_faults
+from gateway.bills.enforcers.auditing import AuditSources, EnforcerAuditor, LimitAudit, faults_with_enforcers
 from gateway.bills.enforcers.faults import EnforcerFault, OurBudget
 from gateway.bills.enforcers.reader import EnforcerReader
 from gateway.bills.statements.puller import PullFailed
@@ -152,7 +152,7 @@ class World:
             if step % audits_every == audits_every - 1:
                 await self.house.ledger.catch_up(self.house.log)
                 audits = await self.auditor.look()
-                self.found |= {fault.detector: fault for fault in all_faults(audits)}
+                self.found |= {fault.detector: fault for fault in faults_with_enforcers(audits)}
         return audits
 
     def _step(self) -> None:

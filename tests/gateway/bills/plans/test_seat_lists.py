@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from gateway.bills.plans.declared import Seat
-from gateway.bills.plans.seat_lists import ListedSeat, chosen, merged, of_pages, read_list, read_names
+from gateway.bills.plans.seat_lists import (
+    ListedSeat,
+    choose_seats,
+    merge_seat_list,
+    parse_seat_pages,
+    read_list,
+    read_names,
+)
 from spool.errors import Invalid
 from spool.people import People
 
@@ -46,14 +53,14 @@ def test_seats_of_github() -> None:
             total=3,
         ),
     ]
-    seats = chosen(read_list("seats.json", json.dumps(pages).encode()))
+    seats = choose_seats(read_list("seats.json", json.dumps(pages).encode()))
     assert [
         ("ann", "2026-07-01", "", "Search", "business"),
         ("bob", "2026-08-04", "2026-12-01", "Search", "business"),
         ("cid", "2026-08-04", "", "", "enterprise"),
     ] == [(seat.user, seat.since, seat.until, seat.team, seat.tier) for seat in seats]
     for tier in ("Enterprise", "enterprise seats"):
-        [enterprise] = chosen(of_pages("seats", pages), tier=tier)
+        [enterprise] = choose_seats(parse_seat_pages("seats", pages), tier=tier)
         assert "cid" == enterprise.user
 
 
@@ -219,7 +226,7 @@ def test_a_list_that_is_not_whole_is_refused(content: bytes, words: str) -> None
 def test_an_empty_list_ends_no_seat() -> None:
     for listed, tier in (([], ""), ([ListedSeat(user="ann", tier="business")], "enterprise")):
         with pytest.raises(Invalid, match="nothing was changed"):
-            chosen(listed, tier=tier)
+            choose_seats(listed, tier=tier)
 
 
 def test_a_list_changes_what_is_running() -> None:
@@ -242,7 +249,7 @@ def test_a_list_changes_what_is_running() -> None:
         ListedSeat(user="back", since="2026-02-02"),
         ListedSeat(user="again", tells_until=True),
     ]
-    changes = merged(seats, listed, TODAY)
+    changes = merge_seat_list(seats, listed, TODAY)
     assert changes.added == ("new", "today", "back")
     assert changes.ended == ("goes", "came and goes")
     assert {
@@ -257,7 +264,7 @@ def test_a_list_changes_what_is_running() -> None:
         ("new", "2026-11-03", "", "checkout"),
         ("today", TODAY, "", ""),
     } == {(seat.user, seat.since, seat.until, seat.team) for seat in changes.seats}
-    again = merged(changes.seats, listed, "2026-11-21")
+    again = merge_seat_list(changes.seats, listed, "2026-11-21")
     assert set(changes.seats) == set(again.seats)
     assert again.added == ()
     assert again.ended == ()
@@ -266,7 +273,7 @@ def test_a_list_changes_what_is_running() -> None:
 def test_names_of_a_list_are_those_of_telemetry() -> None:
     names = read_names("names.csv", b"ann-gh,ann@example.com\n\nBob, bob@example.com\n")
     listed = [ListedSeat(user="Ann-GH"), ListedSeat(user="bob"), ListedSeat(user="cid")]
-    seats = chosen(listed, names=names)
+    seats = choose_seats(listed, names=names)
     assert ["ann@example.com", "bob@example.com", "cid"] == [seat.user for seat in seats]
     with pytest.raises(Invalid, match="line 1 must have two cells"):
         read_names("names.csv", b"ann\n")
@@ -278,7 +285,7 @@ def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
     hashed = people.hash_address("ann@example.com")
     listed = [ListedSeat(user="Ann@Example.com")]
     seats = [Seat(user=hashed, since="2026-01-01")]
-    changes = merged(seats, listed, "2026-11-20", people.person_identity)
+    changes = merge_seat_list(seats, listed, "2026-11-20", people.person_identity)
     assert changes.added == ()
     assert changes.ended == ()
     assert tuple(seats) == changes.seats
@@ -287,6 +294,6 @@ def test_a_list_of_addresses_keeps_the_seats_of_hashes() -> None:
 def test_rows_that_name_somebody_again_are_counted_in_words() -> None:
     """A person in two teams has one seat, and a note says so."""
     listed = [ListedSeat(user=user) for user in ("ann", "Ann", "bob")]
-    changes = merged((), chosen(listed), "2026-11-20")
+    changes = merge_seat_list((), choose_seats(listed), "2026-11-20")
     assert "1 rows of the list repeat a person; each person counts once" == changes.repeats
-    assert "" == merged((), chosen(listed[1:]), "2026-11-20").repeats
+    assert "" == merge_seat_list((), choose_seats(listed[1:]), "2026-11-20").repeats

@@ -12,8 +12,8 @@ import pytest
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.plans.declared import AssistantPlan, Seat
-from gateway.bills.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, cycles, month_of_plan
-from spool.currencies import Converter, no_rates
+from gateway.bills.plans.sums import AskedDays, SeatMonth, SeatUse, Uses, billing_cycles, months_of_seats
+from spool.currencies import Converter, no_rate_known
 from spool.ledger import money
 from spool.record import CURRENCY
 from spool.statements import DAY_S, day_text, parse_day
@@ -22,7 +22,7 @@ ONE: int = money.UNIT
 
 
 def begun(day: int, start: str, end: str) -> list[str]:
-    return [day_text(each.start) for each in cycles(day, parse_day(start), parse_day(end))]
+    return [day_text(each.start) for each in billing_cycles(day, parse_day(start), parse_day(end))]
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_a_leap_year() -> None:
 def test_every_day_is_in_one_cycle(day: int) -> None:
     """Over three years, each cycle ends where the next begins."""
     start, end = parse_day("2026-01-01"), parse_day("2029-01-01")
-    all_cycles = list(cycles(day, start, end))
+    all_cycles = list(billing_cycles(day, start, end))
     assert (
         all_cycles[0].start <= start < all_cycles[0].end and all_cycles[-1].start < end <= all_cycles[-1].end
     )
     assert all(one.end == other.start for one, other in pairwise(all_cycles))
     assert all(28 <= len(cycle.days) <= 31 for cycle in all_cycles)
     for at in range(start, end, 97 * DAY_S):
-        [only] = cycles(day, at, at + DAY_S)
+        [only] = billing_cycles(day, at, at + DAY_S)
         assert only in all_cycles
 
 
@@ -65,7 +65,7 @@ def plan(*seats: Seat, **fields: Any) -> AssistantPlan:
 
 def asked(month: str) -> AskedDays:
     days = CalendarMonth.of(month).days
-    return AskedDays(days=days, begun=len(days), converter=Converter(no_rates, CURRENCY))
+    return AskedDays(days=days, begun=len(days), converter=Converter(no_rate_known, CURRENCY))
 
 
 def uses_of(by_day: dict[str, dict[int, SeatUse]]) -> Uses:
@@ -96,7 +96,7 @@ def test_what_is_beyond_is_of_the_month_in_which_it_was_used() -> None:
         **spent("2026-11-19", 2), **spent("2026-11-20", 10),
     }  # fmt: skip
     uses = uses_of({"p:0": days})
-    [october], [november] = (month_of_plan(own, asked(month), uses) for month in ("2026-10", "2026-11"))
+    [october], [november] = (months_of_seats(own, asked(month), uses) for month in ("2026-10", "2026-11"))
     assert october.overage == 0
     assert october.beyond == 0
     assert november.beyond == 5 * ONE
@@ -125,7 +125,7 @@ def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
     chance = random.Random(day)
     seats = [Seat(user=user, since="2025-01-01") for user in ("ann", "bob", "cid")]
     own = plan(*seats, cycle_day=day, fee="19.99", included="40", overage_price="1.37", is_pooled=is_pooled)
-    whole = list(cycles(day, parse_day("2026-02-15"), parse_day("2026-11-15")))
+    whole = list(billing_cycles(day, parse_day("2026-02-15"), parse_day("2026-11-15")))
     by_seat = {
         f"p:{seat_number}": {
             at: SeatUse(value=chance.randrange(5 * ONE), calls=1)
@@ -135,10 +135,10 @@ def test_months_add_up_to_cycles(day: int, is_pooled: bool) -> None:
         for seat_number in range(3)
     }
     uses = uses_of(by_seat)
-    months = [month_of_plan(own, month, uses) for month in months_from("2026-01", 12)]
+    months = [months_of_seats(own, month, uses) for month in months_from("2026-01", 12)]
     converter = asked("2026-01").converter
     of_cycles = [
-        month_of_plan(own, AskedDays(days=cycle.days, begun=len(cycle.days), converter=converter), uses)
+        months_of_seats(own, AskedDays(days=cycle.days, begun=len(cycle.days), converter=converter), uses)
         for cycle in whole
     ]
     for cycle, seat_months in zip(whole, of_cycles, strict=True):
@@ -168,7 +168,7 @@ def test_what_is_taken_back_leaves_the_sum_of_the_cycle() -> None:
     """
     own = plan(Seat(user="ann", since="2026-01-01"), included="10", overage_price="1")
     days = {**spent("2026-10-02", 20), **spent("2026-10-05", -4), **spent("2026-10-09", 1)}
-    [month] = month_of_plan(own, asked("2026-10"), uses_of({"p:0": days}))
+    [month] = months_of_seats(own, asked("2026-10"), uses_of({"p:0": days}))
     assert month.used == 17 * ONE
     assert month.beyond == 7 * ONE
     assert month.overage == 7 * ONE

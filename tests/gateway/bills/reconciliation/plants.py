@@ -14,7 +14,7 @@ from random import Random
 import msgspec
 
 from gateway.bills.reconciliation.comparing import Reconciliation
-from gateway.bills.reconciliation.gathering import in_dollars
+from gateway.bills.reconciliation.gathering import convert_to_dollars
 from gateway.bills.reconciliation.restating import Conversion
 from gateway.intake.price_terms import PriceTerm
 from gateway.intake.prices import PriceBook
@@ -353,7 +353,7 @@ def _euros(random: Random, provider: str) -> Plant:
             else row
             for row in given
         ]
-        return in_dollars(in_euros, lambda _from, _to, day: conversion.rates.get(day))
+        return convert_to_dollars(in_euros, lambda _from, _to, day: conversion.rates.get(day))
 
     return Plant(causes=("exchange_rate",), rows=rows, conversion=conversion)
 

@@ -16,8 +16,8 @@ from decimal import Decimal
 from functools import cached_property
 from random import Random
 
-from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare
-from gateway.bills.reconciliation.counting import TokenPrices, counted
+from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare_sides
+from gateway.bills.reconciliation.counting import TokenPrices, group_uses_by_seller
 from gateway.bills.reconciliation.sides import CountedUse
 from gateway.intake.prices import PriceBook
 from gateway.intake.rate_cards.card import Card, Clause, Model, Price, Seller, Tier
@@ -437,7 +437,7 @@ async def count(records: Sequence[Inference], prices: PriceBook) -> Counts:
     token_prices = TokenPrices(prices)
     uses: dict[str, list[CountedUse]] = defaultdict(list)
     for day in DAYS:
-        for provider, rows in counted(await ledger.usage_of_day(day), token_prices).items():
+        for provider, rows in group_uses_by_seller(await ledger.usage_of_day(day), token_prices).items():
             uses[provider] += rows
     return Counts(by_provider=uses, hours=hours, failed_hours=failed_hours, prices=token_prices)
 
@@ -456,4 +456,4 @@ def reconcile(
         hours=counts.hours.get(provider, {}),
         failed_hours=counts.failed_hours.get(provider, {}),
     )
-    return compare(replace(facts, **fields))  # type: ignore[arg-type]
+    return compare_sides(replace(facts, **fields))  # type: ignore[arg-type]

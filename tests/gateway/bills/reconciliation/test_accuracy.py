@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gateway.bills.reconciliation.accuracy import accuracy_of
+from gateway.bills.reconciliation.accuracy import month_accuracy
 from spool.ledger import money
 from tests.gateway.bills.reconciliation.plants import Plant, difference, planted
 from tests.gateway.bills.reconciliation.simulator import DAYS, OPENAI, Call
@@ -31,7 +31,7 @@ async def test_the_error_is_the_sum_of_unexplained_days() -> None:
     error = sum(map(abs, by_day))
     assert error > abs(found.total.difference)
     assert abs(found.error - error) <= rounding + money.UNIT // 10**6
-    shown = accuracy_of("2026-03", found)
+    shown = month_accuracy("2026-03", found)
     assert shown["error"] == money.text(found.error)
     assert shown["token_coverage"] == "100.00"
     assert Decimal(shown["error_percent"]) == round(Decimal(100 * found.error) / found.total.billed, 2)
@@ -39,7 +39,7 @@ async def test_the_error_is_the_sum_of_unexplained_days() -> None:
 
 async def test_a_clean_month_has_no_error() -> None:
     """Everything is explained by rounding, and no call is in doubt."""
-    shown = accuracy_of("2026-03", await planted(OPENAI, SEED, [Plant(causes=())]))
+    shown = month_accuracy("2026-03", await planted(OPENAI, SEED, [Plant(causes=())]))
     assert {"0.00"} == {shown["error_percent"]}
     assert shown["sentence"].startswith(f"March 2026, {OPENAI}: $")
     assert " ± $" in shown["sentence"]
@@ -49,11 +49,11 @@ async def test_a_clean_month_has_no_error() -> None:
 @pytest.mark.parametrize(("name", "reason"), [("failed", "failed"), ("no output count", "aborted")])
 async def test_calls_in_doubt_are_counted(name: str, reason: str) -> None:
     """Failed calls and calls without an output count have their number."""
-    shown = accuracy_of("2026-03", await planted(OPENAI, SEED, [ALL[name](Random(SEED), OPENAI)]))
+    shown = month_accuracy("2026-03", await planted(OPENAI, SEED, [ALL[name](Random(SEED), OPENAI)]))
     others = {"failed", "aborted", "unpriced"} - {reason}
     assert shown[f"{reason}_calls"] > 0
     assert {0} == {shown[f"{other}_calls"] for other in others}
 
 
 def test_without_a_bill_there_is_no_error() -> None:
-    assert {None} == {*accuracy_of("2026-03", None).values()}
+    assert {None} == {*month_accuracy("2026-03", None).values()}

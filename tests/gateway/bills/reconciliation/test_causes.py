@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.reconciliation.causes.list import claims, worded
-from gateway.bills.reconciliation.cells import Levels, split
+from gateway.bills.reconciliation.causes.list import add_other_causes_to_evidence, find_claims
+from gateway.bills.reconciliation.cells import Levels, split_difference
 from gateway.bills.reconciliation.claims import Case, Claim, Left
 from gateway.bills.reconciliation.sides import (
     CACHE_READ,
@@ -104,10 +104,14 @@ def equal() -> Sides:
 def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     """Return the claims, the unexplained rest, and the difference."""
     tokens, money, counted = sides
-    parts = split(tokens, money, counted, prices=listed, levels=LEVELS)
+    parts = split_difference(tokens, money, counted, prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=tuple(DAYS), **fields)
     counted_total = sum(sums.cost for sums in parts.counted.values())
-    return [*map(worded, claims(case))], case.remainder.unexplained, parts.billed_total - counted_total
+    return (
+        [*map(add_other_causes_to_evidence, find_claims(case))],
+        case.remainder.unexplained,
+        parts.billed_total - counted_total,
+    )
 
 
 def the_one(sides: Sides, cause: str, **fields: Any) -> Claim:
@@ -579,7 +583,7 @@ def test_what_nothing_explains() -> None:
 def test_every_cause_is_documented() -> None:
     """The page lists each cause that a check or a restatement claims."""
     code = "".join(path.read_text() for path in Path("gateway/bills/reconciliation").rglob("*.py"))
-    causes = set(re.findall(r'(?:take|taken|claim_of)\(\s*"(\w+)"', code))
+    causes = set(re.findall(r'(?:take|taken|build_claim)\(\s*"(\w+)"', code))
     assert {"failed_calls", "posted_late", "no_bill", "other_model"} < causes
     listed = re.findall(r"^\| (`.+`) \|", Path("docs/reconciliation.md").read_text(), re.MULTILINE)
     assert causes <= {name for cell in listed for name in re.findall(r"`(\w+)`", cell)}

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.bills.reconciliation.cells import Levels, split
+from gateway.bills.reconciliation.cells import Levels, split_difference
 from gateway.bills.reconciliation.sides import (
     METERS,
     OTHER,
@@ -97,7 +97,9 @@ def test_identity(
     imputed: bool,
 ) -> None:
     """In the reconciliation of any two sides nothing is lost or rounded, whatever fields they state."""
-    result = split(tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed)
+    result = split_difference(
+        tokens, [] if imputed else money, counted, prices=listed, levels=levels, imputed=imputed
+    )
     counted_total = sum(sums.cost for sums in result.counted.values())
     assert sum(row.cost for row in counted) == counted_total
     if not imputed:
@@ -133,6 +135,8 @@ def test_the_same_on_both_sides(counted: list[CountedUse]) -> None:
         for row in counted
         for meter, quantity in row.tokens.items()
     ]
-    result = split(tokens, [], counted, prices=listed, levels=Levels(key=True, tier=True), imputed=True)
+    result = split_difference(
+        tokens, [], counted, prices=listed, levels=Levels(key=True, tier=True), imputed=True
+    )
     assert {} == result.extra
     assert [0, 0, 0] == [result.part(name) for name in (VOLUME, RATE, OTHER)]

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 
 from gateway.bills.reconciliation.causes.contexts import long_context
-from gateway.bills.reconciliation.cells import Levels, split
+from gateway.bills.reconciliation.cells import Levels, split_difference
 from gateway.bills.reconciliation.claims import Case, Left
 from gateway.bills.reconciliation.comparing import Reconciliation
-from gateway.bills.reconciliation.gathering import in_dollars
-from gateway.bills.reconciliation.matching import meter_of
+from gateway.bills.reconciliation.gathering import convert_to_dollars
+from gateway.bills.reconciliation.matching import token_meter
 from gateway.bills.reconciliation.sides import INPUT, OUTPUT, BilledTokens, CountedUse
 from tests.gateway.bills.reconciliation.judging import (
     INVENTED,
@@ -102,7 +102,7 @@ async def test_a_bill_at_the_rates_of_the_days_has_no_other_rate() -> None:
             else row
             for row in given  # type: ignore[attr-defined]
         ]
-        return in_dollars(in_euros, rate)
+        return convert_to_dollars(in_euros, rate)
 
     daily = Plant(causes=(), rows=rows, conversion=conversion)  # type: ignore[arg-type]
     result = await planted(OPENAI, SEED, [daily])
@@ -144,7 +144,9 @@ def test_tokens_of_counters_in_another_context_window() -> None:
             (INPUT, 0, 100_000), (INPUT, 200_000, 300_000), (OUTPUT, 0, 500), (OUTPUT, 200_000, 1_500),
         )
     ]  # fmt: skip
-    parts = split(rows, [], [counted], prices=listed, levels=Levels(contexts=(200_000,)), imputed=True)
+    parts = split_difference(
+        rows, [], [counted], prices=listed, levels=Levels(contexts=(200_000,)), imputed=True
+    )
     case = Case(split=parts, remainder=Left(parts), days=(day,))
     [claim] = long_context(case)
     assert claim.amount == 300_000 * (6 - 3) + 1_500 * (30 - 20)
@@ -154,12 +156,12 @@ def test_tokens_of_counters_in_another_context_window() -> None:
 
 @pytest.mark.parametrize("kind", ["vat", "VAT 19%", "gst", "sales_tax", "Mehrwertsteuer MwSt", "tva", "tax"])
 def test_a_tax_has_many_names(kind: str) -> None:
-    assert meter_of(kind) == "tax"
+    assert token_meter(kind) == "tax"
 
 
 @pytest.mark.parametrize("kind", ["input", "web_search", "vatican", "storage"])
 def test_other_lines_are_no_tax(kind: str) -> None:
-    assert meter_of(kind) != "tax"
+    assert token_meter(kind) != "tax"
 
 
 async def test_what_is_owed_adds_up() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.reconciliation.causes.list import claims
-from gateway.bills.reconciliation.cells import Levels, split
+from gateway.bills.reconciliation.causes.list import find_claims
+from gateway.bills.reconciliation.cells import Levels, split_difference
 from gateway.bills.reconciliation.claims import Case, Left
 from gateway.bills.reconciliation.counting import TokenPrices, counted_use
-from gateway.bills.reconciliation.matching import meter_of
+from gateway.bills.reconciliation.matching import token_meter
 from gateway.bills.reconciliation.sides import BilledMoney, BilledTokens, CountedUse
 from gateway.bills.statements import cloud_meters
 from gateway.configuration.sections import PriceOverride
@@ -55,20 +55,20 @@ def apart(use: CountedUse, tokens: dict[str, int], paid: dict[str, str]) -> list
     """
     dimensions: dict[str, Any] = {"day": DAY, "account": "", "key": "", "model": use.model, "tier": None}
     billed_tokens = [
-        BilledTokens(source="usage", meter=meter_of(kind), quantity=count, **dimensions)
+        BilledTokens(source="usage", meter=token_meter(kind), quantity=count, **dimensions)
         for kind, count in tokens.items()
     ]
     bill = [
-        BilledMoney(source="costs", meter=meter_of(kind), amount=money.units(amount), **dimensions)
+        BilledMoney(source="costs", meter=token_meter(kind), amount=money.units(amount), **dimensions)
         for kind, amount in paid.items()
     ]
 
     def listed(model: str, tier: str, day: int, context: int) -> Any:
         return PRICES.listed("", model, tier, day, context)
 
-    parts = split(billed_tokens, bill, [use], prices=listed, levels=LEVELS)
+    parts = split_difference(billed_tokens, bill, [use], prices=listed, levels=LEVELS)
     case = Case(split=parts, remainder=Left(parts), days=(DAY,))
-    causes = [(claim.cause, money.text(claim.amount)) for claim in claims(case)]
+    causes = [(claim.cause, money.text(claim.amount)) for claim in find_claims(case)]
     assert 0 == case.remainder.unexplained
     return causes
 
@@ -142,4 +142,4 @@ def test_a_line_of_a_unit_that_no_call_tells_is_none_of_theirs() -> None:
     ],
 )
 def test_the_unit_of_a_line_says_what_it_is_of(unit: str, meter: str, kind: str | None) -> None:
-    assert kind == cloud_meters.beside(unit, cloud_meters.words(meter))
+    assert kind == cloud_meters.non_token_kind(unit, cloud_meters.split_words(meter))

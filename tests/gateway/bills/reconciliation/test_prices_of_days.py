@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bills.reconciliation.counting import TokenPrices, counted
+from gateway.bills.reconciliation.counting import TokenPrices, group_uses_by_seller
 from gateway.intake.prices import PriceBook
 from spool.record import NS
 from tests.spool.ledger.engines import MEMORY, Ledgers
@@ -31,7 +31,7 @@ async def test_a_day_with_several_prices_has_none(
     clock.at += later
     await ledger.tidy()
     [usage] = await ledger.usage_of_day(BEGIN)
-    [use] = counted([usage], prices)[provider]
+    [use] = group_uses_by_seller([usage], prices)[provider]
     assert has_price == bool(use.values)
     assert has_price == bool(prices.listed(provider, model, "", BEGIN))
     assert has_price == (prices.meter_costs_of_sum(usage.tokens) is not None)

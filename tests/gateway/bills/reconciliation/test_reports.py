@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare
-from gateway.bills.reconciliation.matching import billed, day_of
+from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, compare_sides
+from gateway.bills.reconciliation.matching import classify_bill_rows, day_of_middle
 from gateway.bills.reconciliation.sides import OTHER, PARTS
 from gateway.bills.statements.importing import ReportFile, read_reports
 from spool.ledger.money import UNIT
@@ -37,7 +37,7 @@ def unpriced(model: str, tier: str, day: int, context: int) -> Mapping[str, int]
 
 def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
     """Reconcile all days from the first to the last, including open days."""
-    first, last = min(day_of(row) for row in rows), max(row.end for row in rows)
+    first, last = min(day_of_middle(row) for row in rows), max(row.end for row in rows)
     sides = BothSides(
         provider=provider,
         days=range(min(first, min(row.start for row in rows) // DAY_S * DAY_S), last + DAY_S, DAY_S),
@@ -46,7 +46,7 @@ def compared(provider: str, rows: list[StatementRow]) -> Reconciliation:
         counted=(),
         prices=unpriced,
     )
-    return compare(sides)
+    return compare_sides(sides)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -57,7 +57,7 @@ def test_the_reports_of_each_source(path: Path) -> None:
     for provider, rows in by_provider.items():
         settled = [msgspec.structs.replace(row, settled=True) for row in rows]
         result = compared(provider, settled)
-        money = sum(row.amount for row in billed(settled).money)
+        money = sum(row.amount for row in classify_bill_rows(settled).money)
         assert 0 == result.total.counted
         if result.has_money:
             assert money == result.total.billed == sum(line.billed for line in result.days)
@@ -66,7 +66,7 @@ def test_the_reports_of_each_source(path: Path) -> None:
         assert (
             result.total.difference == sum(claim.amount for claim in result.claims) + result.total.unexplained
         )
-        beside = sum(row.amount for row in billed(settled).money if not row.is_for_tokens)
+        beside = sum(row.amount for row in classify_bill_rows(settled).money if not row.is_for_tokens)
         assert (beside if result.has_money else 0) == result.total.parts[OTHER]
         assert abs(result.total.billed) < 10**9 * UNIT
 

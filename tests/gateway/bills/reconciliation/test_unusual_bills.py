@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from gateway.bills.reconciliation.causes.month import MISSING
 from gateway.bills.reconciliation.claims import EXACT
 from gateway.bills.reconciliation.comparing import Line, Reconciliation
-from gateway.bills.reconciliation.gathering import in_dollars
+from gateway.bills.reconciliation.gathering import convert_to_dollars
 from gateway.bills.reconciliation.restating import Conversion
 from spool.currencies import SCALE
 from spool.statements import StatementRow
@@ -159,7 +159,7 @@ def _daily_euros(random: Random, provider: str) -> Plant:
     return Plant(
         causes=(),
         conversion=conversion,
-        rows=lambda rows: in_dollars([*map(billed, rows)], lambda _from, _to, day: units.get(day)),
+        rows=lambda rows: convert_to_dollars([*map(billed, rows)], lambda _from, _to, day: units.get(day)),
     )
 
 

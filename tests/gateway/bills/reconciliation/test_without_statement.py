@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gateway.bills.months import CalendarMonth
-from gateway.bills.reconciliation.counting import seller
+from gateway.bills.reconciliation.counting import find_seller
 from gateway.bills.reconciliation.gathering import counted_by_seller
 from spool.record import NS
 from spool.sqlite.ledger import open_ledger
@@ -46,7 +46,7 @@ async def test_the_sums_are_those_of_all_days(tmp_path: Path) -> None:
         for day in month.days:
             for use in await ledger.usage_of_day(day):
                 of = use.dimensions
-                expected[seller(of.source, of.provider, of.model)] += use.cost
+                expected[find_seller(of.source, of.provider, of.model)] += use.cost
         assert dict(expected) == dict(await counted_by_seller(ledger, month, NOW))
         assert len(expected) > 2
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.bills.statements.sources.aws import region_of
+from gateway.bills.statements.sources.aws import parse_region
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_a_region_of_the_bill_is_one_of_calls(usage_type: str, region: str | Non
     """
     A region in a bill gets the name that calls use, so that a comparison shows `us-east-1` for both sides.
     """
-    assert region == region_of(usage_type)
+    assert region == parse_region(usage_type)

@@ -90,7 +90,7 @@ def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
     rows = [{"tags": [("team", "search")], "cost": 1.5e-07, "on": True, "many": 3, "none": None}]
     content = packed(rows, tags=pa.map_(pa.string(), pa.string()))
     with ReportFile(name="report", content=content, read_at=READ_AT).opened() as file:
-        [(number, row)] = list(parquet.rows_of("report", file, most=10**6))
+        [(number, row)] = list(parquet.read_rows("report", file, most=10**6))
     expected_row = {
         "tags": '{"team": "search"}',
         "cost": "0.00000015",
@@ -139,7 +139,7 @@ def test_what_is_exported_can_be_read_again(version: str) -> None:
         for day in (1, 2)
     ]  # fmt: skip
     columns = focus.VERSIONS[version]
-    report = read(focus.header(columns) + focus.charge_lines(charges, columns=columns))
+    report = read(focus.csv_header(columns) + focus.charge_lines(charges, columns=columns))
     assert report.source.name == "focus"
     assert report.damaged == 0
     assert report.statement is not None

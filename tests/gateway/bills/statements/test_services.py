@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.bills.statements import cloud_meters
-from gateway.bills.statements.sources.google import _kind as google_kind
+from gateway.bills.statements.sources.google import _line_kind as google_kind
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from gateway.bills.statements.sources.google import _kind as google_kind
 )
 def test_a_service_has_its_own_kind(name: str, kind: str | None) -> None:
     """Words of the meter name the service, in the reports of each cloud."""
-    assert kind == cloud_meters.service_of(cloud_meters.words(name))
+    assert kind == cloud_meters.service_kind(cloud_meters.split_words(name))
     if kind is not None:
-        assert kind == cloud_meters.beside("Count", cloud_meters.words(name))
-        assert kind == google_kind(cloud_meters.words(name), "hour")
+        assert kind == cloud_meters.non_token_kind("Count", cloud_meters.split_words(name))
+        assert kind == google_kind(cloud_meters.split_words(name), "hour")

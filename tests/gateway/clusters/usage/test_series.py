@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.clusters.usage.series import NAME, MetricSeries, series_of, unpacked
+from gateway.clusters.usage.series import NAME, MetricSeries, parse_series, unpack_snappy
 from spool.container_files.values import FILE, REMOTE_WRITE, ContainerFile
 from spool.errors import Invalid
 from tests.gateway.clusters.usage.remote_write import field, first, second, varint
@@ -56,9 +56,9 @@ def test_a_block_comes_out_as_it_was(data: bytes, often: int) -> None:
     """Repeated text exercises the copy elements of the block format."""
     text = data * often
     block = pyarrow.compress(text, codec="snappy", asbytes=True)
-    assert text == unpacked(block, len(text))
+    assert text == unpack_snappy(block, len(text))
     with pytest.raises(Invalid, match="more than"):
-        unpacked(block, len(text) - 1)
+        unpack_snappy(block, len(text) - 1)
 
 
 @given(st.binary(max_size=60))
@@ -66,7 +66,7 @@ def test_a_block_comes_out_as_it_was(data: bytes, often: int) -> None:
 def test_what_is_no_block_is_refused(data: bytes) -> None:
     """Any bytes either decode or raise `Invalid`."""
     try:
-        unpacked(data, 1000)
+        unpack_snappy(data, 1000)
     except Invalid:
         return
 
@@ -80,9 +80,9 @@ def test_both_forms_of_remote_write_are_read() -> None:
     """
     told = [(LABELS, [(1500, 2.5)])]
     other = varint(9 << 3) + varint(2**40) + field(3, b"metadata") + varint(8 << 3 | 1) + bytes(8)
-    assert EXPECTED == list(series_of(file(REMOTE_WRITE), literal(other + first(told) + other)))
+    assert EXPECTED == list(parse_series(file(REMOTE_WRITE), literal(other + first(told) + other)))
     for body in (second(told), second(told, symbols_last=True)):
-        assert EXPECTED == list(series_of(file(REMOTE_WRITE, request=SECOND), literal(body + other)))
+        assert EXPECTED == list(parse_series(file(REMOTE_WRITE, request=SECOND), literal(body + other)))
 
 
 @given(st.binary(min_size=1, max_size=80), st.sampled_from(["", SECOND]))
@@ -91,12 +91,12 @@ def test_a_body_that_is_none_is_refused(data: bytes, request: str) -> None:
     """Any bytes either decode or raise `Invalid`. A truncated body is invalid."""
     for body in (data, first([(LABELS, [(1500, 2.5)])]) + data):
         try:
-            list(series_of(file(REMOTE_WRITE, request=request), literal(body)))
+            list(parse_series(file(REMOTE_WRITE, request=request), literal(body)))
         except Invalid:
             continue
     cut = first([(LABELS, [(1500, 2.5)])])[:-1]
     with pytest.raises(Invalid):
-        list(series_of(file(REMOTE_WRITE), literal(cut)))
+        list(parse_series(file(REMOTE_WRITE), literal(cut)))
 
 
 @pytest.mark.parametrize(
@@ -105,15 +105,15 @@ def test_a_body_that_is_none_is_refused(data: bytes, request: str) -> None:
 def test_files_of_json_are_read(pack: Any) -> None:
     """A file is one array or one metric per line, plain or compressed. Invalid rows are skipped."""
     lines = b"\n".join([msgspec.json.encode(METRIC), b'{"value": "x"}', b"7"])
-    assert EXPECTED == list(series_of(file(), pack(lines)))
-    assert EXPECTED == list(series_of(file(), pack(msgspec.json.encode([METRIC, {}, None]))))
+    assert EXPECTED == list(parse_series(file(), pack(lines)))
+    assert EXPECTED == list(parse_series(file(), pack(msgspec.json.encode([METRIC, {}, None]))))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"\x1f\x8bno", b"\x00\xff\x07", b"PAR1PAR1"])
 def test_a_file_that_cannot_be_read_is_refused(content: bytes) -> None:
     """A corrupt file raises `Invalid`, and an empty file has no series."""
     with pytest.raises(Invalid):
-        found = list(series_of(file(), content))
+        found = list(parse_series(file(), content))
         raise Invalid(f"nothing: {found}")
     with pytest.raises(Invalid):
-        list(series_of(file(REMOTE_WRITE), content))
+        list(parse_series(file(REMOTE_WRITE), content))

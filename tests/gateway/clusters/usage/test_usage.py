@@ -27,9 +27,9 @@ from gateway.clusters.usage.usage import (
     OpenUsage,
     UsageMeter,
     UsagePlace,
-    body_of,
-    by_day,
-    opened,
+    decode_usage,
+    encode_usage,
+    split_by_day,
 )
 from tests.rounds import examples
 
@@ -52,9 +52,9 @@ def test_what_is_open_is_kept_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
         nodes={"i-1": "n-1"},
         days={0: DayUsage(used={place_key(): [1, 2, 3]}, had={"n-1": [4, 5, 6]}, nodes={"n-1": "n-1"})},
     )
-    for body in (body_of(usage), msgspec.json.encode(usage)):
-        assert usage == opened(body)
-    assert OpenUsage() == opened(b"{}") == opened(body_of(OpenUsage()))
+    for body in (encode_usage(usage), msgspec.json.encode(usage)):
+        assert usage == decode_usage(body)
+    assert OpenUsage() == decode_usage(b"{}") == decode_usage(encode_usage(OpenUsage()))
 
 
 def place_key() -> str:
@@ -223,6 +223,6 @@ def test_the_order_and_repeats_of_bodies_change_nothing(seed: int) -> None:
 @settings(max_examples=examples(50), deadline=None)
 def test_days_come_to_the_whole(amount: int, start: int, length: int) -> None:
     """The parts of an amount by day sum to the exact amount, and no part is negative."""
-    parts = list(by_day(amount, start, start + length))
+    parts = list(split_by_day(amount, start, start + length))
     assert amount == sum(part for _, part in parts)
     assert all(part > 0 for _, part in parts)

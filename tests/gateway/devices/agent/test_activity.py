@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.devices.agent import activity
-from gateway.devices.agent.activity import ActivityRecorder, newer_ends, read
+from gateway.devices.agent.activity import ActivityRecorder, newer_ends, read_activity
 from spool.log.values import Commit
 
 
@@ -31,7 +31,7 @@ async def test_a_full_disk_is_logged_and_tried_again(
     missing.mkdir()
     recorder.committed(commit("claude_code"))
     await _written()
-    assert {"codex", "claude_code"} == read(missing).keys()
+    assert {"codex", "claude_code"} == read_activity(missing).keys()
     await recorder.stop()
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.devices.agent import hook
-from gateway.devices.agent.hook import HookQuestion, asked_by, refusal, session_of
+from gateway.devices.agent.hook import HookQuestion, parse_question, parse_session, refusal_reason
 
 PATIENT_S = 600.0
 CANARY = "a canary sang in the coal mine"
@@ -73,7 +73,7 @@ def answer_with(text: bytes) -> Callable[[socket.socket, bytes], object]:
     ],
 )
 def test_the_command_line_is_read_without_click(words: list[str], question: HookQuestion) -> None:
-    assert question == asked_by(words)
+    assert question == parse_question(words)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_command_line_is_read_without_click(words: list[str], question: Hook
     ],
 )
 def test_a_wrong_command_line_gets_the_message_of_the_command(words: list[str]) -> None:
-    assert asked_by(words) is None
+    assert parse_question(words) is None
     done = CliRunner().invoke(main, ["agent", "verdict", *words])
     assert 2 == done.exit_code
     assert "no " in done.stderr.lower() or "Error" in done.stderr
@@ -114,8 +114,8 @@ def test_a_wrong_command_line_gets_the_message_of_the_command(words: list[str]) 
 )
 def test_an_input_without_a_session_is_not_asked_about(text: bytes) -> None:
     """The hook goes on. A closed one refuses, and no connection is made."""
-    assert "" == session_of(text) == refusal(HookQuestion(), text)
-    assert "refuses without one" in refusal(HookQuestion(is_closed=True), text)
+    assert "" == parse_session(text) == refusal_reason(HookQuestion(), text)
+    assert "refuses without one" in refusal_reason(HookQuestion(is_closed=True), text)
 
 
 def test_only_the_session_and_the_limit_are_sent() -> None:
@@ -126,7 +126,7 @@ def test_only_the_session_and_the_limit_are_sent() -> None:
         connection.sendall(b'HTTP/1.0 200 OK\r\n\r\n{"refuse":"enough"}')
 
     with server(answer) as endpoint:
-        assert "enough" == refusal(HookQuestion(endpoint, "20"), INPUT, PATIENT_S)
+        assert "enough" == refusal_reason(HookQuestion(endpoint, "20"), INPUT, PATIENT_S)
     head, _, body = sent[0].partition(b"\r\n\r\n")
     assert {"session_id": "a-session", "session_limit": "20"} == json.loads(body)
     assert CANARY.encode() not in head
@@ -148,7 +148,7 @@ def test_only_the_session_and_the_limit_are_sent() -> None:
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_any_other_answer_is_none(answer: bytes, is_closed: bool) -> None:
     with server(answer_with(answer)) as endpoint:
-        reason = refusal(HookQuestion(endpoint, is_closed=is_closed), INPUT, PATIENT_S)
+        reason = refusal_reason(HookQuestion(endpoint, is_closed=is_closed), INPUT, PATIENT_S)
     assert is_closed == ("refuses without one" in reason)
 
 
@@ -167,15 +167,15 @@ def test_the_hook_does_not_wait_for_a_late_answer(drips: bool) -> None:
         assert ended.wait(PATIENT_S)
 
     with server(answer) as endpoint:
-        assert "" == refusal(HookQuestion(endpoint), INPUT)
+        assert "" == refusal_reason(HookQuestion(endpoint), INPUT)
         ended.set()
 
 
 def test_without_an_agent_the_hook_goes_on() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    assert "" == refusal(HookQuestion(endpoint), INPUT, PATIENT_S)
-    assert "refuses without one" in refusal(HookQuestion(endpoint, is_closed=True), INPUT, PATIENT_S)
+    assert "" == refusal_reason(HookQuestion(endpoint), INPUT, PATIENT_S)
+    assert "refuses without one" in refusal_reason(HookQuestion(endpoint, is_closed=True), INPUT, PATIENT_S)
 
 
 @pytest.mark.parametrize(("closed", "code"), [([], hook.GO_ON), (["--closed"], hook.REFUSE)])

@@ -16,8 +16,8 @@ from gateway.devices.agent.link import (
     HeartbeatNumbers,
     LinkFile,
     ProbedStates,
-    resident,
-    service,
+    resident_memory,
+    service_kind,
 )
 from gateway.devices.fleet.facts import read_facts
 
@@ -135,13 +135,13 @@ def test_the_file_of_the_link_is_written_when_it_changes(tmp_path: Path) -> None
 def test_how_the_agent_was_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("INVOCATION_ID", "MANAGERPID"):
         monkeypatch.delenv(name, raising=False)
-    assert "manual" == service()
+    assert "manual" == service_kind()
     monkeypatch.setenv("INVOCATION_ID", "1")
-    assert "daemon" == service()
+    assert "daemon" == service_kind()
     monkeypatch.setenv("MANAGERPID", "1")
-    assert "user" == service()
+    assert "user" == service_kind()
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux states memory in a file")
 def test_resident_memory() -> None:
-    assert 1 < resident()["rss_mib"] < 4096
+    assert 1 < resident_memory()["rss_mib"] < 4096

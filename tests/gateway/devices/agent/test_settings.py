@@ -11,8 +11,15 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.devices.agent.assistants import ASSISTANTS, Assistant
-from gateway.devices.agent.hook_settings import problem_of
-from gateway.devices.agent.settings import BACKUP, Edited, NotEditable, configured_for, undo, write
+from gateway.devices.agent.hook_settings import hook_problem
+from gateway.devices.agent.settings import (
+    BACKUP,
+    Edited,
+    NotEditable,
+    edit_settings,
+    undo_settings,
+    write_settings,
+)
 
 ENDPOINT = "http://127.0.0.1:4318"
 OTHER = "http://127.0.0.1:9999"
@@ -27,7 +34,7 @@ REALISTIC = {
 
 
 def settle(directory: Path, assistant: Assistant, path: Path, endpoint: str = ENDPOINT) -> Edited:
-    return write(directory, assistant, configured_for(assistant, path, endpoint))
+    return write_settings(directory, assistant, edit_settings(assistant, path, endpoint))
 
 
 def tree(assistant: Assistant, path: Path) -> object:
@@ -55,8 +62,8 @@ def test_there_and_back(tmp_path: Path, name: str) -> None:
         key: value for key, value in after.items() if key not in ours
     }
     assert edited.backup is not None and REALISTIC[name] == edited.backup.read_bytes()
-    assert not configured_for(assistant, path, ENDPOINT + "/").changed
-    undo(tmp_path / "agent", assistant, path)
+    assert not edit_settings(assistant, path, ENDPOINT + "/").changed
+    undo_settings(tmp_path / "agent", assistant, path)
     assert REALISTIC[name] == path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o640
     assert [path.name] == [each.name for each in tmp_path.iterdir() if each.is_file()]
@@ -71,7 +78,7 @@ def test_a_file_that_was_not_there(tmp_path: Path, name: str) -> None:
     assistant, path = ASSISTANTS[name], tmp_path / "home" / "settings"
     assert settle(tmp_path / "agent", assistant, path).difference().startswith("--- /dev/null\n")
     assert 0o600 == path.stat().st_mode & 0o777
-    undo(tmp_path / "agent", assistant, path)
+    undo_settings(tmp_path / "agent", assistant, path)
     assert not path.exists()
 
 
@@ -83,7 +90,7 @@ def test_a_file_that_was_edited_meanwhile(tmp_path: Path, name: str) -> None:
     before = tree(assistant, path)
     settle(tmp_path / "agent", assistant, path)
     path.write_text(assistant.editor.put(path.read_text(), ("mine", "own"), "yes"), newline="")
-    undo(tmp_path / "agent", assistant, path)
+    undo_settings(tmp_path / "agent", assistant, path)
     assert isinstance(before, dict)
     assert {**before, "mine": {"own": "yes"}} == tree(assistant, path)
 
@@ -95,7 +102,7 @@ def test_a_second_write_keeps_the_first_original(tmp_path: Path) -> None:
     settle(tmp_path / "agent", assistant, path)
     settle(tmp_path / "agent", assistant, path, OTHER)
     assert OTHER == json.loads(path.read_text())["env"]["OTEL_EXPORTER_OTLP_ENDPOINT"]
-    undo(tmp_path / "agent", assistant, path)
+    undo_settings(tmp_path / "agent", assistant, path)
     assert REALISTIC["claude-code"] == path.read_bytes()
 
 
@@ -109,7 +116,7 @@ def test_edits_between_two_writes_are_kept(tmp_path: Path) -> None:
     settle(tmp_path / "agent", assistant, path)
     path.write_text(path.read_text().replace('{\n  "env"', '{\n  "model": "opus",\n  "env"'))
     settle(tmp_path / "agent", assistant, path, OTHER)
-    undo(tmp_path / "agent", assistant, path)
+    undo_settings(tmp_path / "agent", assistant, path)
     assert {"model": "opus"} == json.loads(path.read_text())
 
 
@@ -121,7 +128,7 @@ def test_a_telemetry_key_that_its_owner_changed_meanwhile(tmp_path: Path) -> Non
     path.write_text(
         path.read_text().replace(f'_OTLP_ENDPOINT": "{ENDPOINT}"', '_OTLP_ENDPOINT": "http://collector:4318"')
     )
-    undo(tmp_path / "agent", assistant, path)
+    undo_settings(tmp_path / "agent", assistant, path)
     env = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
     assert {"model": "opus", "env": env} == json.loads(path.read_text())
 
@@ -135,7 +142,7 @@ def test_a_backup_that_somebody_removed(tmp_path: Path, name: str) -> None:
     path.write_text(assistant.editor.put(text, ("mine", "own"), "yes"))
     settle(tmp_path / "agent", assistant, path)
     (tmp_path / f"settings{BACKUP}").unlink()
-    undo(tmp_path / "agent", assistant, path)
+    undo_settings(tmp_path / "agent", assistant, path)
     assert {"mine": {"own": "yes"}} == tree(assistant, path)
 
 
@@ -146,7 +153,7 @@ def test_an_original_is_never_written_over(tmp_path: Path) -> None:
     settle(tmp_path / "agent", assistant, path)
     settle(tmp_path / "another agent", assistant, path, OTHER)
     assert REALISTIC["claude-code"] == (tmp_path / f"settings.json{BACKUP}").read_bytes()
-    undo(tmp_path / "another agent", assistant, path)
+    undo_settings(tmp_path / "another agent", assistant, path)
     assert json.loads(REALISTIC["claude-code"]) == json.loads(path.read_text())
 
 
@@ -156,15 +163,15 @@ def test_a_write_that_failed_leaves_nothing_to_take_back(tmp_path: Path) -> None
     restored byte for byte.
     """
     assistant, path = ASSISTANTS["gemini-cli"], tmp_path / "home" / "settings.json"
-    edited = configured_for(assistant, path, ENDPOINT)
+    edited = edit_settings(assistant, path, ENDPOINT)
     (tmp_path / "home").write_text("in the way")
     with pytest.raises(OSError, match="home"):
-        write(tmp_path / "agent", assistant, edited)
+        write_settings(tmp_path / "agent", assistant, edited)
     (tmp_path / "home").unlink()
     path.parent.mkdir()
     path.write_text('{"telemetry": {"enabled": false}}')
     settle(tmp_path / "agent", assistant, path)
-    undo(tmp_path / "agent", assistant, path)
+    undo_settings(tmp_path / "agent", assistant, path)
     assert '{"telemetry": {"enabled": false}}' == path.read_text()
 
 
@@ -178,7 +185,7 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     settle(tmp_path / "agent", ASSISTANTS["gemini-cli"], link)
     assert link.is_symlink() and json.loads(real.read_text())["telemetry"]["enabled"]
     assert (tmp_path / f"dotfiles.json{BACKUP}").exists()
-    undo(tmp_path / "agent", ASSISTANTS["gemini-cli"], link)
+    undo_settings(tmp_path / "agent", ASSISTANTS["gemini-cli"], link)
     assert "{}" == real.read_text()
 
 
@@ -194,7 +201,7 @@ def test_a_file_that_cannot_be_changed(tmp_path: Path, content: bytes) -> None:
 
 def test_nothing_to_take_back(tmp_path: Path) -> None:
     with pytest.raises(NotEditable, match="nothing to undo"):
-        undo(tmp_path, ASSISTANTS["codex"], tmp_path / "config.toml")
+        undo_settings(tmp_path, ASSISTANTS["codex"], tmp_path / "config.toml")
 
 
 def test_codex_reports_its_events_alone(tmp_path: Path) -> None:
@@ -218,7 +225,7 @@ def commands(path: Path, event: str) -> list[str]:
 
 def hooked(directory: Path, path: Path, hook: str) -> Edited:
     assistant = ASSISTANTS["claude-code"]
-    return write(directory, assistant, configured_for(assistant, path, ENDPOINT, hook=hook))
+    return write_settings(directory, assistant, edit_settings(assistant, path, ENDPOINT, hook=hook))
 
 
 def test_a_hook_is_written_when_it_is_wanted(tmp_path: Path) -> None:
@@ -231,10 +238,10 @@ def test_a_hook_is_written_when_it_is_wanted(tmp_path: Path) -> None:
     hooked(agent, path, HOOK)
     assert ["lint", HOOK] == commands(path, "PreToolUse")
     assert [HOOK] == commands(path, "UserPromptSubmit")
-    assert not configured_for(ASSISTANTS["claude-code"], path, ENDPOINT, hook=HOOK).changed
+    assert not edit_settings(ASSISTANTS["claude-code"], path, ENDPOINT, hook=HOOK).changed
     hooked(agent, path, f"/usr/bin/{HOOK} --closed")
     assert ["lint", f"/usr/bin/{HOOK} --closed"] == commands(path, "PreToolUse")
-    undo(agent, ASSISTANTS["claude-code"], path)
+    undo_settings(agent, ASSISTANTS["claude-code"], path)
     assert original == path.read_bytes()
 
 
@@ -248,7 +255,7 @@ def test_a_hook_that_its_owner_wrote_meanwhile_stays(tmp_path: Path, own: dict[s
     edited["hooks"]["PreToolUse"].insert(0, LATER_HOOK)
     path.write_text(json.dumps(edited))
     hooked(agent, path, HOOK)
-    undo(agent, ASSISTANTS["claude-code"], path)
+    undo_settings(agent, ASSISTANTS["claude-code"], path)
     left = ["tollhouse agent status", *(["lint"] if own else [])]
     assert left == commands(path, "PreToolUse")
     assert {"hooks": {"PreToolUse"}} == {
@@ -275,7 +282,7 @@ def test_hooks_that_are_no_list_are_left_alone(tmp_path: Path) -> None:
 )
 def test_a_command_that_is_no_verdict_is_refused(command: str) -> None:
     """A command with a mistake would exit with 2, and so block every prompt."""
-    assert problem_of(command)
+    assert hook_problem(command)
     done = CliRunner().invoke(main, ["agent", "setup", "claude-code", "--hook", command])
     assert (2, True) == (done.exit_code, "is no command such as" in done.stderr)
     other = CliRunner().invoke(main, ["agent", "setup", "codex", "--hook", HOOK])

@@ -12,12 +12,12 @@ from gateway.devices.agent.assistants import ASSISTANTS
 from gateway.devices.fleet import facts
 from gateway.devices.fleet.assistant_states import (
     AssistantEvidence,
-    assistants_of,
-    evaluate,
+    device_assistants,
+    evaluate_evidence,
     holds_until,
-    remembered,
+    updated_memories,
 )
-from gateway.devices.fleet.facts import CAUSES, assistant_of
+from gateway.devices.fleet.facts import CAUSES, assistant_name
 from gateway.devices.fleet.uses import RECENT_S
 from spool.devices.device import Device
 from spool.record import moment
@@ -67,7 +67,7 @@ def test_the_table(
         since=SINCE,
         unheard=None if unheard is None else NOW - unheard,
     )
-    state, found_cause, _, use = evaluate(evidence, at=NOW)
+    state, found_cause, _, use = evaluate_evidence(evidence, at=NOW)
     assert expected == (state, found_cause, use)
 
 
@@ -95,7 +95,7 @@ def test_an_agent_that_states_the_use_knows_better(
             since=SINCE,
             unheard=unheard,
         )
-        state, cause, _, found = evaluate(evidence, at=NOW)
+        state, cause, _, found = evaluate_evidence(evidence, at=NOW)
         assert expected == (state, cause, found)
 
 
@@ -105,7 +105,7 @@ def test_without_calls_no_claim_makes_an_assistant_reporting() -> None:
         for cause in ("", *causes):
             for unheard in (None, NOW - 31 * DAY, NOW - DAY, NOW):
                 evidence = AssistantEvidence(claim=claim, cause=cause, unheard=unheard)
-                assert "reporting" != evaluate(evidence, at=NOW)[0]
+                assert "reporting" != evaluate_evidence(evidence, at=NOW)[0]
 
 
 class Laptop:
@@ -121,7 +121,7 @@ class Laptop:
             claim["used_at"] = moment(int((NOW + used) // HOUR * HOUR)) or ""
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
         now = NOW + at
-        uses = remembered(self.device, heartbeat, now=now)
+        uses = updated_memories(self.device, heartbeat, now=now)
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses, last_seen=now, last_heartbeat=now)
         return self.state(at)
 
@@ -129,7 +129,7 @@ class Laptop:
         self.device = replace(self.device, newest_calls={"codex": NOW + ended})
 
     def state(self, at: float) -> str:
-        [found] = assistants_of(self.device, at=NOW + at)
+        [found] = device_assistants(self.device, at=NOW + at)
         return found.use if found.use in ("losing", "delayed") else found.state
 
 
@@ -191,12 +191,12 @@ class Sender(Laptop):
         claim = {"state": "reporting", "use": "heard", "heard_at": stated}
         spool = {} if waiting is None else {"spool": {"records": waiting}}
         heartbeat = json.dumps({"assistants": {"codex": claim}, **spool}).encode()
-        uses = remembered(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
+        uses = updated_memories(self.device, heartbeat, now=NOW + at, is_clock_moved=is_moved)
         self.device = replace(self.device, heartbeat=heartbeat, uses=uses)
         return self.state(at)
 
     def cause(self, at: float) -> str:
-        [found] = assistants_of(self.device, at=NOW + at)
+        [found] = device_assistants(self.device, at=NOW + at)
         return found.cause
 
 
@@ -284,17 +284,22 @@ def test_assistants_are_those_of_the_agent_and_of_the_calls() -> None:
     laptop.beat(0)
     device = replace(laptop.device, newest_calls={"claude-code": NOW, "": NOW})
     assert [("claude-code", "reporting"), ("codex", "unused")] == [
-        (each.name, each.state) for each in assistants_of(device, at=NOW)
+        (each.name, each.state) for each in device_assistants(device, at=NOW)
     ]
 
 
 def test_every_assistant_that_can_be_set_up_has_its_sources() -> None:
     """A further assistant of `agent setup` or `agent policy` needs a line in the table of sources."""
     for assistant in ASSISTANTS.values():
-        assert {assistant.name} == {assistant_of(source) for source in assistant.sources}
+        assert {assistant.name} == {assistant_name(source) for source in assistant.sources}
     assert {*ASSISTANTS, "opencode"} == set(facts.ASSISTANTS)
 
 
 def test_opencode_reports_with_a_library_of_others() -> None:
-    assert "opencode" == assistant_of("vercel_ai", "opencode") == assistant_of("opencode")
-    assert None is assistant_of("vercel_ai", "shop") is assistant_of("vercel_ai") is assistant_of("litellm")
+    assert "opencode" == assistant_name("vercel_ai", "opencode") == assistant_name("opencode")
+    assert (
+        None
+        is assistant_name("vercel_ai", "shop")
+        is assistant_name("vercel_ai")
+        is assistant_name("litellm")
+    )

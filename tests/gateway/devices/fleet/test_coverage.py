@@ -11,8 +11,8 @@ from math import inf
 from typing import Any
 
 from gateway.devices.fleet.assistant_states import FINE, AssistantState
-from gateway.devices.fleet.coverage import FleetRow, coverage_of, device_row, missing_row, system_of
-from gateway.devices.fleet.facts import CAUSES, serial_hash_of
+from gateway.devices.fleet.coverage import FleetRow, device_row, measure_coverage, missing_row, system_name
+from gateway.devices.fleet.facts import CAUSES, hash_serial
 from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.machine_state import (
     UNHEALTHY_S,
@@ -87,13 +87,13 @@ def test_a_hash_of_the_serial_number_matches_as_well() -> None:
         Machine(hostname="three"),
     ]
     expected = ExpectedMachines(machines)
-    assert expected.expects(serial="", hostname="", serial_hash=serial_hash_of("a1"))
-    assert not expected.expects(serial="", hostname="two", serial_hash=serial_hash_of("Z9"))
-    assert expected.expects(serial="", hostname="three", serial_hash=serial_hash_of("Z9"))
-    assert not expected.expects(serial="Z9", hostname="", serial_hash=serial_hash_of("A1"))
+    assert expected.expects(serial="", hostname="", serial_hash=hash_serial("a1"))
+    assert not expected.expects(serial="", hostname="two", serial_hash=hash_serial("Z9"))
+    assert expected.expects(serial="", hostname="three", serial_hash=hash_serial("Z9"))
+    assert not expected.expects(serial="Z9", hostname="", serial_hash=hash_serial("A1"))
     hashed = Device(
         id="d", enrolled_at=1.0, enrolled_by="f", last_seen=NOW,
-        heartbeat=json.dumps({"serial_hash": serial_hash_of("b2")}).encode(),
+        heartbeat=json.dumps({"serial_hash": hash_serial("b2")}).encode(),
     )  # fmt: skip
     assert {"d": 1} == expected.matched([hashed])[0]
 
@@ -215,7 +215,7 @@ def test_systems() -> None:
         "win32": "windows",
     }
     words |= {"Ubuntu 24.04": "linux", "linux": "linux", "FreeBSD 14": "freebsd", "": ""}
-    assert words == {os: system_of(os) for os in words}
+    assert words == {os: system_name(os) for os in words}
 
 
 def random_fleet(seed: int) -> tuple[list[FleetRow], bool]:
@@ -252,7 +252,7 @@ def test_the_figures_equal_a_count_by_hand() -> None:
     """For 1,000 random fleets, every figure equals a plain count of the rows that it names."""
     for seed in range(1000):
         rows, has_inventory = random_fleet(seed)
-        figures = coverage_of(rows, has_inventory=has_inventory)
+        figures = measure_coverage(rows, has_inventory=has_inventory)
         counted = [
             each
             for each in rows

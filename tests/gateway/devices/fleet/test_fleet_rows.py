@@ -61,7 +61,7 @@ async def test_coverage_is_equal_at_every_hour_of_a_week(table: DeviceTable) -> 
         await table.replace_row(replace(known, newest_calls=calls, last_seen=clock.now() - 7 * HOUR * number))
 
     async def figures() -> tuple[object, ...]:
-        found = fleet.coverage_of(await fleet.rows())
+        found = fleet.measure_coverage(await fleet.rows())
         return found.machines, found.covered, found.away, found.states, found.causes, found.assistants
 
     before = await figures()
@@ -86,7 +86,7 @@ async def test_a_machine_of_which_nothing_is_heard_is_away(table: DeviceTable) -
     )
 
     async def counted() -> tuple[int, int, int]:
-        found = fleet.coverage_of(await fleet.rows())
+        found = fleet.measure_coverage(await fleet.rows())
         return found.machines, found.covered, found.away
 
     clock.move(3 * 24 * HOUR)

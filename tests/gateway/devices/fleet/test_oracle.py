@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import pytest
 
-from gateway.devices.fleet.assistant_states import corrected, remembered
-from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, followed
+from gateway.devices.fleet.assistant_states import correct_time, updated_memories
+from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, update_memory
 from gateway.devices.machine_state import COVERED, Evidence, machine_state
 from spool.devices.device import Device
 from spool.record import moment
@@ -109,7 +109,9 @@ def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
             continue
         is_bad, used, heard = past.is_bad(now), past.seen_use(now), past.newest(past.calls, now)
         setting = "not_configured" if is_bad else "configured"
-        memory = followed(memory, UseLook(setting=setting, is_bad=is_bad, used=used, heard=heard), now=now)
+        memory = update_memory(
+            memory, UseLook(setting=setting, is_bad=is_bad, used=used, heard=heard), now=now
+        )
         claim: dict[str, object] = {"state": setting if is_bad else "unused"}
         if used is not None:
             claim["used_at"] = moment((used + past.offset_s) // HOUR * HOUR)
@@ -118,9 +120,9 @@ def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
         heartbeat = json.dumps({"assistants": {"codex": claim}}).encode()
         device = replace(device, clock_offset_s=past.offset_s, last_seen=now, last_heartbeat=now)
         if heard is not None:
-            ended = corrected(device, heard + past.offset_s, now=now)
+            ended = correct_time(device, heard + past.offset_s, now=now)
             device = replace(device, newest_calls={"codex": ended})
-        uses = remembered(device, heartbeat, now=now)
+        uses = updated_memories(device, heartbeat, now=now)
         device = replace(device, heartbeat=heartbeat, uses=uses)
         yield now, device
 

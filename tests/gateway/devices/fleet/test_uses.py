@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from gateway.devices.fleet.uses import UseLook, UseMemory, followed
+from gateway.devices.fleet.uses import UseLook, UseMemory, update_memory
 
 MINUTE, HOUR = 60.0, 3600.0
 LOOK_S = 300.0
@@ -41,7 +41,9 @@ def states(day: Day, hours: float) -> dict[float, str]:
             heard=max((shown(day, at) for at in day.calls if at <= now), default=None),
         )
         local = shown(day, now)
-        memory = msgspec.json.decode(msgspec.json.encode(followed(memory, look, now=local)), type=UseMemory)
+        memory = msgspec.json.decode(
+            msgspec.json.encode(update_memory(memory, look, now=local)), type=UseMemory
+        )
         found[now] = memory.use(now=local)
     return found
 
@@ -147,7 +149,7 @@ def test_a_loss_has_the_cause_of_its_uses() -> None:
             cut = "agent_down" if pause[0] <= now < pause[1] else ""
             newest = max((at for at in used if at <= now), default=None)
             look = UseLook(setting="configured", is_bad=False, cut=cut, used=newest)
-            memory = followed(memory, look, now=now)
+            memory = update_memory(memory, look, now=now)
         assert ("losing", cause) == (memory.use(now=now), memory.cut)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.money.allocation.definition import PREFIX, Transform
-from gateway.money.allocation.evaluation import decisions, transformed
+from gateway.money.allocation.evaluation import apply_transforms, build_decisions
 from gateway.money.allocation.language import parse
 from spool.ledger.ledger import MAX_ROWS
 from spool.ledger.queries import DIMENSIONS
@@ -39,7 +39,8 @@ def test_the_first_example_gives_the_elements_of_the_table() -> None:
     """
     head, *lines = rows("`tag:service`")
     decisions_by_name = {
-        each.dimension.id.removeprefix(PREFIX): each for each in decisions(parse(EXAMPLES[0].encode(), KNOWN))
+        each.dimension.id.removeprefix(PREFIX): each
+        for each in build_decisions(parse(EXAMPLES[0].encode(), KNOWN))
     }
     assert len(lines) >= 5
     for line in lines:
@@ -54,9 +55,9 @@ def test_transforms_of_the_table() -> None:
     types = {"`Normalize`": ["Normalize"], "`Lower`, `Upper`": ["Lower", "Upper"], "`Trim`": ["Trim"]}
     for label, names in types.items():
         quoted = re.findall(r"`([^`]*)`", shown[label])
-        assert quoted == [transformed(value, [Transform(name)]) for name in names]
+        assert quoted == [apply_transforms(value, [Transform(name)]) for name in names]
     [split] = [cell for label, cell in shown.items() if label.startswith("`Split`")]
-    assert split.startswith(f"`{transformed(value, [Transform('Split', '-', 1)])}`")
+    assert split.startswith(f"`{apply_transforms(value, [Transform('Split', '-', 1)])}`")
 
 
 def test_every_source_is_named() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.money.allocation import evaluation
 from gateway.money.allocation.definition import Definition, Transform
-from gateway.money.allocation.evaluation import decisions, transformed
+from gateway.money.allocation.evaluation import apply_transforms, build_decisions
 from gateway.money.allocation.language import parse
 
 KNOWN = ("model", "provider", "team", "user", "tag:service")
@@ -24,7 +24,7 @@ def elements(text: str, **values: str) -> dict[str, str]:
         each.dimension.id.removeprefix("User:Defined:"): each.element(
             tuple(known[name] for name in each.sources)
         )
-        for each in decisions(parse(text.encode(), KNOWN))
+        for each in build_decisions(parse(text.encode(), KNOWN))
     }
 
 
@@ -78,7 +78,7 @@ def test_conditions(condition: str, values: dict[str, str], expected: bool) -> N
     ],
 )
 def test_transforms(transform: Transform, value: str, expected: str) -> None:
-    assert expected == transformed(value, [transform])
+    assert expected == apply_transforms(value, [transform])
 
 
 def test_the_first_rule_that_matches_counts() -> None:
@@ -116,7 +116,7 @@ Dimensions:
   C: {Rules: [{Type: GroupBy, Sources: [User:Defined:A, model], Format: "{0}/{1}"}]}
   D: {Rules: [{Type: GroupBy, Source: User:Defined:C}], DefaultValue: none}
 """
-    by_id = {each.dimension.id: each for each in decisions(parse(text.encode(), KNOWN))}
+    by_id = {each.dimension.id: each for each in build_decisions(parse(text.encode(), KNOWN))}
     assert {"team", "model"} == set(by_id["User:Defined:D"].sources)
     assert {"A": "t", "B": "", "C": "t/m", "D": "t/m"} == elements(text, team="t", model="m")
     assert {"A": "t", "B": "", "C": "", "D": "none"} == elements(text, team="t")
@@ -134,7 +134,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     monkeypatch.setattr(evaluation, "MOST_REMEMBERED", 10)
     text = "Dimensions: {A: {Rules: [{Type: GroupBy, Source: team}]}, B: {Rules: [{Type: GroupBy, Source: user}]}}"
-    both = decisions(parse(text.encode(), KNOWN))
+    both = build_decisions(parse(text.encode(), KNOWN))
     for number in [*range(30), *range(30)]:
         for decision in both:
             assert f"v{number}" == decision.element((f"v{number}",))
@@ -142,7 +142,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_definition_nothing_is_decided() -> None:
-    assert [] == list(decisions(Definition()))
+    assert [] == list(build_decisions(Definition()))
 
 
 @given(
@@ -150,6 +150,6 @@ def test_without_a_definition_nothing_is_decided() -> None:
 )
 def test_transforms_take_any_value(value: str, transforms: list[str]) -> None:
     """No value of the ledger makes a query fail. Normalizing twice equals normalizing once."""
-    transformed(value, [Transform(each) for each in transforms])
-    once = transformed(value, [Transform("Normalize")])
-    assert once == transformed(once, [Transform("Normalize")])
+    apply_transforms(value, [Transform(each) for each in transforms])
+    once = apply_transforms(value, [Transform("Normalize")])
+    assert once == apply_transforms(once, [Transform("Normalize")])

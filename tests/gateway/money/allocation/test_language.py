@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.core.faults import MAX_FAULTS
 from gateway.core.yaml_text import MAX_DEPTH
 from gateway.money.allocation.definition import Definition, Group, GroupBy
-from gateway.money.allocation.language import Fault, InvalidDefinition, Limits, joined, parse
+from gateway.money.allocation.language import Fault, InvalidDefinition, Limits, join_definitions, parse
 from tests.approved import approved
 
 KNOWN = ("model", "provider", "team", "user", "api_key", "tag:service")
@@ -155,13 +155,13 @@ def test_namespaces_together() -> None:
     """Two namespaces must not define the same dimension. Their order is preserved."""
     one, two = (parse(f"Dimensions: {{{key}: {{Rules: [{{Type: GroupBy, Source: team}}]}}}}".encode(), KNOWN)
                 for key in ("A", "B"))  # fmt: skip
-    assert (*one.dimensions, *two.dimensions) == tuple(joined({"": one, "x": two}).dimensions)
-    assert Definition() == joined({})
+    assert (*one.dimensions, *two.dimensions) == tuple(join_definitions({"": one, "x": two}).dimensions)
+    assert Definition() == join_definitions({})
     with pytest.raises(InvalidDefinition, match="A belongs to the namespace x") as error:
-        joined({"x": one, "y": one})
+        join_definitions({"x": one, "y": one})
     assert ["Dimensions", "A"] == error.value.faults[0].path
     with pytest.raises(InvalidDefinition, match=r"allocation\.max_dimensions"):
-        joined({"x": one, "y": two}, Limits(max_dimensions=1))
+        join_definitions({"x": one, "y": two}, Limits(max_dimensions=1))
 
 
 nodes = st.recursive(

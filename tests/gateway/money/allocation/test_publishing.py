@@ -92,7 +92,7 @@ async def test_what_one_publishes_is_in_force_at_the_other(two: tuple[Gateway, G
         version = second_gateway.table.version(DEFAULT, number)
         assert [name] == [
             dimension.name
-            for dimension in (await second_gateway.publishing.definition_of(version)).dimensions
+            for dimension in (await second_gateway.publishing.parse_version(version)).dimensions
         ]
 
 

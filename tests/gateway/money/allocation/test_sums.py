@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.money.allocation.difference import difference, sources_of
-from gateway.money.allocation.evaluation import decisions
-from gateway.money.allocation.language import joined, parse
+from gateway.money.allocation.difference import compare_definitions, sources_read_by
+from gateway.money.allocation.evaluation import build_decisions
+from gateway.money.allocation.language import join_definitions, parse
 from gateway.money.allocation.published import Published
 from spool.ledger import money
 from spool.ledger.ledger import Ledger
@@ -89,7 +89,7 @@ def test_elements_add_up_to_the_total(
         try:
             log.add(kept, at=BEGIN)
             await ledger.catch_up(log)
-            definition = joined({"": parse(text, ledger.own_dimensions())})
+            definition = join_definitions({"": parse(text, ledger.own_dimensions())})
             Published(ledger).put(definition, version="1")
             span = CostQuery(since=_at(BEGIN - 3 * DAY), until=_at(BEGIN + 3 * DAY), granularity=TOTAL)
 
@@ -101,7 +101,7 @@ def test_elements_add_up_to_the_total(
 
             [whole] = sums(await asked(TOTAL)).values() or [(0, 0, 0)]
             by_sources = await asked(TOTAL, *SOURCES)
-            for decision in decisions(definition):
+            for decision in build_decisions(definition):
                 expected: dict[Any, list[CostRow]] = defaultdict(list)
                 for row in by_sources:
                     known = dict(zip(SOURCES, (value or "" for value in row.group), strict=True))
@@ -117,8 +117,8 @@ def test_elements_add_up_to_the_total(
                     for element, rows in expected.items():
                         assert element_sums[element][0] == sum(money.units(row.cost) for row in rows)
             after = parse(other, ledger.own_dimensions())
-            names = sources_of(definition, after)
-            change = difference(definition, after, names, await asked(TOTAL, *names))
+            names = sources_read_by(definition, after)
+            change = compare_definitions(definition, after, names, await asked(TOTAL, *names))
             assert whole[0] == change.total.cost
             assert whole[2] == change.total.calls
             for dimension in change.dimensions:

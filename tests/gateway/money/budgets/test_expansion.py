@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.money.budgets.declared import EXPANSIONS, SpendBudget
-from gateway.money.budgets.expansion import expanded
+from gateway.money.budgets.expansion import expand_budget
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.registry.documents import replace_fields
@@ -26,7 +26,7 @@ def on(day: str) -> float:
 async def shown(house: House, budget: SpendBudget) -> dict[str, Any]:
     books = house.evaluator.books()
     figures = await books.figures(budget, house.registry.views.find(budget.view_id))
-    return await expanded(books, figures, frozenset(EXPANSIONS))
+    return await expand_budget(books, figures, frozenset(EXPANSIONS))
 
 
 async def opened() -> tuple[House, Any]:
@@ -127,7 +127,7 @@ async def test_budgets_of_one_view_are_asked_for_their_hours_once(monkeypatch: p
     monkeypatch.setattr(Ledger, "costs", counted)
     books = house.evaluator.books()
     for budget in budgets:
-        await expanded(books, await books.figures(budget, view), frozenset(EXPANSIONS))
+        await expand_budget(books, await books.figures(budget, view), frozenset(EXPANSIONS))
     assert granularities.count("hourly") == 1
     narrowed = replace_fields(view, filter={"team": ("nobody",)})
     assert not any(await books.hours(budgets[0], narrowed)) and any(await books.hours(budgets[0], view))

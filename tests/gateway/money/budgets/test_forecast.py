@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.money.budgets.forecast import DAY, Forecast, History, TooEarly, forecast, past_errors, widened
+from gateway.money.budgets.forecast import (
+    DAY,
+    Forecast,
+    History,
+    TooEarly,
+    forecast_total,
+    past_errors,
+    widen_by_errors,
+)
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 END = datetime(2026, 12, 1, tzinfo=UTC)
@@ -33,7 +41,7 @@ def made(found: Forecast | TooEarly) -> Forecast:
 def test_a_steady_spend_is_carried_on_to_the_end() -> None:
     """Constant daily spend is forecast exactly, including the rest of today."""
     prediction = made(
-        forecast(history(lambda _: 1000, days=28), start=START, end=END, now=NOW, actual=15_500)
+        forecast_total(history(lambda _: 1000, days=28), start=START, end=END, now=NOW, actual=15_500)
     )
     assert Forecast(total=30_000, low=30_000, high=30_000) == prediction
 
@@ -43,7 +51,7 @@ def test_the_rest_of_today_follows_the_hours() -> None:
     night = History(days=history(lambda _: 1000, days=28).days, hours=(1,) * 6 + (0,) * 18)
     end = datetime(2026, 11, 17, tzinfo=UTC)
     prediction = made(
-        forecast(night, start=datetime(2026, 11, 16, tzinfo=UTC), end=end, now=NOW, actual=1000)
+        forecast_total(night, start=datetime(2026, 11, 16, tzinfo=UTC), end=end, now=NOW, actual=1000)
     )
     assert 1000 == prediction.total
 
@@ -53,24 +61,24 @@ def test_a_weekend_ahead_counts_as_one() -> None:
     friday = datetime(2026, 11, 13, 23, 59, tzinfo=UTC)
     weekly = history(lambda day: 1000 if day.weekday() < 5 else 0, days=28, now=friday)
     end = datetime(2026, 11, 16, tzinfo=UTC)
-    prediction = made(forecast(weekly, start=START, end=end, now=friday, actual=10_000))
+    prediction = made(forecast_total(weekly, start=START, end=end, now=friday, actual=10_000))
     assert 10_000 <= prediction.total < 10_300
 
 
 @pytest.mark.parametrize(("days", "reason"), [(0, "0 of 7"), (6, "6 of 7")])
 def test_it_is_silent_below_a_week_of_history(days: int, reason: str) -> None:
     """With less than a week of history there is no forecast, because one spike would spoil every method."""
-    prediction = forecast(history(lambda _: 1000, days=days), start=START, end=END, now=NOW, actual=5)
+    prediction = forecast_total(history(lambda _: 1000, days=days), start=START, end=END, now=NOW, actual=5)
     assert isinstance(prediction, TooEarly)
     assert reason in prediction.reason
     assert isinstance(
-        forecast(history(lambda _: 1, days=7), start=START, end=END, now=NOW, actual=5), Forecast
+        forecast_total(history(lambda _: 1, days=7), start=START, end=END, now=NOW, actual=5), Forecast
     )
 
 
 def test_it_is_silent_where_most_days_spend_nothing() -> None:
     rare = history(lambda day: 1000 if day.toordinal() % 3 == 0 else 0, days=28)
-    assert isinstance(forecast(rare, start=START, end=END, now=NOW, actual=5000), TooEarly)
+    assert isinstance(forecast_total(rare, start=START, end=END, now=NOW, actual=5000), TooEarly)
 
 
 def month_error(kind: str, seed: int, *, naive: bool) -> float:
@@ -89,7 +97,7 @@ def month_error(kind: str, seed: int, *, naive: bool) -> float:
     actual = sum(spent for day, spent in days.items() if START.date() <= day < now.date())
     truth = actual + sum(spent for day, spent in days.items() if day >= now.date())
     known = History(days={day: spent for day, spent in days.items() if day < now.date()})
-    total = made(forecast(known, start=START, end=END, now=now, actual=actual)).total
+    total = made(forecast_total(known, start=START, end=END, now=now, actual=actual)).total
     if naive:
         total = actual * (END - START).days // (now - START).days
     return abs(total - truth) / truth
@@ -119,10 +127,10 @@ def test_bounds_hold_the_total(spent: list[int], actual: int, second: int) -> No
     """For any history, the forecast is at least the actual spend, and the range contains the forecast."""
     now = START + timedelta(seconds=second)
     days = {now.date() - DAY * back: each for back, each in enumerate(spent, start=1)}
-    prediction = forecast(History(days=days), start=START, end=END, now=now, actual=actual)
+    prediction = forecast_total(History(days=days), start=START, end=END, now=now, actual=actual)
     if isinstance(prediction, Forecast):
         assert actual <= prediction.low <= prediction.total <= prediction.high
-        wide = widened(prediction, [-2_000, 1_000], actual=actual)
+        wide = widen_by_errors(prediction, [-2_000, 1_000], actual=actual)
         assert actual <= wide.low <= wide.total <= wide.high
         assert wide.low <= prediction.low
         assert wide.high >= prediction.high

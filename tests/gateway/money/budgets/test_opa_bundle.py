@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from gateway.devices.agent.policy.signatures import TokenKey
-from gateway.money.budgets.opa_bundle import KEY_ID, bundle_of
+from gateway.money.budgets.opa_bundle import KEY_ID, build_bundle
 from gateway.money.budgets.verdicts import ACTING
 from tests.gateway.money.budgets.house import House
 from tests.gateway.money.budgets.test_verdicts import NOW, board_of
@@ -139,5 +139,5 @@ def test_a_real_opa_hashes_as_we_do(tmp_path: Path) -> None:
             "b": {"".join(chance.choices(ODD, k=5)): [] for _ in range(9)},
             "c": [None, True, 5.0, 10**15, {}],
         }
-        done = verified(bundle_of(msgspec.json.encode(table, order="sorted"), 3, key), key, tmp_path)
+        done = verified(build_bundle(msgspec.json.encode(table, order="sorted"), 3, key), key, tmp_path)
         assert 0 == done.returncode, done.stderr

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gateway.money.budgets.declared import BUDGETS, SpendBudget
-from gateway.money.budgets.periods import LATE_S, days_of, judged_periods, period_at, periods_before
+from gateway.money.budgets.periods import LATE_S, days_in_period, judged_periods, period_at, periods_before
 
 BERLIN = ZoneInfo("Europe/Berlin")
 
@@ -46,7 +46,7 @@ def test_a_period_begins_at_midnight_of_its_zone(
 def test_a_month_consists_of_its_days() -> None:
     """The days of a month follow each other without a gap. A day with a clock set back has 25 hours."""
     period = period_at(at("2026-10-15T00:00Z"), "monthly", BERLIN)
-    days = days_of(period, BERLIN)
+    days = days_in_period(period, BERLIN)
     assert 31 == len(days)
     assert period.start == days[0].start
     assert period.end == days[-1].end

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.money.budgets.declared import EXPANSIONS
-from gateway.money.budgets.expansion import expanded
+from gateway.money.budgets.expansion import expand_budget
 from spool.ledger.ledger_rows import LedgerRows, LedgerStore
 from tests.gateway.money.budgets.house import House
 from tests.spool.ledger.engines import POSTGRES, SQLITE, Ledgers
@@ -113,7 +113,7 @@ async def test_a_listed_budget_asks_few_statements(opened: Open, now: float, zon
     counted.statements = 0
     books = house.evaluator.books()
     figures = await books.figures(budget, house.registry.views.find(budget.view_id))
-    shown: Any = await expanded(books, figures, frozenset(EXPANSIONS))
+    shown: Any = await expand_budget(books, figures, frozenset(EXPANSIONS))
     assert 0 < counted.statements <= LISTED
     *_, today = shown["burnup"]["daily"].values()
     assert shown["current"]["actual"] == today["actual"]

@@ -178,7 +178,7 @@ async def test_a_table_is_renewed_before_it_ends(house: House) -> None:
     house.clock.at += verdicts.REFRESH_S
     second = await read(house, ACTING)
     assert (1, 2) == (msgspec.json.decode(first.body, type=BudgetVerdicts).version, second.version)
-    assert verdicts.seconds_of(second.valid_until) == house.clock.at + 300
+    assert verdicts.parse_time_s(second.valid_until) == house.clock.at + 300
     house.spend("3")
     house.clock.at += verdicts.REFRESH_S
     assert "5" == (await read(house, ACTING)).rows[0].spent

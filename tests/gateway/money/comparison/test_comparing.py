@@ -15,13 +15,13 @@ import pytest
 
 from gateway.intake.prices import PriceBook
 from gateway.money.comparison import comparing
-from gateway.money.comparison.comparing import Comparison, compare
+from gateway.money.comparison.comparing import Comparison, compare_costs
 from gateway.money.comparison.split import PARTS, Parts
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
 from spool.ledger.queries import CostQuery, CostRow
 from spool.ledger.sums import LATENCY, OTHER
-from spool.ledger.usages import Usages, usage_of
+from spool.ledger.usages import Usages, row_usage
 from tests.rounds import examples
 
 NOW = datetime(2026, 11, 2, tzinfo=UTC)
@@ -61,7 +61,7 @@ class MadeUp:
         return [combine_rows(rows, start=query.since, group=group) for group, rows in rows_by_group.items()]
 
     async def usages_of(self, queries: Sequence[CostQuery]) -> Sequence[Usages]:
-        return [{row.group: usage_of(row) for row in await self.costs(query)} for query in queries]
+        return [{row.group: row_usage(row) for row in await self.costs(query)} for query in queries]
 
 
 QUERY = CostQuery(since=NOW - DAY, until=NOW, group_by=["team"])
@@ -69,7 +69,7 @@ BASELINE = replace(QUERY, since=NOW - 2 * DAY, until=NOW - DAY)
 
 
 async def compared(ledger: MadeUp, top: int = 1) -> Comparison:
-    return await compare(ledger, QUERY, BASELINE, top=top, prices=BOOK)
+    return await compare_costs(ledger, QUERY, BASELINE, top=top, prices=BOOK)
 
 
 def made_up(chance: random.Random) -> MadeUp:
@@ -114,13 +114,15 @@ async def test_models_are_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     query, baseline = (replace(each, group_by=["team", "model"]) for each in (QUERY, BASELINE))
     for seed in range(examples(100)):
         at_once, in_steps = (made_up(random.Random(seed)) for _ in range(2))
-        comparison = await compare(at_once, query, baseline, top=2, prices=BOOK)
+        comparison = await compare_costs(at_once, query, baseline, top=2, prices=BOOK)
         with monkeypatch.context() as patch:
             patch.setattr(comparing, "OF_MODELS", ())
-            assert comparison == await compare(in_steps, query, baseline, top=2, prices=BOOK)
+            assert comparison == await compare_costs(in_steps, query, baseline, top=2, prices=BOOK)
         assert len(at_once.asked) == 2 < len(in_steps.asked)
     in_euro = made_up(random.Random(0))
-    await compare(in_euro, replace(query, currency="EUR"), replace(baseline, currency="EUR"), prices=BOOK)
+    await compare_costs(
+        in_euro, replace(query, currency="EUR"), replace(baseline, currency="EUR"), prices=BOOK
+    )
     # In euros, the comparison needs two steps, because sums of rounded amounts may differ in their last digit.
     assert len(in_euro.asked) > 2
 

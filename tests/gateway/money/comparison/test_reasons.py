@@ -11,17 +11,17 @@ import pytest
 
 from gateway.configuration.sections import PriceOverride
 from gateway.intake.prices import PriceBook
-from gateway.money.comparison.comparing import compare
-from gateway.money.comparison.sentence import sentence
+from gateway.money.comparison.comparing import compare_costs
+from gateway.money.comparison.sentence import comparison_sentence
 from gateway.money.costs.past import WHOLE, Past
 from tests.gateway.money.comparison.test_comparing import BASELINE, BOOK, QUERY, MadeUp, spent
 
 GPT = ("openai", "gpt-4o")
 PAST = Past(state=WHOLE, known_from=None, comparable_days=0)
-NEW = BOOK.with_override(
+NEW = BOOK.add_override(
     PriceOverride(model="gpt-4o", since="2026-11-01", input=Decimal(5), output=Decimal(20))
 )
-OLD_TOO = NEW.with_override(
+OLD_TOO = NEW.add_override(
     PriceOverride(model="gpt-4o", since="2026-10-01", input=Decimal(5), output=Decimal(20))
 )
 
@@ -52,8 +52,8 @@ async def test_the_reason_has_two_numbers(
 ) -> None:
     """The part with the largest amount is the reason, and the parts add up to the change."""
     ledger = MadeUp(spent(1, "a", GPT, *now), spent(2, "a", GPT, *before))
-    comparison = await compare(ledger, QUERY, BASELINE, top=5, prices=book)
-    text = sentence(comparison, PAST)
+    comparison = await compare_costs(ledger, QUERY, BASELINE, top=5, prices=book)
+    text = comparison_sentence(comparison, PAST)
     assert reason in text
     [driver] = comparison.drivers
     assert driver.now.cost - driver.before.cost == driver.parts.change
@@ -64,8 +64,10 @@ async def test_a_new_price_is_a_reason() -> None:
     own = ("openai", "own-model")
     ledger = MadeUp(spent(1, "a", own, "4", 10**6), spent(2, "a", own, "0", 10**6))
     price = PriceOverride(model="own-model", since="2026-11-01", input=Decimal(3), output=Decimal(6))
-    comparison = await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK.with_override(price))
-    assert "because prices rose: own-model input $3, before without a price" in sentence(comparison, PAST)
+    comparison = await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK.add_override(price))
+    assert "because prices rose: own-model input $3, before without a price" in comparison_sentence(
+        comparison, PAST
+    )
 
 
 async def test_large_inputs_are_no_other_models() -> None:
@@ -79,7 +81,7 @@ async def test_large_inputs_are_no_other_models() -> None:
             spent(1, "a", gemini, "7", 20 * size, 20),
             spent(2, "a", gemini, "9", 20 * size, 20),
         )
-        text = sentence(await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
+        text = comparison_sentence(await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
         assert "prices" not in text
         assert "other models" not in text
         assert "a million tokens, before $" in text
@@ -93,5 +95,5 @@ async def test_a_group_that_fell_is_no_reason_of_a_rise() -> None:
         spent(1, None, GPT, "12", 10**6, 10),
         spent(2, None, GPT, "2", 10**6, 10),
     )
-    text = sentence(await compare(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
+    text = comparison_sentence(await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK), PAST)
     assert text.startswith("$6.00 more, in calls without a known name, or in small groups; a -$4.00, at $")

@@ -17,8 +17,8 @@ from gateway.money.comparison.split import (
     Group,
     Parts,
     Spending,
-    split,
-    together,
+    merge_drivers,
+    split_changes,
 )
 from spool.ledger import money
 
@@ -33,7 +33,7 @@ FIXED = st.dictionaries(
 
 def changed(before: Mapping[str, tuple[str, int]], now: Mapping[str, tuple[str, int]]) -> dict[str, Parts]:
     """Return the parts by group. Costs are in dollars."""
-    drivers = split(times(before), times(now))
+    drivers = split_changes(times(before), times(now))
     return {driver.group[0] or "": driver.parts for driver in drivers}
 
 
@@ -45,13 +45,13 @@ def times(groups: Mapping[str, tuple[str, int]]) -> dict[Group, Spending]:
 
 
 def whole(drivers: list[Driver]) -> Driver:
-    return together(drivers, group=())
+    return merge_drivers(drivers, group=())
 
 
 @given(TIME, TIME)
 def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Group, Spending]) -> None:
     """The parts of a cost change add up exactly for each group and for all groups together."""
-    drivers = split(before, now)
+    drivers = split_changes(before, now)
     assert {**before, **now}.keys() == {driver.group for driver in drivers}
     for driver in drivers:
         assert (
@@ -68,7 +68,7 @@ def test_parts_add_up_to_the_change(before: dict[Group, Spending], now: dict[Gro
 
 @given(TIME)
 def test_nothing_changed(same: dict[Group, Spending]) -> None:
-    assert Parts() == whole(split(same, same)).parts
+    assert Parts() == whole(split_changes(same, same)).parts
 
 
 @given(FIXED, st.integers(1, 1000))
@@ -77,8 +77,8 @@ def test_growth_is_more_calls_or_larger_ones(before: dict[Group, Spending], time
     total = sum(spending.cost for spending in before.values())
     grown = {group: scaled(spending, times) for group, spending in before.items()}
     more_calls = {group: replace(spending, calls=spending.calls * times) for group, spending in grown.items()}
-    assert Parts(more_calls=total * (times - 1)) == whole(split(before, more_calls)).parts
-    assert Parts(larger_calls=total * (times - 1)) == whole(split(before, grown)).parts
+    assert Parts(more_calls=total * (times - 1)) == whole(split_changes(before, more_calls)).parts
+    assert Parts(larger_calls=total * (times - 1)) == whole(split_changes(before, grown)).parts
 
 
 def scaled(spending: Spending, times: int) -> Spending:
@@ -90,7 +90,7 @@ def test_dearer_tokens_are_prices(before: dict[Group, Spending], times: int) -> 
     """If the same tokens cost a multiple, the whole change is the part for prices."""
     now = {group: replace(spending, cost=spending.cost * times) for group, spending in before.items()}
     total = sum(spending.cost for spending in before.values())
-    assert Parts(unit_cost=total * (times - 1)) == whole(split(before, now)).parts
+    assert Parts(unit_cost=total * (times - 1)) == whole(split_changes(before, now)).parts
 
 
 def test_each_row_says_what_happened_to_it() -> None:
@@ -107,7 +107,9 @@ def test_other_kinds_of_tokens_are_no_prices() -> None:
     """
     group = ("a",)
     old, new = Spending(cost=100, tokens=100, calls=10), Spending(cost=270, tokens=200, calls=20)
-    (driver,) = split({group: old}, {group: new}, {group: CostsAtOldPrices(costs=(260,) * len(MIXES))})
+    (driver,) = split_changes(
+        {group: old}, {group: new}, {group: CostsAtOldPrices(costs=(260,) * len(MIXES))}
+    )
     assert Parts(more_calls=100, other_kinds=60, unit_cost=10) == driver.parts
 
 
@@ -127,14 +129,14 @@ def test_groups_without_tokens_are_measured_by_calls() -> None:
     growth, and the rest is the part for prices.
     """
     image = ("image",)
-    (driver,) = split({image: Spending(cost=100, calls=10)}, {image: Spending(cost=450, calls=30)})
+    (driver,) = split_changes({image: Spending(cost=100, calls=10)}, {image: Spending(cost=450, calls=30)})
     assert Parts(more_calls=200, unit_cost=150) == driver.parts
 
 
 def test_calls_that_get_a_price_are_price() -> None:
     """A model without a price gets one. This is a change of price, and the model does not count as new."""
     model = ("m",)
-    (driver,) = split(
+    (driver,) = split_changes(
         {model: Spending(tokens=10, calls=1, unpriced=1)}, {model: Spending(cost=5, tokens=10, calls=1)}
     )
     assert Parts(unit_cost=5) == driver.parts
@@ -144,4 +146,4 @@ def test_the_largest_change_comes_first() -> None:
     """Rises and falls are sorted together. Equal changes are sorted by name, with unknown first."""
     before: dict[Group, Spending] = {("fell",): Spending(cost=90, calls=1)}
     now: dict[Group, Spending] = {(name,): Spending(cost=50, calls=1) for name in ("b", "a", None)}
-    assert [("fell",), (None,), ("a",), ("b",)] == [driver.group for driver in split(before, now)]
+    assert [("fell",), (None,), ("a",), ("b",)] == [driver.group for driver in split_changes(before, now)]

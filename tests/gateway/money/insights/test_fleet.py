@@ -9,7 +9,7 @@ from typing import Any
 from gateway.devices.fleet.assistant_states import AssistantState
 from gateway.devices.fleet.coverage import FleetRow, device_row, missing_row
 from gateway.devices.fleet.facts import CAUSES, NO_AGENT, NO_RECORD, NOT_FORWARDED
-from gateway.devices.fleet.repairs import _REPAIRS, repair_of
+from gateway.devices.fleet.repairs import _REPAIRS, find_repair
 from gateway.devices.machine_state import (
     CLOCK_WRONG,
     REVOKED_THERE,
@@ -60,7 +60,7 @@ def test_every_cause_has_words_and_a_repair() -> None:
     causes = {(state, cause) for state, known in CAUSES.items() for cause in known}
     of_gateway = {("unknown", NO_AGENT), ("unreachable", NO_RECORD), ("unreachable", NOT_FORWARDED)}
     assert causes | of_gateway | {CLOCK_WRONG, REVOKED_THERE} == _REPAIRS.keys()
-    assert "is not set up" == repair_of(("not_configured", "")).words
+    assert "is not set up" == find_repair(("not_configured", "")).words
 
 
 def test_assistants_that_do_not_report() -> None:

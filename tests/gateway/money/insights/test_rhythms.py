@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from gateway.money.insights.rhythms import judge
+from gateway.money.insights.rhythms import find_long_silence
 from spool.registry.tables.sender_hours import FORGOTTEN_HOURS, HOUR_S, RUNNING, SenderHours, first_hours
 
 LEARNED_D, OBSERVED_D = 56, 90
@@ -120,7 +120,7 @@ class Sender:
             self._is_reported = False
         elif self.hours is not None and not self._is_reported:
             now = (hour + 1) * HOUR_S + 301.0
-            if judge(self.hours, ALWAYS, now=now) is not None:
+            if find_long_silence(self.hours, ALWAYS, now=now) is not None:
                 self._is_reported = True
                 self.reported_after.append(hour + 1 - self.hours.end)
 

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.devices.fleet.coverage import FleetRow, device_row
 from gateway.devices.fleet.facts import REPORTING
-from gateway.devices.fleet.severity import severity_of
+from gateway.devices.fleet.severity import fleet_severity
 from gateway.devices.fleet.uses import LOSING
 from gateway.devices.machine_state import AT_RISK, Evidence, machine_state
 from gateway.money.insights.detectors.fleet import MAX_CSV_ROWS
@@ -90,7 +90,7 @@ def test_the_share_of_the_fleet_decides(size: int, bad: int, losing: str, at_ris
         rows = fleet(size, bad, claim="not_configured", use=use)
         assert {word} == {row.state for row in rows[:bad]}
         assert {REPORTING} >= {row.state for row in rows[bad:]}
-        assert severity == severity_of(rows[:bad], rows)
+        assert severity == fleet_severity(rows[:bad], rows)
         run = run_detectors(Facts(now=NOW, fleet=rows), OF_STATES)
         assert {severity} == {finding.severity for finding in run.findings}
         assert min(TEAMS, bad) == len(run.findings)
@@ -100,8 +100,8 @@ def test_machines_outside_the_list_are_part_of_the_fleet() -> None:
     """A list of five pilot machines makes no warning of three losses among 200 other machines."""
     rows = fleet(205, 3, claim="not_configured", use="losing")
     listed = [replace(row, machine=Machine(serial=row.id)) for row in rows[-5:]]
-    assert INFO == severity_of(rows[:3], [*rows[:-5], *listed])
-    assert WARNING == severity_of(rows[:3], [*rows[:15], *listed])
+    assert INFO == fleet_severity(rows[:3], [*rows[:-5], *listed])
+    assert WARNING == fleet_severity(rows[:3], [*rows[:15], *listed])
 
 
 async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from gateway.intake.prices import PriceBook
-from gateway.money.recommendations.evaluation import Evaluation, Known, evaluate, savings
+from gateway.money.recommendations.evaluation import Evaluation, Known, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, RecommendationType, SavingFacts
-from gateway.money.recommendations.gathering import Sources, gather
+from gateway.money.recommendations.gathering import Sources, gather_saving_facts
 from spool.ledger.ledger import Ledger
 from spool.record import NS, Inference
 from spool.registry.recommendations import Saving, TypeSettings
@@ -40,7 +40,7 @@ async def facts_of(calls: Sequence[Inference], *, now: float = NOW) -> SavingFac
     ledger = Ledger(new_ledger(), clock=clock)
     if calls:
         log.add(calls, at=now)
-    facts, _ = await gather(Sources(ledger=ledger, log=log, prices=lambda: BOOK), now=now)  # type: ignore[arg-type]
+    facts, _ = await gather_saving_facts(Sources(ledger=ledger, log=log, prices=lambda: BOOK), now=now)  # type: ignore[arg-type]
     return facts
 
 
@@ -50,14 +50,14 @@ async def found(
     """Return the savings of one recommendation type among calls, without a minimum amount."""
     facts = await facts_of(calls)
     everything = known or Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0")})
-    evaluation = evaluate(facts, [type], everything)
+    evaluation = evaluate_types(facts, [type], everything)
     assert [] == evaluation.failed
     return told(facts, evaluation)
 
 
 def told(facts: SavingFacts, evaluation: Evaluation) -> list[Saving]:
     """Return the savings, and check that each is at most the cost of its tokens."""
-    found_savings = savings(facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
+    found_savings = build_savings(facts, evaluation, dimensions=DIMENSIONS, price_book=BOOK.version)
     for saving in found_savings:
         assert saving.key.startswith(f"{saving.type}:")
         assert 0 < Decimal(saving.monthly_savings) <= Decimal(saving.gross_savings) <= Decimal(saving.spent)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import SimpleNamespace
 
-from gateway.money.recommendations.evaluation import GRACE_S, MOST, Known, evaluate
+from gateway.money.recommendations.evaluation import GRACE_S, MOST, Known, evaluate_types
 from gateway.money.recommendations.facts import DAY_S
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import newer_model, priority_tier
@@ -60,7 +60,9 @@ async def test_two_types_on_the_same_tokens() -> None:
     GPT-4.1 costs $4.90 as priority. The larger saving is listed first.
     """
     facts = await facts_of([priority(1, request_model="gpt-4o")])
-    first, second = told(facts, evaluate(facts, [newer_model, priority_tier], Known(settings=EVERYTHING)))
+    first, second = told(
+        facts, evaluate_types(facts, [newer_model, priority_tier], Known(settings=EVERYTHING))
+    )
     assert first.type == "priority_tier"
     assert first.gross_savings == "2.45"
     assert first.monthly_savings == "2.45"
@@ -77,7 +79,9 @@ async def test_a_type_that_fails_stops_no_other() -> None:
         raise RuntimeError
 
     broken = SimpleNamespace(NAME="broken", find=fail)
-    evaluation = evaluate(await facts_of([priority(1)]), [broken, priority_tier], Known(settings=EVERYTHING))
+    evaluation = evaluate_types(
+        await facts_of([priority(1)]), [broken, priority_tier], Known(settings=EVERYTHING)
+    )
     assert evaluation.failed == ["broken"]
     assert evaluation.looked_for == ["priority_tier"]
     assert len(evaluation.settled) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.money.recommendations.adviser import LEAST_DAYS, realized_by, saved
+from gateway.money.recommendations.adviser import LEAST_DAYS, realized_saving, saved_amount
 from gateway.money.recommendations.facts import DAY_S
 from spool.ledger import money
 from spool.ledger.costs import combine_rows
@@ -49,7 +49,7 @@ def row(cost: str, calls: int, errors: int = 0) -> CostRow:
 )
 def test_by_the_cost_of_an_answer(before: CostRow | None, after: CostRow | None, expected: str) -> None:
     """The saving is measured by the cost per answer. $100 were promised for a thousand answers."""
-    assert expected == money.text(saved(before, after, promised=money.units("100")))
+    assert expected == money.text(saved_amount(before, after, promised=money.units("100")))
 
 
 async def measured(calls: list[Inference], *, days_later: float = 20, **fields: Any) -> Realized | None:
@@ -61,7 +61,7 @@ async def measured(calls: list[Inference], *, days_later: float = 20, **fields: 
     log, ledger = FakeLog(), Ledger(new_ledger(), clock=FakeClock(NOW))
     log.add(calls, at=NOW)
     await ledger.catch_up(log)
-    return await realized_by(ledger, recommendation, ADDRESSED + days_later * DAY_S)
+    return await realized_saving(ledger, recommendation, ADDRESSED + days_later * DAY_S)
 
 
 def traffic() -> list[Inference]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from decimal import Decimal
 
 from gateway.core.visible import Visible
-from gateway.money.recommendations.adviser import realized_by
-from gateway.money.recommendations.evaluation import GRACE_S, Known, evaluate, savings
+from gateway.money.recommendations.adviser import realized_saving
+from gateway.money.recommendations.evaluation import GRACE_S, Known, build_savings, evaluate_types
 from gateway.money.recommendations.facts import DAY_S, SavingFacts, UnusedSeat
 from gateway.money.recommendations.list import TYPES
 from gateway.money.recommendations.types import idle_seat
@@ -47,9 +47,9 @@ SEATS = (
 
 def found(known: Known, seats: Sequence[UnusedSeat] = SEATS, cost: int = 300) -> list[Saving]:
     facts = SavingFacts(now=NOW, seats=seats, seats_cost=cost * money.UNIT)
-    evaluation = evaluate(facts, [idle_seat], known)
+    evaluation = evaluate_types(facts, [idle_seat], known)
     assert [] == evaluation.failed
-    return savings(facts, evaluation, dimensions=DIMENSIONS, price_book="card")
+    return build_savings(facts, evaluation, dimensions=DIMENSIONS, price_book="card")
 
 
 def test_seats_are_told_by_plan_and_team() -> None:
@@ -113,5 +113,5 @@ def test_addressed_seats_are_told_for_the_cycles_that_begin_later() -> None:
 async def test_what_seats_save_is_not_measured_on_calls() -> None:
     [one] = found(Known(settings=EVERYTHING), SEATS[:2])
     ledger = Ledger(new_ledger(), clock=FakeClock(NOW))
-    assert await realized_by(ledger, kept(one, ADDRESSED, NOW - 60 * DAY_S), NOW) is None
+    assert await realized_saving(ledger, kept(one, ADDRESSED, NOW - 60 * DAY_S), NOW) is None
     assert Decimal(one.monthly_savings) == 55

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.money.recommendations.evaluation import Known, evaluate, settle
+from gateway.money.recommendations.evaluation import Known, evaluate_types, remove_overlaps
 from gateway.money.recommendations.facts import DAY_S, Opportunity, Use
 from gateway.money.recommendations.list import TYPES
 from spool.ledger.repricing import token_sum
@@ -40,7 +40,7 @@ def opportunity(name: str, claims: Mapping[int, int]) -> Opportunity:
 def test_the_largest_goes_first() -> None:
     """The largest recommendation is settled first. The second one saves half of what the first leaves."""
     opportunities = [("small", opportunity("a", {0: 50})), ("large", opportunity("b", {0: 60, 1: 100}))]
-    settled = settle([use(100), use(200)], opportunities, least=lambda _: 0)
+    settled = remove_overlaps([use(100), use(200)], opportunities, least=lambda _: 0)
     assert [("large", 160, 300), ("small", 20, 100)] == [
         (saving.type, saving.saving, saving.spent) for saving in settled
     ]
@@ -51,7 +51,9 @@ def test_what_is_ignored_takes_nothing_from_others() -> None:
     An ignored recommendation reduces no other one. It is still shown, with what the others leave for it.
     """
     opportunities = [("ignored", opportunity("a", {0: 90})), ("other", opportunity("b", {0: 50}))]
-    settled = settle([use(100)], opportunities, least=lambda _: 0, is_last=lambda type, _: type == "ignored")
+    settled = remove_overlaps(
+        [use(100)], opportunities, least=lambda _: 0, is_last=lambda type, _: type == "ignored"
+    )
     assert [("other", 50), ("ignored", 45)] == [(saving.type, saving.saving) for saving in settled]
 
 
@@ -65,7 +67,7 @@ def test_what_is_left_may_be_too_little_to_tell() -> None:
         ("three", opportunity("c", {0: 50})),
     ]
     least = {"one": 60, "two": 21, "three": 20}
-    settled = settle([use(100)], opportunities, least=least.__getitem__)
+    settled = remove_overlaps([use(100)], opportunities, least=least.__getitem__)
     assert [("one", 60), ("three", 20)] == [(saving.type, saving.saving) for saving in settled]
 
 
@@ -86,7 +88,7 @@ def test_savings_never_exceed_spend(costs: list[int], shares: list[list[Any]]) -
         )
         for number, row in enumerate(shares)
     ]
-    settled = settle(uses, opportunities, least=lambda _: 0)
+    settled = remove_overlaps(uses, opportunities, least=lambda _: 0)
     assert sum(saving.saving for saving in settled) <= sum(costs)
     assert all(0 < saving.saving <= saving.opportunity.gross <= saving.spent for saving in settled)
 
@@ -126,7 +128,7 @@ async def test_all_types_together_save_no_more_than_was_spent(traffic: list[Infe
     """
     facts = await facts_of(traffic)
     known = Known(settings={type.NAME: TypeSettings(least_savings="0", least_share="0") for type in TYPES})
-    evaluation = evaluate(facts, TYPES, known)
+    evaluation = evaluate_types(facts, TYPES, known)
     assert [] == evaluation.failed
     saved = sum((Decimal(saving.monthly_savings) for saving in told(facts, evaluation)), Decimal(0))
     spent = sum(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.people.authentication.oidc.tokens import client_of, leaves_groups_out, lets
+from gateway.people.authentication.oidc.tokens import grants_scope, leaves_groups_out, token_client
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_scopes(scope: str, claims: dict[str, Any], expected: bool) -> None:
     A scope is accepted by its full name, or by the bare name that Entra sends. A scope of another resource
     does not count.
     """
-    assert expected == lets(claims, scope)
+    assert expected == grants_scope(claims, scope)
 
 
 def test_clients_and_groups() -> None:
@@ -36,7 +36,7 @@ def test_clients_and_groups() -> None:
     groups are elsewhere.
     """
     clients: list[dict[str, Any]] = [{"client_id": "a"}, {"azp": "b"}, {"azp": "c\nd"}, {"azp": 1}, {}]
-    assert ["a", "b", "", "", ""] == [client_of(each) for each in clients]
+    assert ["a", "b", "", "", ""] == [token_client(each) for each in clients]
     signs: list[dict[str, Any]] = [
         {"_claim_names": {"groups": "s"}}, {"hasgroups": "true"}, {"_claim_names": {}}, {},
     ]  # fmt: skip

@@ -15,10 +15,10 @@ RIGHTS = {"scopes", "device", "may_chain", "is_local", "is_gateway", "person", "
 # Every function that creates a bearer, with the rights that the function grants.
 WAYS = {
     # for a key from the list of keys
-    ("people/authentication/access.py", "_bearer_of"): {"scopes", "may_chain", "is_gateway"},
+    ("people/authentication/access.py", "_key_bearer"): {"scopes", "may_chain", "is_gateway"},
     # for an enrolment token, which never chains
-    ("people/authentication/access.py", "_bearer_of_token"): {"scopes", "token"},
-    ("people/authentication/access.py", "_bearer"): {
+    ("people/authentication/access.py", "_token_bearer"): {"scopes", "token"},
+    ("people/authentication/access.py", "_find_bearer"): {
         "may_chain"
     },  # for a device that `server.chain_keys` names
     ("devices/lifecycle.py", "find"): {"scopes", "device"},
@@ -31,7 +31,7 @@ WAYS = {
     },  # for a program on the agent's machine
     ("cli/explain.py", "explain_payload"): {"scopes"},
     ("service/demo/filling.py", "_send_month"): {"scopes"},
-    ("intake/merge_window.py", "_bearer_of"): {"scopes", "device", "may_chain", "is_local"},
+    ("intake/merge_window.py", "_sender_to_bearer"): {"scopes", "device", "may_chain", "is_local"},
 }
 
 

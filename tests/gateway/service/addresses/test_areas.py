@@ -12,7 +12,7 @@ import pytest
 
 from gateway import mcp, operations
 from gateway.core.mounts import OPERATOR_API
-from gateway.http.address import collect, rows_of
+from gateway.http.address import addresses_of_handler, collect_addresses
 from gateway.operations.installation import status
 from gateway.operations.list import RESOURCES
 from gateway.operations.managed import ManagedResource
@@ -47,7 +47,7 @@ def test_every_module_with_rows_is_of_an_area() -> None:
     known = {status.__name__, *(name for area in AREAS for name in area.modules)}
     modules = [each.name for home in HOMES for each in walk_packages(home.__path__, f"{home.__name__}.")]
     modules += RESOURCES.values()
-    with_rows = {name for name in modules if any(collect(import_module(name)))}
+    with_rows = {name for name in modules if any(collect_addresses(import_module(name)))}
     assert with_rows <= known, "name it with its paths in gateway/service/addresses/areas.py"
     assert known - with_rows <= {
         name
@@ -71,7 +71,9 @@ def test_a_row_is_of_the_whole_handler(area: Area) -> None:
     """The row of a handler is its outermost decorator, because a decorator above the row would be skipped."""
     for module in map(import_module, area.modules):
         for name, value in vars(module).items():
-            assert all(row.handler is value for row in rows_of(value)), f"{module.__name__}.{name}"
+            assert all(row.handler is value for row in addresses_of_handler(value)), (
+                f"{module.__name__}.{name}"
+            )
 
 
 @every_area

@@ -11,7 +11,7 @@ import pytest
 
 from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.notifications.catalogue import TYPES, build
+from exporters.notifications.catalogue import TYPES, build_channel
 from exporters.notifications.channel import Message
 from exporters.otlp.telemetry import rejected_items
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
@@ -65,7 +65,7 @@ async def test_no_channel_repeats_a_secret(type: str, status: int, tmp_path: Pat
     """No stored answer contains the hook's address or a part of it, a key, a header or a signature."""
     async with FakeUpstream() as receiver:
         receiver.judge = lambda request: Reply(status, echo(request).body, "text/plain")
-        channel = build(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
+        channel = build_channel(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
         with pytest.raises(SendError, match=str(status)) as refused:
             await channel.send(Message(notices=[notice()]))
         shown = f"{refused.value} {await channel.probe()}"
@@ -97,7 +97,7 @@ async def test_no_mail_server_repeats_the_password(tmp_path: Path) -> None:
             ca_file=certificates.path("ca.pem"),
         )
         with pytest.raises(SendError, match="550") as refused:
-            await build(to, CLOCK).send(Message(notices=[notice()]))
+            await build_channel(to, CLOCK).send(Message(notices=[notice()]))
     assert [] == [each for each in (password, *encoded) if each in str(refused.value)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from exporters.check import check_channels
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
-from exporters.notifications.catalogue import build
+from exporters.notifications.catalogue import build_channel
 from exporters.notifications.channel import Message, PartlyDelivered
 from exporters.probe import OK, REFUSED, UNAVAILABLE
 from exporters.settings import NotifySettings
@@ -42,7 +42,7 @@ def to(mailbox: Mailbox, **fields: Any) -> NotifySettings:
 
 
 async def send(settings: NotifySettings, message: Message | None = None) -> str:
-    channel = build(settings, CLOCK)
+    channel = build_channel(settings, CLOCK)
     return await channel.send(message or Message(notices=[notice("a", thread="t", text="Grüße")]))
 
 

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from exporters.errors import Rejected
-from exporters.notifications.catalogue import TYPES, build
+from exporters.notifications.catalogue import TYPES, build_channel
 from exporters.notifications.channel import Message
 from spool.registry.notices import Notice, check_notice
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
@@ -152,7 +152,7 @@ async def test_every_channel_has_a_reader() -> None:
 async def test_a_name_is_a_name_in_every_message(type: str, tmp_path: Path) -> None:
     """A name creates no mention, markup, link or extra field."""
     async with FakeUpstream() as receiver:
-        channel = build(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
+        channel = build_channel(settings(type, **settings_of(type, receiver.url, tmp_path)), CLOCK)
         for name in HOSTILE_NAMES:
             await channel.send(Message(notices=[named(name)]))
             READERS[type](orjson.loads(receiver.requests[-1].raw))
@@ -177,7 +177,7 @@ async def test_a_name_writes_no_header_and_no_body_of_a_mail() -> None:
             told = check_notice(
                 notice(title=f"new model {name}", text=name, fields={"model": name}, link=LINK, thread="t")
             )
-            await build(to, CLOCK).send(Message(notices=[told]))
+            await build_channel(to, CLOCK).send(Message(notices=[told]))
             recipients, mail = mailbox.mails[-1]
             assert ["ada@example.com"] == recipients
             read_mail(mail, told)
@@ -205,6 +205,6 @@ async def test_a_person_with_an_odd_address_keeps_no_mail_from_others(address: s
             to=("ada@example.com",),
         )
         with pytest.raises(Rejected, match="not an e-mail address"):
-            await build(to, CLOCK).send(Message(notices=[notice(to=address)]))
-        await build(to, CLOCK).send(Message(notices=[notice("b")]))
+            await build_channel(to, CLOCK).send(Message(notices=[notice(to=address)]))
+        await build_channel(to, CLOCK).send(Message(notices=[notice("b")]))
     assert [["ada@example.com"]] == [recipients for recipients, _ in mailbox.mails]

@@ -21,7 +21,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from exporters.destinations.catalogue import secret_of
+from exporters.destinations.catalogue import destination_secret
 from exporters.errors import Misconfigured, Retryable
 from exporters.lake.destination import open_store
 from exporters.settings import DestinationSettings
@@ -150,7 +150,7 @@ def lake(type: str, endpoint: str, **fields: Any) -> DestinationSettings:
 
 
 async def write(settings: DestinationSettings) -> None:
-    assert await open_store(settings, secret_of(settings)).create("one", b"1")
+    assert await open_store(settings, destination_secret(settings)).create("one", b"1")
 
 
 async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +242,7 @@ async def test_an_external_account_of_google(tmp_path: Path) -> None:
     platform = Platform()
     async with served(platform) as url:
         settings = lake("gcs", url, identity_token_file=account(tmp_path, url))
-        store = open_store(settings, secret_of(settings))
+        store = open_store(settings, destination_secret(settings))
         for name in ("one", "two"):
             assert await store.create(name, b"1")
     assert ["Bearer exchanged"] * 2 == [wrote["authorization"] for wrote in platform.wrote]

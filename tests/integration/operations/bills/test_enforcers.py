@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.cli.check import try_enforcers
-from gateway.configuration.problems import problems
+from gateway.configuration.problems import config_problems
 from gateway.configuration.sections import Config, EnforcerSettings
 from tests.integration.conftest import Serve
 
@@ -114,9 +114,9 @@ async def test_a_refused_key_is_no_secret_of_the_state(
     ],
 )
 def test_problems_of_settings(enforcer: EnforcerSettings, problem: str) -> None:
-    assert any(problem in text for text in problems(Config(enforcers=(enforcer,))))
+    assert any(problem in text for text in config_problems(Config(enforcers=(enforcer,))))
 
 
 def test_names_are_unique() -> None:
     one = EnforcerSettings(name="a", type="openai", key_file=Path("k"))
-    assert any("'a' is already used" in text for text in problems(Config(enforcers=(one, one))))
+    assert any("'a' is already used" in text for text in config_problems(Config(enforcers=(one, one))))

@@ -19,7 +19,7 @@ from msgspec.structs import replace as change
 
 from gateway.bills.months import CalendarMonth
 from gateway.bills.reconciliation import reconciler
-from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, Tolerance, compare
+from gateway.bills.reconciliation.comparing import BothSides, Reconciliation, Tolerance, compare_sides
 from gateway.bills.reconciliation.gathering import StatementSources
 from gateway.bills.reconciliation.reconciler import MOST_MONTHS, Reconciler
 from gateway.intake.prices import PriceBook
@@ -64,10 +64,10 @@ class Work:
             else:
                 assert not sides.hours  # totals do not need them
                 self.totals += 1
-            return compare(sides, has_causes=has_causes)
+            return compare_sides(sides, has_causes=has_causes)
 
         patch.setattr(Ledger, "usage_of_day", read)
-        patch.setattr(reconciler, "compare", compared)
+        patch.setattr(reconciler, "compare_sides", compared)
 
     def take(self) -> tuple[int, int]:
         """Return the days and the searches since the last call."""

@@ -22,9 +22,9 @@ import pytest_asyncio
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from gateway.bills.reconciliation.reconciler import gauges
+from gateway.bills.reconciliation.reconciler import reconciliation_gauges
 from gateway.cli import main
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from spool import identity
 from spool.registry.operators import Actor
 from spool.statements import Statement, StatementRow
@@ -243,14 +243,14 @@ async def test_insight_and_metric(server: OperatorServer) -> None:
     counted to billed.
     """
     await put(server, statements(CALLS))
-    await inspector(server.services).inspect()
+    await make_inspector(server.services).inspect()
     found = (await server.ask("GET", "/insights?limit=100")).payload["insights"]
     about = [each for each in found if "was counted, on" in each["title"]]
     assert sorted(PROVIDERS) == sorted(each["title"].split(" ")[0] for each in about)
     assert all("2026-03" in each["title"] for each in about)
     assert 2 <= sum("unreported_traffic" in each["description"] for each in about)
     newest = server.services.money.require_reconciler().newest
-    ratios = {(each.provider, each.measure): each.ratio for each in gauges(newest.values())}
+    ratios = {(each.provider, each.measure): each.ratio for each in reconciliation_gauges(newest.values())}
     assert {(provider, measure) for provider in PROVIDERS for measure in ("tokens", "money")} == set(ratios)
     assert all(0 < ratio < 1 for ratio in ratios.values())
 

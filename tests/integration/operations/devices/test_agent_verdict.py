@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from gateway.cli import main
 from gateway.configuration.sections import Config
-from gateway.devices.agent.hook import PATH, HookQuestion, refusal
-from gateway.devices.agent.session_meter import cost_of
+from gateway.devices.agent.hook import PATH, HookQuestion, refusal_reason
+from gateway.devices.agent.session_meter import session_cost
 from gateway.people.authentication.bearer import Bearer
 from spool.ledger import money
 from spool.record import AI_TELEMETRY
@@ -67,14 +67,14 @@ async def _report(agent: Serving, *calls: Mapping[str, Any]) -> None:
 async def _cost(agent: Serving, session: str) -> Decimal:
     services = agent.app.services
     storage = services.storage
-    spent = await cost_of(session, storage.ledger, storage.log, services.receivers.clock.now())
+    spent = await session_cost(session, storage.ledger, storage.log, services.receivers.clock.now())
     assert spent is not None
     return Decimal(money.text(spent))
 
 
 async def _refusal(agent: Serving, session: str, limit: str = "", *, is_closed: bool = False) -> str:
     text = json.dumps({"session_id": session, "prompt": "What is the toll?"}).encode()
-    return await asyncio.to_thread(refusal, HookQuestion(agent.url, limit, is_closed), text, PATIENT_S)
+    return await asyncio.to_thread(refusal_reason, HookQuestion(agent.url, limit, is_closed), text, PATIENT_S)
 
 
 def _shown_by_work(directory: Path, session: str) -> Decimal:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from gateway.operations.files.kinds import file_kinds
-from gateway.operations.files.text import write, write_fields
+from gateway.operations.files.text import write_fields, write_objects
 
 SECRETS = {"mail secret": "pass-word", "hook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "sender": "s" * 40}
 
@@ -291,5 +291,5 @@ def files_of(
         order = (*file_kinds()[kind].fields, "secret_file")
         ordered = [{field: one[field] for field in order if field in one} for one in ones]
         if ordered:
-            files[f"{kind}.yaml"] = write(sorted(ordered, key=file_kinds()[kind].key_of))
+            files[f"{kind}.yaml"] = write_objects(sorted(ordered, key=file_kinds()[kind].key_of))
     return files

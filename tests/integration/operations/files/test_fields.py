@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.operations.files.kinds import file_kinds, label
+from gateway.operations.files.kinds import file_kinds, object_label
 from tests.integration.operations.files.objects import OBJECTS, files_of
 from tests.integration.operations.files.server import Api, api
 
@@ -57,7 +57,7 @@ def cleared(round: int) -> tuple[Objects, dict[str, str]]:
             changed = {**one, **WITH.get((kind, field), {}), field: None} if field else one
             objects[kind].append({name: value for name, value in changed.items() if value is not None})
             if field:
-                fields[f"{file_kinds()[kind].noun} {label(file_kinds()[kind].key_of(one))}"] = field
+                fields[f"{file_kinds()[kind].noun} {object_label(file_kinds()[kind].key_of(one))}"] = field
     return objects, fields
 
 

@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 
 from gateway.operations.money import attention
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
 from spool.deliveries.values import RouteSpec
 from spool.devices.device import Device
 from spool.listing import ListPage, ListQuery
-from spool.log.books import topic_of
+from spool.log.books import route_topic
 from spool.record import AI_TELEMETRY, UNIT_COST
 from spool.registry.insights import Concerned, Draft, Finding, Insight
 from spool.registry.notices import RUNNING, ChannelCounts, ChannelState
@@ -90,7 +90,7 @@ async def test_a_missing_destination_is_one_cause(server: OperatorServer) -> Non
     """Its routes count once, before and after a detector runs. People put off the whole cause."""
     names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
     deliveries = server.services.spool.deliveries
-    await deliveries.set_routes([RouteSpec(name=name, topic=topic_of(name)) for name in (ROUTE, *names)])
+    await deliveries.set_routes([RouteSpec(name=name, topic=route_topic(name)) for name in (ROUTE, *names)])
     await deliveries.set_routes([RouteSpec(name=ROUTE, topic=AI_TELEMETRY)])
     text = (
         "The configuration no longer has the destination lake, so its ai-telemetry and unit-cost records "
@@ -112,7 +112,7 @@ async def test_a_missing_destination_is_one_cause(server: OperatorServer) -> Non
 async def test_routes_that_stopped_for_other_reasons_are_other_causes(server: OperatorServer) -> None:
     deliveries = server.services.spool.deliveries
     names = [f"lake/{topic}" for topic in (AI_TELEMETRY, UNIT_COST)]
-    await deliveries.set_routes([RouteSpec(name=name, topic=topic_of(name)) for name in names])
+    await deliveries.set_routes([RouteSpec(name=name, topic=route_topic(name)) for name in names])
     for name, reason in zip(names, (KEY, "404: no such path"), strict=True):
         await deliveries.set_state(name, "parked", reason)
     assert names == [
@@ -133,7 +133,9 @@ async def test_reports_that_do_not_reach_everybody(server: OperatorServer) -> No
         draft = NewScheduledReport(name=name, view=view.id, channels=(channel,))
         report = await table.create(draft, most=10, actor=ACTOR, owner="")
         if name == "partial":
-            await table.keep_sent(report, report.next_due(report.created), [], "not sent: bob has no account")
+            await table.store_sent(
+                report, report.next_due(report.created), [], "not sent: bob has no account"
+            )
     server.services.installation.channels = channels_of("desk")
     found = await needs(server)
     assert [
@@ -181,7 +183,7 @@ async def test_losses_of_half_the_fleet_are_critical_and_found_at_once(server: O
     """Overview and the insight have one severity. The inspector does not wait for its next turn."""
     devices = server.services.senders.devices
     assert devices is not None
-    watching = inspector(server.services)
+    watching = make_inspector(server.services)
     assert not await watching.has_changed()
     now = server.clock.now()
     for number in range(20):

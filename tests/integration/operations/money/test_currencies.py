@@ -13,7 +13,7 @@ from typing import Any
 import pytest_asyncio
 
 from gateway.configuration.sections import CurrencyRate, CurrencySettings
-from gateway.money.budgets.evaluator import gauges
+from gateway.money.budgets.evaluator import budget_gauges
 from gateway.money.insights.detectors.prices import missing_rate
 from gateway.money.insights.facts import Facts
 from gateway.service.assembly.storage import ledger_rates
@@ -131,7 +131,7 @@ async def test_a_budget_in_another_currency(server: OperatorServer) -> None:
     assert notice.fields["currency"] == "EUR" and "no rate to EUR is known" in notice.text
     [insight] = await server.registry.insights.detector_insights()
     assert "3.00 EUR" in insight.title and Decimal("4.75") == Decimal(insight.cost_impact)
-    [gauge] = gauges(services.figures.values())
+    [gauge] = budget_gauges(services.figures.values())
     assert (None, None, None) == (gauge.spent, gauge.limit, gauge.forecast)
     assert gauge.ratio == 6.8 / 3
 

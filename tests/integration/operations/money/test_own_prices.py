@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from gateway.operations.money.own_prices import NewPrice, override_of
+from gateway.operations.money.own_prices import NewPrice, to_price_override
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
@@ -60,7 +60,7 @@ async def test_a_price_of_a_tier_is_for_calls_of_this_tier(server: OperatorServe
         assert (calls, after) == (shown["calls"], float(shown["after"]))
     stored = await server.ask("POST", "/prices", {**PRICE, "tier": "batch"})
     assert (201, "batch") == (stored.status, stored.payload["price"]["tier"])
-    assert override_of(NewPrice(**{**PRICE, "tier": "batch"})).tier == "batch"
+    assert to_price_override(NewPrice(**{**PRICE, "tier": "batch"})).tier == "batch"
 
 
 async def test_a_later_price_changes_no_call_at_night(server: OperatorServer) -> None:

@@ -343,7 +343,7 @@ async def test_a_restart(tmp_path: Path) -> None:
                 text.decode(), namespace=namespace, base=None, most=9, actor=ACTOR
             )
             await manager.table.advance(job.id, state)
-        waiting = [each.id for each in manager.table.unfinished()]
+        waiting = [each.id for each in manager.table.unfinished_jobs()]
         await stop(manager)
 
     manager = await started(tmp_path, SMALL)

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 from exporters.notifications.notifier import Notifier
 from gateway.cli import main
 from gateway.operations.list import declared_tables
-from gateway.operations.money.costs.scheduled_reports import sender
+from gateway.operations.money.costs.scheduled_reports import make_report_sender
 from gateway.operations.money.reports.declared import ScheduledReportTable
 from spool.engines import SQLITE
-from spool.ledger.work import number_of
+from spool.ledger.work import unit_number
 from spool.registry.notices import SENT
 from spool.registry.operators import VIEWER, Actor
 from spool.registry.registry import Registry
@@ -64,7 +64,7 @@ class Reporting:
             settings("alertmanager", name="alerts", url=chat.url),
         )  # fmt: skip
         self.notifier = Notifier(server.registry.notices, channels, server.clock)
-        self.sender = sender(server.services)
+        self.sender = make_report_sender(server.services)
 
     async def create(self, **fields: Any) -> Any:
         body = {"name": "weekly", "view": "all", "channels": ["mail"], "time_zone": "Europe/Berlin", **fields}
@@ -113,13 +113,13 @@ async def test_a_week_is_told_once_over_restarts_and_two_gateways(
     assert made["last"] is None
     assert 0 == await reporting.sender.send_due()
     server.clock.move(MONDAY - FRIDAY)
-    twins = [sender(server.services) for _ in range(2)]
+    twins = [make_report_sender(server.services) for _ in range(2)]
     assert 1 == sum(await asyncio.gather(*(each.send_due() for each in twins)))
     # this registry stands for another gateway with an old copy of the schedule
     store = await SqliteRegistry.open(tmp_path)
     other = await Registry.open(store, secret=b"i" * 32, clock=server.clock, declared=declared_tables())
     [kept] = other.table(ScheduledReportTable).all()
-    assert not await other.table(ScheduledReportTable).keep_sent(kept, kept.due(MONDAY), [], "")
+    assert not await other.table(ScheduledReportTable).store_sent(kept, kept.due(MONDAY), [], "")
     await other.close()
     mails = await reporting.mails()
     assert ["finance@example.com"] == list(mails)
@@ -304,8 +304,8 @@ async def test_a_report_of_a_repository(reporting: Reporting) -> None:
     server.clock.move(MONDAY - FRIDAY)
     preview = (await server.ask("GET", "/scheduled-reports/of%20shop/preview")).payload["preview"]
     assert "AI costs of shop, 14 to 20 September 2026: $7.00" in preview["title"]
-    number = number_of("repository", "acme/shop")
-    await server.storage.ledger._change(lambda rows: rows.unlist_work("repository", [number]))
+    number = unit_number("repository", "acme/shop")
+    await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("repository", [number]))
     refused = await server.ask("GET", "/scheduled-reports/of%20shop/preview")
     assert 400 <= refused.status < 500
     assert "acme/shop is no longer listed" in refused.payload["error"]["message"]

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from cryptography.exceptions import InvalidSignature
 
-from gateway.devices.agent.policy.signatures import SigningKey, private_pem_of
+from gateway.devices.agent.policy.signatures import SigningKey, private_pem_from_seed
 from gateway.money.budgets import verdicts
 from tests.integration.operations.money.test_published_budgets import Asking, asking
 from tests.integration.operations.money.test_verdicts import reader
@@ -107,7 +107,7 @@ async def test_the_litellm_hook_without_a_valid_table(
 
 
 def other_key() -> bytes:
-    return SigningKey(private_pem_of(b"o" * 32)).public_pem
+    return SigningKey(private_pem_from_seed(b"o" * 32)).public_pem
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ async def test_the_curl_script(asking: Asking) -> None:
         as_of="", valid_until="", version=1, truncated=False, budgets=[], problems=[],
         rows=[verdict({"api_key": ["ci"]})],
     )  # fmt: skip
-    signed = board._signed(table)
+    signed = board._sign_table(table)
 
     async def current(name: str) -> verdicts.SignedTable:
         return signed

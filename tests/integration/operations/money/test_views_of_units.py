@@ -14,7 +14,7 @@ import pytest_asyncio
 from gateway.money.insights.gathering import SpendReader
 from gateway.operations.money.work_links.declared import links_in_use
 from spool.engines import POSTGRES, SQLITE
-from spool.ledger.work import WorkLimits, number_of
+from spool.ledger.work import WorkLimits, unit_number
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
 from tests.integration.operations.bills.plans.test_plans import CLAUDE
@@ -211,7 +211,7 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     ledger._work = WorkLimits(ids_per_month=4)
     await ledger.catch_up(server.services.spool.log)
     await ledger.tidy()
-    numbers = {name: number_of("repository", name) for name in (SHOP, DOCS)}
+    numbers = {name: unit_number("repository", name) for name in (SHOP, DOCS)}
     assert await ledger.is_unlisted("repository", numbers[DOCS])
     status = (await server.ask("GET", "/work/status")).payload["status"]
     counts = {row["unit"]: (row["listed"], row["unlisted"]) for row in status["units"]}
@@ -233,7 +233,7 @@ async def test_a_budget_is_never_too_small(server: OperatorServer) -> None:
     for stored, days in ((view, 1), (docs, 0)):
         of_view = server.registry.views.find(stored["id"])
         assert of_view is not None
-        found = await spend.of_view(of_view, NOW.timestamp() - 36 * 3600)
+        found = await spend.view_spend(of_view, NOW.timestamp() - 36 * 3600)
         assert days <= len(found.days) <= days * 2
     answer = await server.ask("GET", "/report?by=team&where=repository!=acme/docs")
     assert 400 == answer.status
@@ -271,8 +271,8 @@ async def test_a_limited_person_sees_budgets_within_the_slice(server: OperatorSe
     headers = await signed_in(server, "none", EVA)
     budgets = (await server.over_http("GET", "/budgets?expand=current", headers=headers)).payload["budgets"]
     assert [("of own", "1")] == [(row["name"], row["current"]["actual"]) for row in budgets]
-    number = number_of("repository", DOCS)
-    await server.storage.ledger._change(lambda rows: rows.unlist_work("repository", [number]))
+    number = unit_number("repository", DOCS)
+    await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("repository", [number]))
     for name in (DOCS, "acme/nothing"):
         answer = await server.over_http("GET", f"/report?by=team&where=repository={name}", headers=headers)
         assert (200, []) == (answer.status, answer.payload["rows"])

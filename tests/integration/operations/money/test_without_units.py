@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.operations.money.insights import inspector
+from gateway.operations.money.insights import make_inspector
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool import identity
 from spool.ledger.queries import DIMENSIONS
@@ -62,7 +62,7 @@ async def filled(server: OperatorServer, *, has_units: bool) -> None:
     await money.ledger.catch_up(server.services.spool.log)
     assert money.biller is not None
     assert await money.biller().look()
-    await inspector(server.services).inspect()
+    await make_inspector(server.services).inspect()
 
 
 async def outputs(server: OperatorServer, directory: Path) -> dict[str, str]:

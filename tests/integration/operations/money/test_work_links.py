@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from gateway.operations.money.work_links.declared import WorkLinkTable, expire_links, follow_links
 from spool.installation import FILE
-from spool.ledger.work import OTHER, Digests, number_of
+from spool.ledger.work import OTHER, Digests, unit_number
 from spool.ledger.work_links import UnitLinks
 from spool.registry.operators import Actor
 from spool.registry.roles import LIMITED, NewRole, RoleFilter, RoleLimits
@@ -311,8 +311,8 @@ async def test_a_job_may_state_the_last_day_later(server: OperatorServer) -> Non
 async def test_an_unlisted_session_cannot_be_linked(server: OperatorServer) -> None:
     """Its calls are in one sum with those of other sessions, so the refusal says so."""
     await costs(server, "session")  # counts the calls
-    number = number_of("session", server.as_shown("session", "first"))
-    await server.storage.ledger._change(lambda rows: rows.unlist_work("session", [number]))
+    number = unit_number("session", server.as_shown("session", "first"))
+    await server.storage.ledger._change_rows(lambda rows: rows.unlist_work("session", [number]))
     answer = await server.ask("POST", "/work/links", {"session": "first", "ticket": "T"})
     assert answer.status == 409
     assert "this session is one of the units in `(other)`" in answer.error[2]
@@ -404,7 +404,7 @@ async def follow_once(server: OperatorServer) -> None:
     following = asyncio.create_task(follow_links(ledger, server.registry))
 
     async def is_used() -> bool:
-        state = await ledger._read(lambda rows: rows.state_values())
+        state = await ledger._read_rows(lambda rows: rows.state_values())
         return state.get("links", 0) == table.unit_links.mark
 
     try:

@@ -25,7 +25,7 @@ from exporters.settings import DestinationSettings
 from gateway.cli import main
 from gateway.configuration.sections import Config, PrivacySettings
 from gateway.core.mounts import OPERATOR_API, socket_path
-from gateway.devices.states import revoked_by
+from gateway.devices.states import device_revoker
 from gateway.http.event_streams import EVENT_STREAM
 from gateway.intake import merge_window, waiting_counters
 from gateway.intake.attribution import Attribution
@@ -258,7 +258,7 @@ async def test_no_name_is_left_anywhere(
     clock.move(AGAIN_AFTER_S + 1)
 
     async def is_clean() -> bool:
-        await follow_once(storage, clock, revoked_by(""))
+        await follow_once(storage, clock, device_revoker(""))
         return not await places(world, outside)
 
     await until(is_clean)
@@ -313,7 +313,7 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     persons = storage.registry.persons
 
     async def is_over() -> bool:
-        await follow_once(storage, clock, revoked_by(""))
+        await follow_once(storage, clock, device_revoker(""))
         return all(each.passes == 2 for each in persons.erasures)
 
     await until(is_over)
@@ -322,7 +322,7 @@ async def test_a_call_that_was_counted_under_the_name_is_counted_again(
     assert before == await whole(world)
     assert 200 == (await world.serving.send("/v1/traces", json_traces(span))).status
     await storage.ledger.catch_up(storage.log)
-    await follow_once(storage, clock, revoked_by(""))
+    await follow_once(storage, clock, device_revoker(""))
     assert {ERASED: 2, "bob": 1, LOGIN: 1} == {
         name: calls for name, (calls, _) in (await lines(world)).items()
     }

@@ -17,7 +17,7 @@ from typing import Any
 
 from gateway.core.mounts import OPERATOR_API
 from gateway.http.event_streams import EVENT_STREAM
-from gateway.money.insights.findings import finding
+from gateway.money.insights.findings import build_finding
 from gateway.operations.requests.address import OPERATION, SLICED, WHOLE, OperatorAddress
 from gateway.service.addresses.table import OPERATOR_ADDRESSES
 from spool.ledger import money
@@ -86,7 +86,7 @@ async def keep_bill(there: Place) -> None:
     title = f"openai billed {BILL}"
     await registry.insights.merge(
         [
-            finding(
+            build_finding(
                 "billed_difference",
                 ("openai",),
                 title=title,

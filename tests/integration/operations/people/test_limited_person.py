@@ -20,7 +20,7 @@ import pytest
 from gateway.core.first_use import Once
 from gateway.core.mounts import OPERATOR_API
 from gateway.devices.reports import DeviceReport
-from gateway.money.insights.findings import finding
+from gateway.money.insights.findings import build_finding
 from gateway.money.recommendations.adviser import Adviser
 from gateway.money.recommendations.gathering import Sources
 from gateway.operations.money.reports.declared import NewScheduledReport, ScheduledReportTable
@@ -230,7 +230,7 @@ async def fill(server: OperatorServer, world: World, number: int) -> None:
     )  # fmt: skip
     await registry.insights.merge(
         [
-            finding(
+            build_finding(
                 "spend_spike", (name,), title=f"{name} insight", seen=f"{name} seen", advice="Look.", effort=LOW,
                 category="spend", concerns=Concerned(include={"team": (name,)}),
             )

@@ -200,14 +200,14 @@ async def test_a_key_that_is_disabled_while_its_body_is_on_the_way_changes_nothi
     """A sender cannot keep the rights of a key by holding back its request body."""
     manager, registry = await Manager.of(serving), serving.app.services.storage.registry
     assert registry is not None
-    begun, gate, read = asyncio.Event(), asyncio.Event(), bodies.read
+    begun, gate, read = asyncio.Event(), asyncio.Event(), bodies.read_body
 
     async def slow(*given: Any, **named: Any) -> bytes:
         begun.set()
         await gate.wait()
         return await read(*given, **named)
 
-    monkeypatch.setattr(bodies, "read", slow)
+    monkeypatch.setattr(bodies, "read_body", slow)
     creating = asyncio.create_task(manager.ask("POST", ALL, NEW))
     await begun.wait()
     await registry.keys.disable("manager", actor=Actor("root", "local"))

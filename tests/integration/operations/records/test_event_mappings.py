@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from exporters.service.events import event_operation
-from gateway.service.assembly.parts import stream_of
+from gateway.service.assembly.parts import to_event_stream
 from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import USAGE_EVENTS, UsageEvent
@@ -29,7 +29,9 @@ def event(n: int, type: str = "order", **data: Any) -> UsageEvent:
 @pytest_asyncio.fixture
 async def server(tmp_path: Path) -> AsyncIterator[OperatorServer]:
     async with operator_server(tmp_path) as server:
-        server.services.spool.map_event = lambda event, mapping: event_operation(event, stream_of(mapping), 0)
+        server.services.spool.map_event = lambda event, mapping: event_operation(
+            event, to_event_stream(mapping), 0
+        )
         events = [
             event(1, pages=2, plan="pro"),
             event(2, pages=3.5),

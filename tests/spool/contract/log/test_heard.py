@@ -12,8 +12,8 @@ from spool.log.heard import (
     KEPT_S,
     caller_digest,
     fact_digest,
-    facts_in,
     pack_senders,
+    split_sender_facts,
     unpack_senders,
 )
 from spool.log.partial_reports import Expectation
@@ -115,7 +115,7 @@ def test_senders_are_packed_and_unpacked() -> None:
     facts = [fact_digest("model", str(number)) for number in range(100)]
     senders = list(senders_of(ALICE, facts))
     assert len(senders) == 4
-    assert set(facts) == set().union(*map(facts_in, senders))
+    assert set(facts) == set().union(*map(split_sender_facts, senders))
     assert max(map(len, senders)) < 256
     assert senders == list(unpack_senders(pack_senders(senders)))
     with pytest.raises(ValueError, match="are cut off"):

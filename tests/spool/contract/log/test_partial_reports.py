@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from spool.errors import Stale
-from spool.log.partial_reports import COUNTERS, NOTHING, PARTS, TOLD, Expectation, PartialReport, version_of
+from spool.log.partial_reports import (
+    COUNTERS,
+    NOTHING,
+    PARTS,
+    TOLD,
+    Expectation,
+    PartialReport,
+    report_version,
+)
 from spool.settings import SpoolSettings
 from spool.sqlite import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
@@ -102,12 +110,18 @@ async def test_what_was_made_from_an_old_report_is_not_kept(open_spool: Opener) 
     """
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
-    as_it_was, more = [Expectation(b"old", version_of(OLD))], PartialReport(b"old", 1.0, b"more")
+    as_it_was, more = [Expectation(b"old", report_version(OLD))], PartialReport(b"old", 1.0, b"more")
     answers = await asyncio.gather(
         add(spool.log, call(1), keep=[more], expects=as_it_was),
         add(spool.log, call(2), forget=[b"old"], expects=as_it_was, pending=-1),
         add(spool.log, call(3)),
-        add(spool.log, call(4), forget=[b"old"], expects=[Expectation(b"old", version_of(more))], pending=-1),
+        add(
+            spool.log,
+            call(4),
+            forget=[b"old"],
+            expects=[Expectation(b"old", report_version(more))],
+            pending=-1,
+        ),
         add(spool.log, call(5), keep=[OLD], expects=as_it_was, pending=1),
         add(spool.log, call(6), keep=[OLD], expects=[Expectation(b"old", NOTHING)], pending=1),
         return_exceptions=True,
@@ -139,5 +153,7 @@ async def test_a_version_is_of_time_and_content(open_spool: Opener) -> None:
     spool = await open_spool()
     await add(spool.log, keep=[OLD], pending=1)
     found = (await spool.partial_reports.find([b"old"]))[b"old"]
-    assert version_of(OLD) == version_of(found) != NOTHING
-    assert 3 == len({version_of(OLD), version_of(OLD._replace(at=2.0)), version_of(OLD._replace(body=b""))})
+    assert report_version(OLD) == report_version(found) != NOTHING
+    assert 3 == len(
+        {report_version(OLD), report_version(OLD._replace(at=2.0)), report_version(OLD._replace(body=b""))}
+    )

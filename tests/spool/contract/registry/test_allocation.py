@@ -68,7 +68,7 @@ async def test_everything_is_there_after_a_restart(open_registry: RegistryOpener
     assert kept == (again.all(), again.versions(), again.jobs(), again.in_force())
     assert {"": 2, "ml": 1} == {name: each.number for name, each in again.in_force().items()}
     assert ["text", "newer"] == [await again.text(again.version("", number)) for number in (1, 2)]
-    assert [waiting] == list(again.unfinished())
+    assert [waiting] == list(again.unfinished_jobs())
     assert "waits" == await again.job_text(waiting.id)
     assert again.job(failed.id).state == FAILED
     assert again.job(failed.id).faults == (fault,)

@@ -11,7 +11,7 @@ import pytest
 
 from spool.errors import AlreadyThere, NotAllowed, NotThere, RegistryDamaged
 from spool.registry.document_table import ManagedTable, NamedTable, Sees, check_name
-from spool.registry.documents import DocumentKind, version_of
+from spool.registry.documents import DocumentKind, row_version
 from spool.registry.operators import Actor
 from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
@@ -223,7 +223,7 @@ async def test_changes_are_audited_and_refusals_leave_nothing(
         with pytest.raises(NotThere):
             await refused
     assert [made] == racks.table.all()
-    await racks.change("a", version=version_of(made), books=())
+    await racks.change("a", version=row_version(made), books=())
     await racks.delete("a")
     rows = [(row.action, row.target, row.before, row.after) for row in await audit_rows(racks.registry)]
     assert ("rack.create", "a", None, {"name": "one", "books": ["x"]}) == rows[0]

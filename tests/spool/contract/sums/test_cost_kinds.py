@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from spool.ledger.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE, kind_of
+from spool.ledger.cost_kinds import FREE, KIND_OF_SOURCE, KINDS, PRICED, UNPRICED, WITHOUT_USAGE, cost_kind
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery
 from spool.ledger.repricing import TokenSum
@@ -90,7 +90,7 @@ def made(state: State, **more: Any) -> Inference:
 
 @pytest.mark.parametrize("state", STATES)
 def test_the_kind_of_a_call(state: State) -> None:
-    assert state.kind == kind_of(made(state))
+    assert state.kind == cost_kind(made(state))
 
 
 async def kinds(ledger: Ledger, granularity: str = "total", **fields: Any) -> Counter[str]:

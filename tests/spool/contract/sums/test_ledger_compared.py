@@ -40,7 +40,7 @@ async def test_a_call_that_is_not_counted_is_named(ledgers: Ledgers) -> None:
         [number] = rows.numbers_in_period(HOUR_S, HOUR + HOUR_S)
         rows.add(HOUR_S, [(HOUR + HOUR_S, number, [-1] + [0] * (WIDTH - 1))])
 
-    await ledger._change(take_one)
+    await ledger._change_rows(take_one)
     [found] = await words(ledger, log)
     assert found.startswith("the totals have 3 calls for the hour from") and "4 are stored" in found
     assert "`tollhouse ledger rebuild`" in found
@@ -57,7 +57,7 @@ async def test_an_hour_that_was_passed_over_is_named(ledgers: Ledgers) -> None:
     """
     log, ledger = three_hours(), await ledgers.open()
     await ledger.catch_up(FakeLog.of(log, upto=2))
-    await ledger._change(lambda rows: rows.set_state(reach=13, missed=4))
+    await ledger._change_rows(lambda rows: rows.set_state(reach=13, missed=4))
     ledger._reach = 13
     hour, passed_over = await words(ledger, log)
     assert hour.startswith("the totals have 0 calls for the hour from")

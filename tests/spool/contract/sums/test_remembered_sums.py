@@ -12,14 +12,14 @@ import pytest
 
 from spool.ledger import money
 from spool.ledger.billed import EVERY, BilledDay, BilledSum
-from spool.ledger.costs import costs
+from spool.ledger.costs import query_costs
 from spool.ledger.days import remembered
 from spool.ledger.days.remembered import RememberedCosts
 from spool.ledger.ledger import Ledger
 from spool.ledger.queries import CostQuery, CostRow, Derived
 from spool.ledger.repricing import TokenSum
 from spool.ledger.sums import Dimensions
-from spool.ledger.usages import Usages, usages
+from spool.ledger.usages import Usages, usages_by_group
 from spool.record import NS
 from tests.spool.ledger.engines import Ledgers
 from tests.spool.ledger_log import FakeClock, FakeLog, FakePrices, call
@@ -45,11 +45,11 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
-        monkeypatch.setattr(remembered, "costs", self._costs)
+        monkeypatch.setattr(remembered, "query_costs", self._costs)
 
     def _costs(self, *asked: Any) -> Sequence[CostRow]:
         self.times += 1
-        return costs(*asked)
+        return query_costs(*asked)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def filled(ledgers: Ledgers) -> tuple[FakeLog, Ledger]:
 
 async def fresh(ledgers: Ledgers, query: CostQuery) -> Sequence[CostRow]:
     """Compute the result without the remembered ones."""
-    return await ledgers.store.read(lambda rows: costs(rows, query))
+    return await ledgers.store.read(lambda rows: query_costs(rows, query))
 
 
 async def test_a_closed_month_is_added_up_once(ledgers: Ledgers, counted: Counted) -> None:
@@ -223,15 +223,15 @@ async def test_usages_are_read_again_after_each_change(
 
     def counting(rows: Any, queries: Sequence[CostQuery], *others: Any) -> Iterator[Usages]:
         read.extend(query.since for query in queries)
-        return usages(rows, queries, *others)
+        return usages_by_group(rows, queries, *others)
 
-    monkeypatch.setattr("spool.ledger.usages.usages", counting)
+    monkeypatch.setattr("spool.ledger.usages.usages_by_group", counting)
     for changed, expected in (
         (SEPTEMBER, [AUGUST, SEPTEMBER]), (AUGUST, [SEPTEMBER]), (OCTOBER, [AUGUST]), (OCTOBER, [SEPTEMBER])
     ):  # fmt: skip
         for _ in range(2):
             assert await ledgers.store.read(
-                lambda rows: list(usages(rows, sides, None))
+                lambda rows: list(usages_by_group(rows, sides, None))
             ) == await ledger.usages_of(sides)
         assert expected == read
         read.clear()

@@ -62,8 +62,8 @@ async def test_a_period_that_is_gone_does_not_come_back(open_log: LogOpener) -> 
         assert await log._retention.begin_period(at + PERIOD_S)
     await add(log, call(3))
     for table in queries.PARTITIONED:
-        await log._retention._run(queries.DROP_PARTITION % {"table": table, "period": 2})
-    await log._retention._run(queries.REMOVE_PERIOD, 2)
+        await log._retention._run_query(queries.DROP_PARTITION % {"table": table, "period": 2})
+    await log._retention._run_query(queries.REMOVE_PERIOD, 2)
     await late._database.transaction(partial(late._retention._make_partitions, number=2))
     assert not await late._database.pool.run_joined(partial(late._retention._begin_period, number=2, now=at))
     await add(log, call(4))

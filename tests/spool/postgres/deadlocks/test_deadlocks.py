@@ -19,7 +19,7 @@ from spool.engines import POSTGRES, open_storage
 from spool.errors import SpoolError
 from spool.ledger.queries import CostQuery
 from spool.postgres.log.log import PostgresLog
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
 from spool.storage import StorageOptions
@@ -68,7 +68,7 @@ async def test_no_verbs_wait_for_each_other(
     print(f"TOLLHOUSE_DEADLOCKS_SEED={seed}")
     before = cluster.execute(DEADLOCKS)
     database = unmade_schema.database()
-    await migrate(database)
+    await migrate_schema(database)
     await database.close()
     cluster.execute(HESITATE.replace("{schema}", unmade_schema.name))
     async with AsyncExitStack() as stack:

@@ -14,7 +14,7 @@ from spool.devices.table import DeviceTable
 from spool.errors import AlreadyThere, NotCertain, NotThere
 from spool.postgres.database import Database
 from spool.postgres.devices import PostgresDevices
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.connections import ConnectionDraft
 from spool.registry.insights import Draft
@@ -46,7 +46,7 @@ async def strict(fresh_schema: Schema, cluster: Server) -> AsyncIterator[Databas
         commit_timeout_s=0.2,
         needs_standby=False,
     )
-    await migrate(database)
+    await migrate_schema(database)
     yield database
     await asyncio.to_thread(cluster.change, synchronous_standby_names="")
     await database.close()

@@ -17,7 +17,7 @@ from spool.errors import SpoolUnavailable
 from spool.postgres.address import change_settings
 from spool.postgres.database import Database, Unconfirmed
 from spool.postgres.devices import PostgresClusters, PostgresDevices
-from spool.postgres.migrations import migrate
+from spool.postgres.migrations import migrate_schema
 from spool.postgres.registry.store import PostgresRegistry
 from spool.registry.audit import AuditedChange
 from spool.registry.following import DEVICES
@@ -38,7 +38,7 @@ async def strict(fresh_schema: Schema) -> AsyncIterator[Database]:
     database = Database(
         fresh_schema.dsn, schema=fresh_schema.name, pooled=pooled, commit_timeout_s=300.0, needs_standby=True
     )
-    await migrate(database)
+    await migrate_schema(database)
     yield database
     await database.close()
 

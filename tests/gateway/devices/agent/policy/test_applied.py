@@ -11,7 +11,7 @@ import pytest
 
 from gateway.devices.agent.policy import applied
 from gateway.devices.agent.policy.applied import BadBundle, CheckedBundle
-from gateway.devices.agent.policy.bundle import MANIFEST, SIGNATURE, bundle
+from gateway.devices.agent.policy.bundle import MANIFEST, SIGNATURE, build_bundle
 from gateway.devices.agent.policy.signatures import PublicKey, SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import LINUX, MACOS, MANAGED, RECORDS, Destination, allowed_paths
 
@@ -25,7 +25,7 @@ RECORD = "var/lib/tollhouse-policy/record.json"
 def write_bundle(directory: Path, *names: str, endpoint: str = AGENT, number: int = 1) -> Path:
     assistants = [MANAGED[name] for name in names or MANAGED]
     destination = Destination(endpoint=endpoint)
-    files = bundle(assistants, destination, SIGNING_KEY, number=number, has_environment=not names)
+    files = build_bundle(assistants, destination, SIGNING_KEY, number=number, has_environment=not names)
     for name, content in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(content)
@@ -33,7 +33,9 @@ def write_bundle(directory: Path, *names: str, endpoint: str = AGENT, number: in
 
 
 def checked(directory: Path, *names: str, endpoint: str = AGENT, number: int = 1) -> CheckedBundle:
-    return applied.verify(write_bundle(directory, *names, endpoint=endpoint, number=number), PUBLIC_KEY)
+    return applied.verify_bundle(
+        write_bundle(directory, *names, endpoint=endpoint, number=number), PUBLIC_KEY
+    )
 
 
 def files_of(root: Path) -> set[str]:
@@ -53,16 +55,16 @@ def test_there_and_back(tmp_path: Path, root: Path) -> None:
     """All files are written readable for all users. A second time changes nothing. Removal leaves only the record."""
     before = set(root.rglob("*"))
     whole = checked(tmp_path / "policy")
-    written = applied.apply(whole, LINUX, root).written
+    written = applied.apply_bundle(whole, LINUX, root).written
     assert {path[1:] for path in written} | {RECORD} == files_of(root)
     assert set(written) == allowed_paths(LINUX)
     assert {path.stat().st_mode & 0o777 for path in root.rglob("*") if path.is_file()} == {0o644}
     assert {path.stat().st_mode & 0o777 for path in set(root.rglob("*")) - before if path.is_dir()} == {0o755}
-    assert applied.apply(whole, LINUX, root).written == []
-    assert set(applied.remove(LINUX, root).removed) == set(written)
+    assert applied.apply_bundle(whole, LINUX, root).written == []
+    assert set(applied.remove_policy(LINUX, root).removed) == set(written)
     record = root / RECORD
     assert set(root.rglob("*")) == before | {record, record.parent}
-    assert applied.apply(whole, LINUX, root).written == sorted(written)
+    assert applied.apply_bundle(whole, LINUX, root).written == sorted(written)
 
 
 def test_a_mac_gets_its_own_files(tmp_path: Path, root: Path) -> None:
@@ -70,7 +72,7 @@ def test_a_mac_gets_its_own_files(tmp_path: Path, root: Path) -> None:
     profile = root / "Library/Managed Preferences/com.anthropic.claudecode.plist"
     profile.parent.mkdir()
     profile.write_bytes(b"bplist00")
-    outcome = applied.apply(checked(tmp_path / "policy"), MACOS, root)
+    outcome = applied.apply_bundle(checked(tmp_path / "policy"), MACOS, root)
     assert outcome.hidden == {"claude-code": "/Library/Managed Preferences/com.anthropic.claudecode.plist"}
     assert not (root / "Library/Application Support/ClaudeCode").exists()
     assert (root / "Library/Application Support/GeminiCli/settings.json").exists()
@@ -83,22 +85,22 @@ def test_a_foreign_file_stays(tmp_path: Path, root: Path) -> None:
     file.parent.mkdir()
     file.write_text('{"ui": {}}')
     whole = checked(tmp_path / "policy")
-    outcome = applied.apply(whole, LINUX, root)
+    outcome = applied.apply_bundle(whole, LINUX, root)
     assert set(outcome.foreign) == {f"/{GEMINI}"}
     assert f"/{GEMINI}" not in outcome.written and outcome.written
     assert file.read_text() == '{"ui": {}}'
     codex = root / "etc/codex/managed_config.toml"
     codex.write_text(codex.read_text() + "# mine\n")
-    removed = applied.remove(LINUX, root)
+    removed = applied.remove_policy(LINUX, root)
     assert set(removed.foreign) == {"/etc/codex/managed_config.toml"}
     assert files_of(root) == {GEMINI, "etc/codex/managed_config.toml", RECORD}
 
 
 def test_a_newer_bundle_replaces_an_older_one(tmp_path: Path, root: Path) -> None:
     """Files of the older bundle that the newer one lacks are deleted, and others get their new content."""
-    applied.apply(checked(tmp_path / "first"), LINUX, root)
+    applied.apply_bundle(checked(tmp_path / "first"), LINUX, root)
     newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
-    outcome = applied.apply(newer, LINUX, root)
+    outcome = applied.apply_bundle(newer, LINUX, root)
     assert outcome.written == ["/etc/codex/managed_config.toml"]
     assert len(outcome.removed) == len(MANAGED)  # five other assistants and the environment
     assert "127.0.0.1:14318" in (root / "etc/codex/managed_config.toml").read_text()
@@ -110,7 +112,7 @@ def test_bundles_only_grow(tmp_path: Path, root: Path) -> None:
     other = {"endpoint": "http://127.0.0.1:14318"}
     first, same = checked(tmp_path / "1", number=5), checked(tmp_path / "2", number=5, **other)
     older, newer = checked(tmp_path / "3", number=4, **other), checked(tmp_path / "4", number=6)
-    applied.apply(first, LINUX, root)
+    applied.apply_bundle(first, LINUX, root)
     codex = root / "etc/codex/managed_config.toml"
     for _ in range(2):
         for refused, message in (
@@ -118,16 +120,16 @@ def test_bundles_only_grow(tmp_path: Path, root: Path) -> None:
             (same, "number 5 was applied"),
         ):
             with pytest.raises(BadBundle, match=message):
-                applied.apply(refused, LINUX, root)
+                applied.apply_bundle(refused, LINUX, root)
         assert not codex.exists() or ":4318" in codex.read_text()
-        applied.remove(LINUX, root)
-    assert applied.apply(first, LINUX, root).written
-    assert applied.apply(newer, LINUX, root).written == []
+        applied.remove_policy(LINUX, root)
+    assert applied.apply_bundle(first, LINUX, root).written
+    assert applied.apply_bundle(newer, LINUX, root).written == []
     with pytest.raises(BadBundle, match="6 was applied"):
-        applied.apply(first, LINUX, root)
-    assert applied.apply(older, LINUX, root, allows_older=True).written
+        applied.apply_bundle(first, LINUX, root)
+    assert applied.apply_bundle(older, LINUX, root, allows_older=True).written
     assert ":14318" in codex.read_text()
-    assert applied.apply(first, LINUX, root).written
+    assert applied.apply_bundle(first, LINUX, root).written
 
 
 def test_a_number_cannot_be_changed(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ def test_a_number_cannot_be_changed(tmp_path: Path) -> None:
     manifest = directory / MANIFEST
     manifest.write_text(manifest.read_text().replace('"number": 4', '"number": 5'))
     with pytest.raises(BadBundle, match="not signed"):
-        applied.verify(directory, PUBLIC_KEY)
+        applied.verify_bundle(directory, PUBLIC_KEY)
 
 
 @pytest.mark.parametrize("is_written", [False, True])
@@ -143,7 +145,7 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
     tmp_path: Path, root: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a crash next to the replacement of a file, the next run goes on, and removal deletes the file."""
-    applied.apply(checked(tmp_path / "first", "codex"), LINUX, root)
+    applied.apply_bundle(checked(tmp_path / "first", "codex"), LINUX, root)
     newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
     write = applied._Tree.write
 
@@ -156,10 +158,10 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
     with monkeypatch.context() as patch:
         patch.setattr(applied._Tree, "write", crashes)
         with pytest.raises(KeyboardInterrupt):
-            applied.apply(newer, LINUX, root)
-    assert applied.apply(newer, LINUX, root).foreign == {}
+            applied.apply_bundle(newer, LINUX, root)
+    assert applied.apply_bundle(newer, LINUX, root).foreign == {}
     assert "14318" in (root / "etc/codex/managed_config.toml").read_text()
-    assert applied.remove(LINUX, root).foreign == {}
+    assert applied.remove_policy(LINUX, root).foreign == {}
     assert files_of(root) == {RECORD}
 
 
@@ -174,14 +176,14 @@ def test_no_link_is_followed(tmp_path: Path, root: Path, folder: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(elsewhere / "file" if folder == GEMINI else elsewhere)
     with pytest.raises(BadBundle, match="link"):
-        applied.apply(checked(tmp_path / "policy", "gemini-cli"), LINUX, root)
+        applied.apply_bundle(checked(tmp_path / "policy", "gemini-cli"), LINUX, root)
     assert list(elsewhere.iterdir()) == []
 
 
 def test_an_error_names_the_whole_path(tmp_path: Path, root: Path) -> None:
     (root / GEMINI).mkdir(parents=True)
     with pytest.raises(IsADirectoryError) as caught:
-        applied.apply(checked(tmp_path / "policy", "gemini-cli"), LINUX, root)
+        applied.apply_bundle(checked(tmp_path / "policy", "gemini-cli"), LINUX, root)
     assert f"/{GEMINI}" == caught.value.filename
 
 
@@ -240,10 +242,10 @@ def too_large(directory: Path) -> None:
 )
 def test_a_damaged_bundle_is_refused(tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
     directory = write_bundle(tmp_path / "policy")
-    applied.verify(directory, PUBLIC_KEY)
+    applied.verify_bundle(directory, PUBLIC_KEY)
     damage(directory)
     with pytest.raises(BadBundle, match=message):
-        applied.verify(directory, PUBLIC_KEY)
+        applied.verify_bundle(directory, PUBLIC_KEY)
 
 
 def resigned(directory: Path, file: str, content: bytes, old: str, new: str) -> None:
@@ -262,11 +264,11 @@ def test_a_signed_bundle_writes_only_known_paths(tmp_path: Path, root: Path) -> 
     directory = write_bundle(tmp_path / "policy", "gemini-cli")
     resigned(directory, "linux/" + GEMINI, b"{}", f'"/{GEMINI}"', '"/etc/cron.d/evil"')
     with pytest.raises(BadBundle, match=r"/etc/cron.d/evil is not a path of managed settings"):
-        applied.apply(applied.verify(directory, PUBLIC_KEY), LINUX, root)
+        applied.apply_bundle(applied.verify_bundle(directory, PUBLIC_KEY), LINUX, root)
     assert files_of(root) == set()
     resigned(directory, "linux/" + GEMINI, b"{", "", "")
     with pytest.raises(BadBundle, match="malformed"):
-        applied.verify(directory, PUBLIC_KEY)
+        applied.verify_bundle(directory, PUBLIC_KEY)
 
 
 def test_a_record_never_leads_to_another_path(tmp_path: Path, root: Path) -> None:
@@ -276,21 +278,21 @@ def test_a_record_never_leads_to_another_path(tmp_path: Path, root: Path) -> Non
     record = {"files": {"/etc/passwd": [sha256(b"root").hexdigest()]}, "folders": []}
     (root / RECORD).parent.mkdir()
     (root / RECORD).write_text(json.dumps(record))
-    assert applied.remove(LINUX, root).removed == []
+    assert applied.remove_policy(LINUX, root).removed == []
     assert victim.exists()
     (root / RECORD).parent.mkdir(exist_ok=True)
     (root / RECORD).write_text("{")
     with pytest.raises(BadBundle, match="damaged"):
-        applied.remove(LINUX, root)
+        applied.remove_policy(LINUX, root)
 
 
 def test_a_record_deletes_no_folder_outside_the_table(tmp_path: Path, root: Path) -> None:
     """A record that names another empty folder leaves it alone."""
-    applied.apply(checked(tmp_path / "bundle", "claude-code"), LINUX, root)
+    applied.apply_bundle(checked(tmp_path / "bundle", "claude-code"), LINUX, root)
     path = root / RECORDS[LINUX][1:]
     record = json.loads(path.read_bytes())
     record["folders"].append("/srv/empty")
     path.write_text(json.dumps(record))
     (root / "srv/empty").mkdir(parents=True)
-    applied.remove(LINUX, root)
+    applied.remove_policy(LINUX, root)
     assert (root / "srv/empty").is_dir()

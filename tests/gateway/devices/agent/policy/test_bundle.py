@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from gateway.devices.agent.assistants import ASSISTANTS
-from gateway.devices.agent.policy.bundle import MANIFEST, PROFILE, SIGNATURE, bundle
+from gateway.devices.agent.policy.bundle import MANIFEST, PROFILE, SIGNATURE, build_bundle
 from gateway.devices.agent.policy.signatures import PublicKey, SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import MANAGED, Destination
 from tests.acceptance.conftest import ROOT
@@ -32,7 +32,9 @@ PAYLOAD_KEYS = {"PayloadType", "PayloadIdentifier", "PayloadUUID", "PayloadVersi
 
 
 def made(destination: Destination, *, has_environment: bool = True) -> dict[str, bytes]:
-    return bundle(list(MANAGED.values()), destination, SIGNING_KEY, number=1, has_environment=has_environment)
+    return build_bundle(
+        list(MANAGED.values()), destination, SIGNING_KEY, number=1, has_environment=has_environment
+    )
 
 
 def test_a_signed_copy_of_the_profile(tmp_path: Path) -> None:

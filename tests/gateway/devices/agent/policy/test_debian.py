@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.agent.policy.bundle import bundle
-from gateway.devices.agent.policy.debian import package
+from gateway.devices.agent.policy.bundle import build_bundle
+from gateway.devices.agent.policy.debian import build_package
 from gateway.devices.agent.policy.signatures import SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import MANAGED, Destination
 
@@ -50,7 +50,7 @@ def write(
     """Write the package of a bundle; return its path, and the files that it installs."""
     key = SigningKey(new_private_pem())
     destination = Destination(endpoint=endpoint)
-    made = bundle(
+    made = build_bundle(
         list(MANAGED.values()), destination, key, number=1, has_environment=True, deb_version=version
     )
     file = directory / f"tollhouse-policy_{version}_all.deb"
@@ -87,5 +87,5 @@ def test_an_existing_file_stays(tmp_path: Path, tree: Path) -> None:
 
 def test_equal_inputs_give_equal_bytes() -> None:
     files = {"/etc/a/b.json": b"{}\n", "/etc/c.toml": b""}
-    assert package(files, "1") == package(dict(reversed(files.items())), "1")
-    assert package(files, "1") != package(files, "2")
+    assert build_package(files, "1") == build_package(dict(reversed(files.items())), "1")
+    assert build_package(files, "1") != build_package(files, "2")

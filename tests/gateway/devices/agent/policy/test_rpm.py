@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.devices.agent.policy.bundle import bundle
-from gateway.devices.agent.policy.rpm import package
+from gateway.devices.agent.policy.bundle import build_bundle
+from gateway.devices.agent.policy.rpm import build_package
 from gateway.devices.agent.policy.signatures import SigningKey, new_private_pem
 from gateway.devices.agent.policy.targets import MANAGED, Destination
 
@@ -37,7 +37,7 @@ def write(
 ) -> tuple[str, dict[str, bytes]]:
     """Write the package of a bundle; return its path, and the files that it installs."""
     key, destination = SigningKey(new_private_pem()), Destination(endpoint=endpoint)
-    made = bundle(
+    made = build_bundle(
         list(MANAGED.values()), destination, key, number=1, has_environment=True, rpm_version=version
     )
     file = directory / f"tollhouse-policy-{version}-1.noarch.rpm"
@@ -84,4 +84,4 @@ def test_an_existing_file_stays(tmp_path: Path) -> None:
 def test_equal_inputs_give_equal_bytes() -> None:
     files = {"/etc/b/two.json": b"{}", "/etc/a/one.json": b"[]" * 500}
     reversed_files = dict(reversed(list(files.items())))
-    assert package(files, "1") == package(reversed_files, "1") != package(files, "2")
+    assert build_package(files, "1") == build_package(reversed_files, "1") != build_package(files, "2")

@@ -15,7 +15,7 @@ import pytest
 from gateway.devices.agent.probe import folders
 from gateway.devices.agent.probe.folders import MOST_BYTES, GuardedFolder, UnreadableFile
 from gateway.devices.agent.probe.look import UserHome
-from gateway.devices.agent.probe.machine import homes_of_machine
+from gateway.devices.agent.probe.machine import find_homes
 from tests.gateway.devices.agent.probe.trees import Tree
 
 OWNER = (54321, 54321)
@@ -255,4 +255,4 @@ def test_homes_belong_to_their_accounts(home: Path, monkeypatch: pytest.MonkeyPa
         account("root", 0, others),
     ]
     monkeypatch.setattr(pwd, "getpwall", lambda: accounts)
-    assert [OWNER[0], 0] == [each.user for each in homes_of_machine()]
+    assert [OWNER[0], 0] == [each.user for each in find_homes()]

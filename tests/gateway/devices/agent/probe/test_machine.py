@@ -22,12 +22,12 @@ from gateway.devices.agent.probe.machine import (
     Processes,
     console_user,
     hardware_id,
-    identity_of,
     look_around,
+    machine_identity,
 )
 from gateway.devices.agent.probe.places import PLACES
 from gateway.devices.agent.probe.telemetry import READERS
-from gateway.devices.fleet.facts import serial_hash_of
+from gateway.devices.fleet.facts import hash_serial
 
 UUID = "4c4c4544-0043-3010-8052-b4c04f564231"
 
@@ -169,12 +169,12 @@ def test_the_serial_number_is_stated_only_if_it_may_be(tmp_path: Path) -> None:
     (folder / "product_uuid").write_text(UUID + "\n")
     (folder / "product_serial").write_text("C02XL0THJGH5\n")
     place = GuardedFolder(tmp_path)
-    found = identity_of(place, ("user", "use"))
+    found = machine_identity(place, ("user", "use"))
     assert {"os", "hardware_id", "serial_hash"} == set(found)
-    assert serial_hash_of(" c02xl0thjgh5") == found["serial_hash"]
-    assert "C02XL0THJGH5" == identity_of(place, ("serial",))["serial"]
+    assert hash_serial(" c02xl0thjgh5") == found["serial_hash"]
+    assert "C02XL0THJGH5" == machine_identity(place, ("serial",))["serial"]
     (folder / "product_serial").write_text("To be filled by O.E.M.\n")
-    assert {"os", "hardware_id"} == set(identity_of(place, ("serial",)))
+    assert {"os", "hardware_id"} == set(machine_identity(place, ("serial",)))
 
 
 def test_every_assistant_of_the_policy_has_places() -> None:

@@ -11,7 +11,7 @@ from gateway.devices.agent.probe.states import (
     AssistantFacts,
     HomeState,
     SettingsSource,
-    evaluate,
+    evaluate_home,
     worst_home,
 )
 from gateway.devices.fleet.facts import CAUSES
@@ -82,7 +82,7 @@ UNHEARD = msgspec.structs.replace(
 )
 def test_each_state(facts: AssistantFacts, expected: tuple[str, str]) -> None:
     """Each state holds for its facts, with its cause, which is one that the gateway accepts."""
-    found = evaluate(facts, CONFIGURED, now=NOW)
+    found = evaluate_home(facts, CONFIGURED, now=NOW)
     state, cause = found.state, found.cause
     assert expected == (state, cause)
     assert not cause or cause in CAUSES[state]
@@ -90,18 +90,18 @@ def test_each_state(facts: AssistantFacts, expected: tuple[str, str]) -> None:
 
 def test_three_uses_without_a_call_are_a_loss() -> None:
     """It ends with a later call, and a call before it does not end it."""
-    found = evaluate(LOSING, UNHEARD, now=NOW)
+    found = evaluate_home(LOSING, UNHEARD, now=NOW)
     assert ("unreachable", "", True) == (found.state, found.cause, found.memory.is_losing)
     for call, state in ((NOW - 1021, "unreachable"), (NOW - 1020, "reporting")):
-        assert state == evaluate(replace(LOSING, newest_call=call), found.memory, now=NOW).state
+        assert state == evaluate_home(replace(LOSING, newest_call=call), found.memory, now=NOW).state
 
 
 def test_a_loss_keeps_its_cause_until_a_call() -> None:
     """While the agent is down, no heartbeat can state it. The first one afterwards does."""
-    down = evaluate(replace(USED, path="agent_down"), CONFIGURED, now=NOW)
-    later = evaluate(USED, down.memory, now=NOW + 300)
+    down = evaluate_home(replace(USED, path="agent_down"), CONFIGURED, now=NOW)
+    later = evaluate_home(USED, down.memory, now=NOW + 300)
     assert ("unreachable", "agent_down") == (later.state, later.cause)
-    heard = evaluate(replace(USED, newest_call=NOW), later.memory, now=NOW + 600)
+    heard = evaluate_home(replace(USED, newest_call=NOW), later.memory, now=NOW + 600)
     assert ("reporting", "", "") == (heard.state, heard.cause, heard.memory.cut)
 
 
@@ -129,7 +129,7 @@ def test_the_first_state_that_holds() -> None:
         {"running_since": None},
     ):
         facts = replace(facts, **repaired)
-        home = evaluate(facts, memory, now=NOW)
+        home = evaluate_home(facts, memory, now=NOW)
         found.append(home.state)
     assert found == [
         "not_installed", "unknown", "telemetry_off", "overridden", "not_configured", "unreachable",

@@ -11,7 +11,7 @@ from typing import Any
 
 from gateway.devices.agent.policy.targets import LINUX, MANAGED, Destination
 from gateway.devices.agent.probe.folders import GuardedFolder
-from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, look
+from gateway.devices.agent.probe.look import AgentLink, ProbedMachine, UserHome, find_states
 from gateway.devices.fleet.uses import UseMemory
 
 OURS = "http://127.0.0.1:4318"
@@ -64,7 +64,7 @@ class Tree:
             only_http=[OURS],
             **machine,
         )
-        return look(seen, link or AgentLink(), report, now=time.time(), memories=self.memories)
+        return find_states(seen, link or AgentLink(), report, now=time.time(), memories=self.memories)
 
     def state(self, assistant: str, link: AgentLink | None = None, **machine: Any) -> tuple[str, str]:
         row = self.look(link, **machine)["assistants"][assistant]

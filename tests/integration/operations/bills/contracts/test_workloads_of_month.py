@@ -17,17 +17,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from gateway.bills.billed.connection_rows import RowRules, sums_of_day
-from gateway.bills.billed.containers import KUBERNETES, cluster_day, priced
+from gateway.bills.billed.connection_rows import RowRules, build_day_sums
+from gateway.bills.billed.containers import KUBERNETES, cluster_day, price_unbilled_usage
 from gateway.bills.billed.row_book import PRICED
 from gateway.bills.contracts.workloads import ModelTokens
 from gateway.clusters.usage.usage import DayUsage, UsagePlace
 from gateway.configuration.sections import Config, ContractSettings
-from gateway.devices.states import revoked_by
+from gateway.devices.states import device_revoker
 from gateway.operations.records.served_hours import SUM_BYTES
 from spool.container_files.values import ClusterIdentity
 from spool.engines import MEMORY, POSTGRES, SQLITE
-from spool.erasing import erase
+from spool.erasing import erase_from_storage
 from spool.erasure import new_erasure
 from spool.ledger.billed import CONNECTION, BilledDay
 from spool.people import People
@@ -92,7 +92,7 @@ async def put_usage(server: OperatorServer) -> None:
             read_at=0.0,
             made_at=0.0,
         )
-        sums = sums_of_day(priced([found], (), rules))
+        sums = build_day_sums(price_unbilled_usage([found], (), rules))
         await server.services.money.ledger.put_billed([(billed, sums)])
 
 
@@ -160,7 +160,9 @@ async def test_an_erased_person_keeps_the_share_of_own_hardware(server: Operator
     before = await amounts()
     assert ("commitment", "search") in before[0]
     erasure = new_erasure([server.registry.people.erasure_digest("ann")], server.clock.now(), texts=True)
-    erased = await erase(server.storage, erasure, revoked=revoked_by(""), actor=Actor("root", "local"))
+    erased = await erase_from_storage(
+        server.storage, erasure, revoked=device_revoker(""), actor=Actor("root", "local")
+    )
     assert 1 == erased.records.records
     assert before == await amounts()
     assert 200 == (await server.ask("POST", "/ledger/reprice", {"since": "2026-08-01"})).status

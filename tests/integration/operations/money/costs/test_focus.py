@@ -17,7 +17,7 @@ import pytest_asyncio
 from gateway.core.mounts import OPERATOR_API, WARNINGS
 from gateway.http.answers import SLICE_BYTES
 from gateway.money.focus.reports import FocusReports
-from gateway.operations.money.costs.focus import _warned
+from gateway.operations.money.costs.focus import _warnings_header
 from spool.errors import AskedTooMuch, SpoolUnavailable
 from spool.seen import SEVERAL
 from tests.integration.operations.people.test_sign_in import signed_in
@@ -161,9 +161,9 @@ async def test_other_queries_of_a_person_run_between_the_days(server: OperatorSe
 
 def test_warnings_fit_into_a_header() -> None:
     """Proxies reject long headers, so the number of further sentences is stated. All characters are printable ASCII."""
-    assert {} == _warned([])
-    assert ["ö\n"] == json.loads(_warned(["ö\n"])[WARNINGS])
-    text = _warned([f"day {number} is missing" for number in range(1000)])[WARNINGS]
+    assert {} == _warnings_header([])
+    assert ["ö\n"] == json.loads(_warnings_header(["ö\n"])[WARNINGS])
+    text = _warnings_header([f"day {number} is missing" for number in range(1000)])[WARNINGS]
     assert len(text) <= 2000 < SLICE_BYTES
     assert text.isascii() and text.isprintable()
     shown = json.loads(text)

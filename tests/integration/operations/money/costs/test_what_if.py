@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.intake.prices import PriceBook
-from gateway.money.recommendations.facts import value_of
+from gateway.money.recommendations.facts import dimension_value
 from gateway.operations.money.costs import what_if
 from spool.engines import SQLITE
 from spool.ledger.sums import Dimensions
@@ -87,9 +87,9 @@ async def test_sums_are_gone_through_on_threads(
 
     def noted(dimensions: Dimensions, name: str) -> str:
         are_on_loop.add(threading.current_thread() is threading.main_thread())
-        return value_of(dimensions, name)
+        return dimension_value(dimensions, name)
 
-    monkeypatch.setattr(what_if, "value_of", noted)
+    monkeypatch.setattr(what_if, "dimension_value", noted)
     await asked(server, "model=gpt-4o-mini&by=team&where=team=ads&from=2026-09-01&to=2026-09-10")
     assert {False} == are_on_loop
 

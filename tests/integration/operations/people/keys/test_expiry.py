@@ -135,7 +135,7 @@ async def test_an_address_that_was_given_to_it_ends_with_it(serve: Serve) -> Non
     key = registry.keys.find(secret)
     assert key is not None
     access = serving.app.services.receivers.access
-    assert () == await access.expects_of(key.id)
+    assert () == await access.key_expectations(key.id)
     clock.move(60)
     with pytest.raises(KeyEnded):
-        await access.expects_of(key.id)
+        await access.key_expectations(key.id)
