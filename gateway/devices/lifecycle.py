@@ -24,7 +24,7 @@ from gateway.configuration.sections import DeviceSettings
 from gateway.core.attempts import Buckets
 from gateway.core.errors import Refusal
 from gateway.devices import reports, states
-from gateway.devices.fleet.assistant_states import correct_time, updated_memories
+from gateway.devices.fleet.assistant_states import correct_call_end, set_clock_offset, updated_memories
 from gateway.devices.fleet.facts import change_instances, is_collector, keep_earlier_facts
 from gateway.devices.fleet.matching import NOBODY, ExpectedMachines, device_serial
 from gateway.devices.machine_state import WORDS, Evidence, MachineState, MachineStates, QuietDevices
@@ -215,7 +215,7 @@ class DeviceLifecycle:
             if report.instances is not None:
                 heartbeat = change_instances(heartbeat, report.instances)
             is_moved = abs((offset or 0.0) - (device.clock_offset_s or 0.0)) > CLOCK_MOVED_S
-            device = replace(device, clock_offset_s=offset)
+            device = set_clock_offset(device, offset, now=now)
             uses = updated_memories(device, heartbeat, now=now, is_clock_moved=is_moved)
             device = device.with_changes(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
             return states.note_left(device, report.leaving, now) if is_own and report.leaving else device
@@ -306,12 +306,12 @@ class DeviceLifecycle:
         """
         now = self._clock.now()
         rest_s = min(HEARD_EVERY_S, self.interval_s)
-        ends = {name: correct_time(device, ended, now=now) for name, ended in calls.items()}
+        ends = {name: correct_call_end(device, ended, now=now) for name, ended in calls.items()}
         newest = device.newest_calls
         is_new = any(name not in newest or ended - newest[name] >= rest_s for name, ended in ends.items())
         is_known = device.last_telemetry is not None and elapsed_s(device.last_telemetry, now) < rest_s
         if is_new or not is_known:
-            self.table.change_soon(device.id, states.telemetry_updater(now, ends), expects=bearer.expects)
+            self.table.change_soon(device.id, states.telemetry_updater(now, calls), expects=bearer.expects)
 
     def _new_device(self, report: DeviceReport, bearer: Bearer, address: str) -> tuple[Device, AuditedChange]:
         policy = self.settings.policy

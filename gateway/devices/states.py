@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from gateway.devices.fleet.assistant_states import correct_call_end
 from spool.devices.device import ENROLLED, REVOKED, Device
 
 NOT_EXPECTED = "not_expected"  # cause of a pending device that is not in the inventory
@@ -45,8 +46,7 @@ def reset_enrolment(device: Device, now: float) -> Device:
     # facts of an earlier machine, which no longer apply
     forgotten: dict[str, Any] = {
         **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words", "state_changes"), ""),
-        "copied_at": None,
-        "left_at": None,
+        **dict.fromkeys(("clock_offset_s", "copied_at", "left_at")),
         "heartbeat": b"",
         "newest_calls": {},
         "uses": "{}",
@@ -115,9 +115,12 @@ def state_changes(device: Device) -> list[tuple[float, str]]:
 
 
 def telemetry_updater(now: float, calls: Mapping[str, float]) -> Callable[[Device], Device]:
+    """Note telemetry. `calls` are the ends of calls by the device's clock."""
+
     def changed(device: Device) -> Device:
         newest = dict(device.newest_calls)
-        for name, ended in calls.items():
+        for name, time in calls.items():
+            ended = correct_call_end(device, time, now=now)
             newest[name] = max(ended, newest.get(name, ended))
         return replace(last_seen_updater(now)(device), last_telemetry=now, newest_calls=newest)
 

@@ -8,6 +8,7 @@ arrived. Only calls that arrived make an assistant `reporting`. An agent cannot 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from sys import intern
 from typing import NamedTuple
@@ -35,6 +36,7 @@ from spool.devices.device import Device
 USE_PRECISION_S = 3600.0  # agents round the time of a use down to the hour
 # seconds from a use without a call until it counts as a loss, because assistants export in batches
 GRACE_S = USE_PRECISION_S + 600.0
+MOST_AHEAD_S = 86_400.0  # later calls have a wrong time, whatever the offset of the clock
 FORWARDED_AFTER_S = 600.0  # seconds in which a call that the agent sent must arrive
 DELAYED_S = 86_400.0  # seconds that calls may wait on a machine that is covered
 
@@ -254,6 +256,22 @@ def _note_sent_call(
 def correct_time(device: Device, time: float, *, now: float) -> float:
     """Return a device's time by the gateway's clock. It is never in the future."""
     return min(time - (device.clock_offset_s or 0.0), now)
+
+
+def correct_call_end(device: Device, time: float, *, now: float) -> float:
+    """Correct the end of a call. If the offset is unknown, keep it, until `set_clock_offset` corrects it."""
+    if device.clock_offset_s is None and time <= now + MOST_AHEAD_S:
+        return time
+    return correct_time(device, time, now=now)
+
+
+def set_clock_offset(device: Device, offset_s: float | None, *, now: float) -> Device:
+    """Return a device with the offset from a heartbeat. The first offset corrects the earlier calls."""
+    after = replace(device, clock_offset_s=offset_s)
+    if device.clock_offset_s is not None:
+        return after
+    newest = {name: correct_time(after, time, now=now) for name, time in device.newest_calls.items()}
+    return replace(after, newest_calls=newest)
 
 
 def _assistant_state(device: Device, name: str, claim: _Claim, memory: Memory, at: float) -> AssistantState:

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from gateway.devices.fleet.assistant_states import correct_time
 from gateway.devices.fleet.coverage import FleetRow
 from gateway.devices.fleet.facts import NO_AGENT, NOT_CONFIGURED, decode_heartbeat, parse_epoch
 from gateway.devices.fleet.matching import device_serial, reported_serial_hash
@@ -48,7 +49,9 @@ def policy_not_applied(facts: Facts) -> Sequence[Finding]:
 @mark_unplantable("a month is filled without its policies")
 def policy_outdated(facts: Facts) -> Sequence[Finding]:
     """Find machines whose policy has a lower number than one that another machine has had for a day."""
-    policies = {row.id: policy for row in facts.fleet if (policy := _applied_policy(row)) is not None}
+    policies = {
+        row.id: policy for row in facts.fleet if (policy := _applied_policy(row, facts.now)) is not None
+    }
     settled = [policy.number for policy in policies.values() if facts.now - policy.applied_at >= DAY_S]
     newest = max(settled, default=0)
     outdated = [row for row in facts.fleet if row.id in policies and policies[row.id].number < newest]
@@ -95,11 +98,15 @@ class _Policy(NamedTuple):
     applied_at: float
 
 
-def _applied_policy(row: FleetRow) -> _Policy | None:
-    heartbeat = b"" if row.device is None else row.device.heartbeat
-    policy = decode_heartbeat(heartbeat).get("policy") or {} if b'"number"' in heartbeat else {}
+def _applied_policy(row: FleetRow, now: float) -> _Policy | None:
+    device = row.device
+    if device is None or b'"number"' not in device.heartbeat:
+        return None
+    policy = decode_heartbeat(device.heartbeat).get("policy") or {}
     applied_at = parse_epoch(policy.get("applied_at"))
-    return None if applied_at is None or "number" not in policy else _Policy(policy["number"], applied_at)
+    if applied_at is None or "number" not in policy:
+        return None
+    return _Policy(policy["number"], correct_time(device, applied_at, now=now))
 
 
 def _cause_findings(detector: str, facts: Facts, causes: Iterable[Cause]) -> list[Finding]:

@@ -149,10 +149,10 @@ def test_machines_that_were_installed_again() -> None:
     assert "again-0" in finding.draft.description and "stranger" not in finding.draft.description
 
 
-def with_policy(id: str, number: int, days: float, team: str = "") -> FleetRow:
-    policy = {"number": number, "applied_at": moment(NOW - days * DAY_S)}
+def with_policy(id: str, number: int, days: float, team: str = "", offset_s: float = 0.0) -> FleetRow:
+    policy = {"number": number, "applied_at": moment(NOW - days * DAY_S + offset_s)}
     heartbeat = json.dumps({"policy": policy, "assistants": {}}).encode()
-    return row(id, team=team, heartbeat=heartbeat)
+    return row(id, team=team, heartbeat=heartbeat, clock_offset_s=offset_s)
 
 
 def test_machines_with_a_wrong_clock_or_revoked_upstream() -> None:
@@ -183,3 +183,7 @@ def test_machines_with_an_older_policy() -> None:
     assert "3 machines have an older policy than others" == finding.draft.title
     assert "number 5" in finding.draft.description and "old-0" in finding.csv and "new" not in finding.csv
     assert not policy_outdated(Facts(now=NOW, fleet=[with_policy("a", 5, 9), with_policy("b", 6, 0)]))
+    for offset_s in (-2 * DAY_S, 2 * DAY_S):  # of the clock of the machine that has it
+        first = [with_policy("new", 5, days, offset_s=offset_s) for days in (0.9, 1)]
+        assert not policy_outdated(Facts(now=NOW, fleet=[*old, first[0]]))
+        assert policy_outdated(Facts(now=NOW, fleet=[*old, first[1]]))
