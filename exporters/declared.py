@@ -1,6 +1,5 @@
 """
-A mapping of names to declarations. `places` maps a name to `MODULE` or `MODULE:NAME`. Without NAME, it is the
-module's TYPE. The names are known without an import.
+Declarations imported at their first use, so that a process loads only what it needs.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ T = TypeVar("T")
 
 class LazyDeclarations(Mapping[str, T]):
     """
-    `places` maps a name to `MODULE` or `MODULE:NAME`. Without NAME, it is the module's TYPE. The names are
-    known without an import.
+    A mapping of names to declarations. `places` maps a name to `MODULE` or `MODULE:NAME`. Without NAME, it is
+    the module's TYPE. The names are known without an import.
     """
 
     def __init__(self, places: Mapping[str, str]) -> None:

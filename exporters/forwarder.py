@@ -173,6 +173,7 @@ class Forwarder:
                 RUNNING,
             )
         except SpoolError:
+            # sending will show the real state
             return RUNNING
 
     def _start_route(self, config: RouteConfig) -> None:

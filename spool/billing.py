@@ -191,7 +191,7 @@ class SentHour:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BillingPlan:
     """
-    A span of hours that is sent as billing drops. `cost` is exact decimal text, `sent` counts accepted hours.
+    A span of hours sent as billing drops. `cost` is exact decimal text, `sent` counts accepted hours.
     """
 
     hours: int

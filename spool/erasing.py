@@ -142,7 +142,7 @@ async def _has_waiting_from_before(storage: Storage, erasure: Erasure) -> bool:
 
 
 async def rename_again(storage: Storage) -> None:
-    """Rename again in records that were imported with the names of that time."""
+    """Rename again in records imported with the names of that time."""
     registry = _require_registry(storage)
     if registry.persons.erasures:
         await storage.rename_records(registry.people.pseudonym)

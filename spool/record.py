@@ -71,7 +71,7 @@ class Inference(msgspec.Struct, array_like=True, tag=1, kw_only=True, gc=False):
     shadow: bool = False
     # Further names (spool.identity), 16 bytes each, which the log reads after a restart.
     also: bytes | None = None
-    # the part of cache_write_tokens that is cached for an hour, if reported
+    # the part of cache_write_tokens cached for an hour, if reported
     cache_write_1h_tokens: int | None = None
     # where the call was processed, in the provider's notation, if reported
     region: str | None = None

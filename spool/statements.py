@@ -95,7 +95,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementInfo:
-    """Consecutive UTC days that were read together, all settled or all open. `digests` are by day."""
+    """Consecutive UTC days read together, all settled or all open. `digests` are by day."""
 
     source: str
     provider: str
@@ -139,7 +139,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementOutcome:
-    """The result of storing a statement. `rows` are the rows that are stored for its span."""
+    """The result of storing a statement. `rows` are the rows stored for its span."""
 
     rows: int
     days: int

@@ -346,7 +346,7 @@ class TotalsInHand:
         self._sizes[place] = estimated_bytes(total) if total else 0
 
     def put(self, total: Total) -> None:
-        """Replace a total that was noted before, even if it was noted as None."""
+        """Replace a total noted before, even if it was noted as None."""
         self._totals[total.stream, total.key] = total
         self._changed.add((total.stream, total.key))
 

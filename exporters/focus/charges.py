@@ -225,7 +225,7 @@ class ChargeSums:
     """
     Charges by hour and shown dimensions, without duplicates kept for reference.
 
-    A correction is a charge of its own with the changed record's id. `shown` removes what the file must not
+    A correction is a charge of its own with the changed record's id. `hide` removes what the file must not
     show. With `price_lines`, calls without lines are separate charges.
     """
 

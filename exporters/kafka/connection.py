@@ -427,7 +427,7 @@ def aws_token(key_id: str, secret: str, session: str, *, region: str, now: float
     """
     Return a signed address in base64, for Amazon MSK.
 
-    It has a Signature of version 4 in the query. `session`: token of temporary keys, or "".
+    It is signed with Signature Version 4 in the query. `session`: token of temporary keys, or "".
     """
     at = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     host, scope = f"kafka.{region}.amazonaws.com", f"{at[:8]}/{region}/{_SERVICE}/aws4_request"

@@ -53,7 +53,7 @@ class Store(Protocol):
         """Copy an object into a local file. Raises FileNotFoundError if the object does not exist."""
         ...
 
-    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]: ...
+    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]: ...  # in order
 
 
 class FolderStore:

@@ -51,7 +51,7 @@ RETRY_S: Final = 600.0
 # seconds between two checks while there are differences, so that a repair becomes visible soon; also
 # the longest sleep
 AGAIN_S: Final = 3600.0
-_PAGE: Final = 500  # manifests that are read at once
+_PAGE: Final = 500  # manifests read at once
 _ANY: Final = 2**62  # greater than every record number
 
 _log = logging.getLogger(__name__)

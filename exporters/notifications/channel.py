@@ -83,7 +83,7 @@ class Channel(Protocol):
 
     async def send(self, message: Message) -> str:
         """
-        Send a message. Return details worth storing, such as recipients that were rejected for good, or "".
+        Send a message. Return details worth storing, such as recipients rejected for good, or "".
         """
         ...
 

@@ -328,7 +328,7 @@ class ContainerSync:
         return due
 
     def _due_at(self) -> float:
-        """Return until when files are due: those that were held before the last `poke` wait no longer."""
+        """Return the time up to which files are due. Files held before the last `poke` wait no longer."""
         if self._clock.now() < self._poked_at:  # the clock was set back
             self._poked_at = -inf
         return nextafter(self._poked_at + HELD_RETRY_S, -inf)

@@ -137,7 +137,7 @@ class PeopleAbove:
 
     async def _carry_out_erasure_orders(self) -> None:
         """
-        Erase the people whom the upstream has ordered to erase, and confirm it. Raises SendError and
+        Carry out the erasures that the upstream has ordered, and confirm them. Raises SendError and
         SpoolError.
         """
         orders = await self._fetch_orders()

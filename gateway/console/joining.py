@@ -110,7 +110,7 @@ def _variable_name(path: str) -> str:
 
 def _module_as_function(module: str, text: str, up: str) -> tuple[list[str], list[str]]:
     """
-    Return the lines of a module as a function that is called once, and the names of its exports.
+    Return the lines of a module as a function called once, and the names of its exports.
 
     `up` leads from the file to the folder of all files.
     """

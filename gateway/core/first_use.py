@@ -43,7 +43,7 @@ def import_here(name: str) -> ModuleType:
 
 
 class Once(Generic[T]):
-    """A value that is made at its first use. `made` is None until then."""
+    """A value made at its first use. `made` is None until then."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self.made: T | None = None

@@ -361,7 +361,7 @@ class DeviceLifecycle:
 
     async def _replace_earlier(self, device: Device, bearer: Bearer, address: str) -> None:
         """
-        Mark the earlier device of the same machine as replaced. Only a token that was made for its serial
+        Mark the earlier device of the same machine as replaced. Only a token made for its serial
         number does this, because a hardware id is no secret. A repeat of the enrolment repeats this, so that
         a crash cannot leave both devices.
         """

@@ -18,7 +18,7 @@ import msgspec
 
 from spool.shares import Shared
 
-WINDOW_S = 3600.0  # a counter repeats calls that were reported in this time before it
+WINDOW_S = 3600.0  # a counter repeats calls reported in this time before it
 KNOWN_S = WINDOW_S + 60.0  # seconds that a caller is known, longer than the window because counters wait
 # A caller is stored at most once in this interval. So after a start, a caller may be forgotten up to this
 # much too early.

@@ -202,7 +202,7 @@ class Intake:
         self, outcome: Outcome, bearer: Bearer, default_users: Sequence[str | None], arrived_at: float
     ) -> Mapping[int, AiRecord]:
         """
-        Remember which senders reported calls. Give each duplicate that is kept for reference a dedup key
+        Remember which senders reported calls. Give each duplicate kept for reference a dedup key
         of its own.
 
         Return the undecided records that may repeat calls, by position. Records that another Tollhouse
@@ -292,7 +292,7 @@ class Intake:
 
 def _give_own_identity(outcome: Outcome, position: int) -> None:
     """
-    Give a duplicate that is kept for reference its own id. Otherwise the report that counts could be mistaken
+    Give a duplicate kept for reference its own id. Otherwise the report that counts could be mistaken
     for a repeat of it.
     """
     identity = outcome.identities[position]

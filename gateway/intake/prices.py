@@ -9,7 +9,7 @@ All numbers are exact integers, and nothing is rounded. An unknown price gives N
 - Prices are those of the day (and hour) of the call. A call without a time gets the newest price. A price
   tier applies to the whole request.
 - Reasoning is part of the output and has the same price, unless the price list says otherwise.
-- Cache writes have the price for the shortest lifetime. For Claude models, writes that are kept for an hour
+- Cache writes have the price for the shortest lifetime. For Claude models, writes kept for an hour
   have their own price. Without such a price, and for other models, they cost as much as other writes.
 - Cached tokens without their own price cost as much as other input. Only Anthropic differs: a Claude model
   without such a price has no estimate.

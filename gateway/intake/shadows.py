@@ -262,7 +262,7 @@ class Shadows:
     """
     The callers that reported calls, and those that the next commit must store.
 
-    `default_user` serves records that are read from the log after a start. Without `heard`, nothing is
+    `default_user` serves records read from the log after a start. Without `heard`, nothing is
     stored, which is enough to explain files.
     """
 

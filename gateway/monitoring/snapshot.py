@@ -1,5 +1,5 @@
 """
-The figures of storage and money that are read for each request of the metrics, and the metric families
+The figures of storage and money read for each request of the metrics, and the metric families
 built from them.
 """
 

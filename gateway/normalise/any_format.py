@@ -34,7 +34,7 @@ def is_json(body: bytes) -> bool:
 
 
 class Joined(NamedTuple):
-    """Requests that were joined into one. `other_places` are the positions of items that are not requests."""
+    """Requests joined into one. `other_places` are the positions of items that are not requests."""
 
     request: bytes
     other_places: list[int]

@@ -29,7 +29,7 @@ GUARD = "guard"  # a guardrail without a model; if it calls a model, that is a s
 TEST_SPAN = "test_span"  # sent by a product only to test its export
 CHECK = "check"  # the marked test call that the command `check` of another Tollhouse sent
 
-MOST_NAMES = 32  # names that are listed for an unrecognized item
+MOST_NAMES = 32  # names listed for an unrecognized item
 LONGEST_NAME = 128
 LONGEST_VERSION = 32  # in characters
 PART = 4096  # records or points of a large payload that are packed together
@@ -274,7 +274,7 @@ def _split_part(part: _Part, max_items: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    # the setting privacy.keep_attributes: names that are stored as tags
+    # the setting privacy.keep_attributes: names stored as tags
     keep_attributes: frozenset[str] = frozenset()
     # privacy.keep_tags and ledger.tags: may have any text up to the length limit of a tag
     keep_tags: frozenset[str] = frozenset()

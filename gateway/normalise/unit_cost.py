@@ -133,7 +133,7 @@ def read_operations(
 def read_stream_creation(
     body: bytes, *, type: str, stream: str, find: Find
 ) -> tuple[UnitCostOperation, Stream]:
-    """Read the first records of a stream. Raises Refusal 409 if a different stream has that name."""
+    """Read the creation of a stream. Raises Refusal 409 if a different stream has that name."""
     fields = _decode_object(body) if body.strip() else {}
     for name in fields.keys() - {"granularity", "filter", "associated_cost"}:
         raise Refusal(

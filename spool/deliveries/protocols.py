@@ -207,7 +207,7 @@ class Deliveries(Protocol):
 
 
 class Landings(Protocol):
-    """The files that were written to data lakes. `Deliveries.settle` adds a row for each."""
+    """The files written to data lakes. `Deliveries.settle` adds a row for each."""
 
     async def find_or_begin_editions(self, route: str, first: int) -> Sequence[str]:
         """

@@ -28,7 +28,7 @@ class Backlog(NamedTuple):
 
 
 def new_route(spec: RouteSpec, *, accepted: int, oldest: int) -> StoredRoute:
-    """`accepted`: the last number that was assigned for the topic. `oldest`: the lowest stored number."""
+    """`accepted`: the last number assigned for the topic. `oldest`: the lowest stored number."""
     first = accepted + 1 if spec.start == "now" else oldest
     counts = {**dict.fromkeys(COUNTS, 0), "next": first, "before_start": first - 1}
     return StoredRoute(name=spec.name, topic=spec.topic, required=spec.required, counts=counts)

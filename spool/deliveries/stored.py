@@ -96,5 +96,5 @@ class RouteChange(Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int] = field(default_factory=dict)  # amounts to add
     refusal: PartialRefusal | None = None
     dead: StoredDeadLetter | None = None  # a rejected record to store
-    landing: Landing | None = None  # a delivery that was written to a data lake
+    landing: Landing | None = None  # a delivery written to a data lake
     no_longer_dead: int | None = None  # id of a rejected record to delete

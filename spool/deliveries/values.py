@@ -50,7 +50,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landing:
-    """A delivery that was written to a data lake. `body` is its manifest, as stored in the lake."""
+    """A delivery written to a data lake. `body` is its manifest, as stored in the lake."""
 
     route: str
     first: int

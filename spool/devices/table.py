@@ -436,7 +436,7 @@ class DeviceTable:
                 for id, newest in overwritten.items():
                     self._remember_stored(id, newest)
                 overwritten = await self._write_valid_rows(batch, overwritten.keys())
-            self._writing = None  # rows that are read from now on contain this batch
+            self._writing = None  # rows read from now on contain this batch
         # outside the lock, so that other processes' rows can be read
         await self._rows.outlast_commits()
 

@@ -89,7 +89,7 @@ def query_costs(
 
     A group without calls has no row, for example after corrections removed all.
 
-    Raises ValueError for an unknown dimension, NotKept if a period splits an hour or day that is stored as
+    Raises ValueError for an unknown dimension, NotKept if a period splits an hour or day stored as
     one sum, and AskedTooMuch beyond the limit.
     """
     query = validated_query(rows, query)
@@ -585,7 +585,7 @@ def has_many_groups(query: CostQuery) -> bool:
 # -- the kept or the largest groups, and all others as one ---------------------------------------------------
 
 
-MOST = 2000  # largest number of groups that are read by their values
+MOST = 2000  # largest number of groups read by their values
 _KEPT = "(kept)"  # internal derived dimension that no query can use
 
 

@@ -201,7 +201,7 @@ class LedgerRows(Protocol):
         ...
 
     def unlisted_ids(self, unit: str, ids: Collection[int]) -> Collection[int]:
-        """Return those of some units that are counted as REST."""
+        """Return those of some units counted as REST."""
         ...
 
     def count_unlisted(self) -> Mapping[str, int]: ...
@@ -315,7 +315,7 @@ class LedgerRows(Protocol):
         """Delete every period that is not frozen. Return their number."""
         ...
 
-    def recalculations(self) -> Sequence[Recalculation]: ...
+    def recalculations(self) -> Sequence[Recalculation]: ...  # oldest first
 
     def add_recalculation(self, made: Recalculation) -> None: ...
 
@@ -323,11 +323,11 @@ class LedgerRows(Protocol):
         """Apply the recalculations only to records below `reach`."""
         ...
 
-    def price_lists(self) -> Mapping[str, bytes]: ...
+    def price_lists(self) -> Mapping[str, bytes]: ...  # compressed, by digest
 
     def add_price_list(self, digest: str, content: bytes) -> None: ...
 
-    def tag_lists(self) -> Sequence[TagList]: ...
+    def tag_lists(self) -> Sequence[TagList]: ...  # oldest first
 
     def replace_tag_lists(self, lists: Sequence[TagList]) -> None:
         """Replace all stored tag lists by `lists`, which are in order from the oldest on."""
@@ -406,7 +406,7 @@ class LedgerRows(Protocol):
 
     def drop_billed(self, day: int, provider: str) -> None: ...
 
-    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...
+    def billed_days(self, since: int, until: int) -> Sequence[BilledDay]: ...  # by day and provider
 
     def billed_starts(self, since: int, until: int) -> Sequence[int]: ...
 
@@ -424,7 +424,7 @@ class LedgerRows(Protocol):
         """Return name and value of each tag, and whether calls and billing rows have it."""
         ...
 
-    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]: ...
+    def values(self, dimension: str | Derived, limit: int) -> Sequence[str]: ...  # of calls, sorted
 
     def combinations(self, dimensions: Sequence[str]) -> Iterator[Sequence[tuple[str, ...]]]:
         """Yield combinations of values in calls, many at a time, some repeatedly."""

@@ -19,7 +19,7 @@ from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Record, pack, unpack
 
 LOOK_BACK_S = 6 * 3600.0
-STEP = 512  # numbers that are read between two turns of the event loop
+STEP = 512  # numbers read between two turns of the event loop
 MOST_SLICES = 8  # 10,000 calls take some 3 MiB
 
 IsOwn = Callable[[Record], bool]

@@ -199,7 +199,7 @@ class CostQuery:
     Query for costs in [since, until), in periods of `zone`.
 
     In the filters `include` and `exclude`, "" means unknown. A period may begin at a `since` inside it. No
-    period may split an hour or day that is stored as one sum (see `costs`).
+    period may split an hour or day stored as one sum (see `costs`).
 
     `measures` are fields of CostRow, all if empty. Money and calls are always returned; other fields may be
     0, which saves work.
@@ -307,7 +307,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     cache_read_tokens: int
     cache_write_tokens: int
     reasoning_tokens: int
-    # the part of cache_write_tokens that is cached for an hour, if reported
+    # the part of cache_write_tokens cached for an hour, if reported
     cache_write_1h_tokens: int
     # tokens of calls that a gateway's cache answered: included above, but no provider bills them
     cached_input_tokens: int
@@ -403,13 +403,13 @@ _limit: ContextVar[QuestionLimit | None] = ContextVar("question_limit", default=
 
 
 def running_limit() -> QuestionLimit | None:
-    """Return None if Tollhouse itself runs the query."""
+    """Return the limit of the running query, or None if Tollhouse itself runs it."""
     return _limit.get()
 
 
 @contextmanager
 def apply_limit(limit: QuestionLimit | None) -> Iterator[None]:
-    """Return the limit of the running query, or None if Tollhouse itself runs it."""
+    """Limit all queries in the block. None is for work that is not for one query."""
     token = _limit.set(limit)
     try:
         yield

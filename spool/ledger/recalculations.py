@@ -26,7 +26,7 @@ OpenBook = Callable[[bytes, bytes], Pricer]
 BookOf = Callable[[], Pricer]
 # gets a recalculation, the start of a period, a call's dimensions, and whether it has a price
 NotePriced = Callable[[int, int, Dimensions, bool], None]
-_OPEN_BOOKS = 64  # a limit of price books in memory; those of one price list share it
+_OPEN_BOOKS = 64  # limit of price books in memory; recalculations with one price list share a book
 
 
 class Recalculations:

@@ -261,7 +261,7 @@ class SlicedLedger:
 
 
 class _Part:
-    """Filters that a call in the slice must all match."""
+    """A part of a slice: filters that a call must all match."""
 
     def __init__(self, filters: Collection[RoleFilter], sources: frozenset[str]) -> None:
         self._filters = filters

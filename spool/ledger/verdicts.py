@@ -47,7 +47,7 @@ def counted_time_us(record: Record, committed_at: float) -> int:
 
 
 def counting_verdict(record: Record) -> Verdict:
-    """Return what a record adds. A duplicate that is kept for reference adds nothing."""
+    """Return what a record adds. A duplicate kept for reference adds nothing."""
     if isinstance(record, Inference):
         verdict = _call_verdict(record)
     elif isinstance(record, UsageMetric):

@@ -66,7 +66,7 @@ class UnitLinks:
         self.kept = frozenset(kept)
         self._by_place: defaultdict[tuple[str, str, int, int], list[UnitLink]] = defaultdict(list)
         self._parents: dict[tuple[str, int], int] = {}  # of sessions and runs
-        tops = dict[tuple[str, int], tuple[str, int]]()  # the linked starters of sessions and runs
+        tops = dict[tuple[str, int], tuple[str, int]]()  # for a session or run, one that is further up
         for link in links:
             child = (link.target, link.id)
             if link.target in TREES and _topmost_unit(tops, (link.target, link.number)) == child:

@@ -38,7 +38,7 @@ def import_submission(
     certain: bool,
 ) -> Submission:
     """
-    `done`: all numbers that are imported once this submission is stored. `certain`: False if the log may know
+    `done`: all numbers imported once this submission is stored. `certain`: False if the log may know
     ids without their records. Then there is no duplicate check.
     """
     times = Counter(record.id for record in records)

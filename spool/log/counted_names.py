@@ -70,7 +70,7 @@ def add_amounts(one: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 
 def sum_by_type(records: Iterable[Record], amount_of: AmountOf | None) -> Mapping[str, EventSum]:
-    """Return sums of usage events by type. Duplicates that are kept for reference add no amount."""
+    """Return sums of usage events by type. Duplicates kept for reference add no amount."""
     sums_by_type: dict[str, EventSum] = {}
     for record in records:
         if isinstance(record, UsageEvent):

@@ -62,7 +62,7 @@ class PartialReports(Protocol):
 
     is_shared: bool
 
-    async def load(self) -> Sequence[PartialReport]: ...
+    async def load(self) -> Sequence[PartialReport]: ...  # oldest first
 
     async def find(
         self, keys: Collection[bytes], *, under: Collection[bytes] = ()

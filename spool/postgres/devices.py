@@ -324,6 +324,7 @@ class PostgresDevices:
         sql = self._database.fill_in_names
         noted = {unenrolled.name: unenrolled for unenrolled in names}
         with connection.pipeline():
+            # sorted, so that two processes with the same names cannot deadlock
             for name in sorted({*noted, *gone}):
                 if name in noted:
                     unenrolled = noted[name]

@@ -88,7 +88,7 @@ def dimension_sql(dimension: str, parameters: StatementParameters) -> str:
         return f"COALESCE(NULLIF({dimension_sql(TAG + ROW_TAG + dimension, parameters)}, ''), 'calls')"
     if dimension in ROW_DIMENSIONS:
         return dimension_sql(TAG + ROW_TAG + dimension, parameters)
-    if dimension == "corrects":
+    if dimension == "corrects":  # the part of `provider` after the separator
         return "split_part(h.provider, chr(31), 2)"
     if dimension in BILLED_DIMENSIONS:
         return f"h.{dimension}"

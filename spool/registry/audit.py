@@ -19,7 +19,7 @@ class AuditedChange:
     after: Mapping[str, object] | None = None
 
 
-# function that adds the rows of changes that were made together
+# function that adds the rows of changes made together
 Auditor = Callable[[Sequence[AuditedChange]], Awaitable[None]]
 
 

@@ -1,7 +1,7 @@
 """
 Rows as JSON documents, one kind per row class, and rules of editing.
 
-Documents suit small tables that are read as a whole. A new field needs a default, because older documents
+Documents suit small tables read as a whole. A new field needs a default, because older documents
 lack it.
 """
 

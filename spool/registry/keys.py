@@ -223,7 +223,7 @@ def round_time(at: float | None) -> float | None:
 
 
 def check_expiry(at: float | None, now: float) -> float | None:
-    """Return the rounded time. Raises Invalid unless it is in the future."""
+    """Return the time. Raises Invalid unless it is in the future."""
     if at is not None and at <= now:
         raise Invalid("expires_at must be in the future. To end a key now, disable or delete it")
     return at

@@ -92,7 +92,7 @@ class Notification:
 
     `number` orders a channel's notifications. Those with the same `message` (the `number` of the first of
     them) are sent together. It is stored before the first attempt, so a retry sends the same notices.
-    `failing_since`: when the channel began to fail since then. `reached`: recipients that have received it.
+    `failing_since`: when the channel began to fail while this waited. `reached`: recipients that have received it.
     """
 
     notice: Notice
@@ -418,7 +418,7 @@ class NoticeTable:
         return await self._change_by_hand("notification.retry", ids, retry_notification, actor)
 
     async def discard(self, ids: Collection[str], *, actor: Actor) -> int:
-        """Give up notifications. Return the number of changes."""
+        """Give up notifications. Return the number of changes. Raises NotThere for an unknown id."""
 
         def discard_notification(notification: Notification, books: _ChannelBooks) -> Notification | None:
             is_open = notification.state in (WAITING, FAILED)

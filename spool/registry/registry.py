@@ -205,13 +205,13 @@ class Registry:
         self.people.group_order = order
 
     def table(self, kind: type[Table]) -> Table:
-        """Raises KeyError if the registry was opened without it."""
+        """Return a table. Raises KeyError if the registry was opened without it."""
         declared_table = self._declared[kind]
         assert isinstance(declared_table, kind)
         return declared_table
 
     def fixed_bounds(self) -> Mapping[str, int]:
-        """Return a table. Raises KeyError if the registry was opened without it."""
+        """Return the limits that no setting changes."""
         return {table.limit: table.most for table in self._documents if table.most}
 
     async def row_counts_by_maker(self) -> Mapping[str, Mapping[str, int]]:
@@ -227,18 +227,18 @@ class Registry:
         return shares
 
     def document_name(self, kind: str, id: str) -> str | None:
-        """Return the number of rows by limit and key, with those of people under ""."""
+        """Return the name of a document. `kind` and `id` are those of its audit rows."""
         table = next((candidate for candidate in self._documents if candidate.action == kind), None)
         row = None if table is None else table.find(id)
         return None if row is None else str(row.name)
 
     @property
     def version(self) -> int:
-        """Return the name of a document. `kind` and `id` are those of its audit rows."""
+        """Return a number that grows with every change."""
         return self._changes.version
 
     async def wait_for_change(self) -> None:
-        """Return a number that grows with every change."""
+        """Wait for a change. May return without one if other processes change the rows."""
         await self._changes.wait_for_change()
 
     @property

@@ -34,7 +34,7 @@ Rewriting = Callable[[str, str, Mapping[str, Any]], Mapping[str, Any]]
 class RegistryRows(DocumentRows, Protocol):
     """The rows within one transaction. `put...` replaces the row with the same id (see ROW_IDS)."""
 
-    def all(self, kind: type[T]) -> Sequence[T]: ...
+    def all(self, kind: type[T]) -> Sequence[T]: ...  # ordered by id
 
     def find(self, kind: type[T], id: str | bytes) -> T | None: ...
 
@@ -79,7 +79,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def access_times(self, since: float) -> Mapping[int, float]: ...
 
-    def touch_session(self, digest: bytes, seen_at: float) -> None: ...
+    def touch_session(self, digest: bytes, seen_at: float) -> None: ...  # ignores deleted sessions
 
     def delete_sessions_of(self, account: str) -> None:
         """Delete the account's sessions, those of its console links, and its unused links."""
@@ -89,7 +89,7 @@ class RegistryRows(DocumentRows, Protocol):
         """Delete sessions that began, or were last seen, at or before a time."""
         ...
 
-    def take_link(self, digest: bytes) -> ConsoleLink | None: ...
+    def take_link(self, digest: bytes) -> ConsoleLink | None: ...  # deletes the link
 
     def delete_links_before(self, ends_at: float) -> None: ...
 
@@ -107,7 +107,7 @@ class RegistryRows(DocumentRows, Protocol):
 
     def insight_page(self, query: ListQuery) -> ListPage[Insight]: ...
 
-    def comments(self, insight: str) -> Sequence[Comment]: ...
+    def comments(self, insight: str) -> Sequence[Comment]: ...  # ordered by id
 
     def add_comment(self, comment: Comment) -> Comment:
         """Add a comment. Return it with its new id, which is never reused."""

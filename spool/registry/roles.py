@@ -97,8 +97,8 @@ class RoleFilter(FilterOfRole, frozen=True, kw_only=True, forbid_unknown_fields=
         """
         Return whether the filter certainly passes everything that `include` and `exclude` select.
 
-        An empty `include` means every value. A value in both is included. False may be wrong, because
-        an excluded person may also have an included name.
+        An empty `include` means every value. A value in both is included. True is never wrong. An included
+        name of a person may also be excluded under another name, so False may be wrong.
         """
         if include and (self.mode == IS or self.dimension != USER) and all(map(self.is_met_by, include)):
             return True

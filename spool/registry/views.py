@@ -142,7 +142,7 @@ class EmailConnection(Email, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
 
 class SlackChannel(Slack, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A channel as published, stored."""
+    """A stored Slack channel in the published form."""
 
 
 class ViewConnections(Notified, frozen=True, kw_only=True, forbid_unknown_fields=False):

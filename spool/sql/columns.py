@@ -52,7 +52,7 @@ class Columns(Generic[Row]):
         return values
 
     def read(self, kept: Sequence[Any], **others: Any) -> Row:
-        """Return a row. `others` are values that are stored in other tables."""
+        """Return a row. `others` are values stored in other tables."""
         return self._row(**self.read_fields(kept), **others)
 
     def read_fields(self, kept: Sequence[Any]) -> dict[str, Any]:

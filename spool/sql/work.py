@@ -68,7 +68,7 @@ class SqlWorkRows(ABC):
     about: ClassVar[str]
     prefix: ClassVar[str]
     cast: ClassVar[Mapping[str, str]] = {}  # if not bigint
-    listed: ClassVar[str]  # query for a list of numbers, which replace {} with commas
+    listed: ClassVar[str]  # query for numbers, which replace {} as a list with commas
     hexadecimal: ClassVar[str]  # expression of {} as 16 hexadecimal digits
     _tables: SqlConnection
 

@@ -51,7 +51,7 @@ class SqliteSpool:
     """
     The contents of spool.sqlite. It holds the lock of its data directory until `close`.
 
-    `incarnation` changes when a damaged file is replaced. Progress that was noted for another
+    `incarnation` changes when a damaged file is replaced. Progress noted for another
     incarnation is invalid.
     """
 

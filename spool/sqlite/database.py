@@ -45,7 +45,7 @@ Watch = Callable[[str, Callable[[], bool]], None]
 # exists. On an existing file, it would be a commit before the start has checked the log for damage.
 IN_STEPS = 2
 GIVE_BACK = f"PRAGMA auto_vacuum = {IN_STEPS}"
-# page_size, too, only works before the first table exists
+# page_size also works only before the first table exists
 SETTINGS = (
     # entries have tens of kilobytes; compared with 4096, this halves the number of overflow pages and index levels
     "PRAGMA page_size = 8192",

@@ -105,7 +105,7 @@ class SqliteHeard:
         self._database = database
         self._clock = clock
         self._max_senders = max_senders
-        # senders that were stored before this process started
+        # senders stored before this process started
         self._of_callers: dict[bytes, list[tuple[bytes, float]]] = {}
         self._newest = 0.0
 

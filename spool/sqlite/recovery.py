@@ -95,7 +95,7 @@ async def open_database(path: Path, clock: Clock) -> Database:
 
 
 def read_incarnation(connection: sqlite3.Connection) -> str:
-    """Return the id of the log. Progress that was noted for a log with another id is invalid."""
+    """Return the id of the log. Progress noted for a log with another id is invalid."""
     name = facts.read_fact(SqliteConnection(connection), INCARNATION)
     assert name is not None
     return name.decode()

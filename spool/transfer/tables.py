@@ -33,7 +33,7 @@ class KeptTable:
 
 @dataclass(frozen=True, kw_only=True)
 class KeptContent:
-    """Content that is read on demand. `head` is the line before the bytes."""
+    """Content read on demand. `head` is the line before the bytes."""
 
     id: str
     head: bytes

@@ -33,7 +33,7 @@ from spool.errors import SpoolUnavailable
 from spool.ledger.sums import AHEAD_S
 
 READ_S: Final = 30.0  # maximum seconds per query
-STEP: Final = 512  # rows that are read before the event loop runs other tasks
+STEP: Final = 512  # rows read before the event loop runs other tasks
 _PAGE: Final = 500
 _PREFIX: Final = "read-"
 _TAG: Final = "tag:"  # prefix of a tag name in dimensions

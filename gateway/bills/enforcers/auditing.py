@@ -32,7 +32,7 @@ DELAY_S = 900.0  # delay in seconds of a source for which none is measured
 RESET_S = 900.0  # seconds after the start of a window until which a counter may be reset
 SETTLE_S = 1800.0  # least age of a reading that is judged, so that calls of its time have arrived
 FRESH_S = 60.0  # seconds for which a comparison is reused
-MAX_WINDOWS = 100  # windows that are compared for each enforcer, because each needs sums of its own
+MAX_WINDOWS = 100  # windows compared for each enforcer, because each needs sums of its own
 TOO_MANY_WINDOWS = f"its enforcer has more than {MAX_WINDOWS} windows"
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 

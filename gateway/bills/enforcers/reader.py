@@ -16,7 +16,7 @@ from spool.clock import Clock
 from spool.errors import NotThere
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
 
-MAX_LIMITS = 5_000  # limits that are stored for each enforcer
+MAX_LIMITS = 5_000  # limits stored for each enforcer
 MAX_REQUESTS = 6_000  # for one reading
 LOOK_EVERY_S = 30.0
 

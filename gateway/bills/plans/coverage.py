@@ -140,6 +140,7 @@ class Coverage:
             for seat_index, seat in enumerate(plan.seats):
                 if is_held(seat, day):
                     mark = seat_mark(plan, seat_index)
+                    # the first plan has precedence
                     held[self._people.person_identity(seat.user)].append((place, mark, view))
         return held
 

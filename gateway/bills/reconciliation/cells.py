@@ -160,7 +160,7 @@ class Split:
     reported_fees: dict[str, int] = field(default_factory=new_counts)  # by kind
     # models with calls whose price differs from the list price
     varying: set[str] = field(default_factory=set)
-    # models and tiers that are priced at the standard price
+    # models and tiers priced at the standard price
     unlisted: set[tuple[str, str]] = field(default_factory=set)
 
     @property
@@ -309,7 +309,7 @@ def _add_premium(sums: CountedSums, row: CountedUse, prices: Prices) -> None:
 
 def _common_kind(kind: str, kinds: Collection[str]) -> str:
     """
-    Return the bill's word for a kind. Lines use several words for images, for example, which calls report.
+    Return the bill's word for a kind. Calls report images, for example, for which bills use several words.
     """
     unit = non_token_meter(kind)
     return unit if kind not in kinds and unit in kinds else kind
@@ -412,7 +412,10 @@ def _add_rate_parts(split_sides: Split, at_our_prices: _AtOurPrices, *, imputed:
 
 
 def _add_unpaid(split_sides: Split) -> None:
-    """Add amounts that belong to no tokens, because they may be for tokens without a line on the same day."""
+    """
+    Count tokens without a line as billed at 0, except on days with amounts that belong to no tokens. Such
+    amounts may be for them.
+    """
     worth = split_sides.worth
     unplaced = {place[0].day for place, amount in split_sides.paid.items() if amount and not worth.get(place)}
     for (cell, meter), value in worth.items():

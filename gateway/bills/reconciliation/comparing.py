@@ -352,7 +352,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
             replace(claim, beside=moved) for claim in contract_price(split_sides, at_contracts, billed_at)
         ]
     if conversion is not None and (fixed is None or not fixed.is_of_market):
-        # without a rate of exchange, any price could explain the difference
+        # an unknown rate of exchange would explain any difference in prices
         found = [
             replace(claim, beside=(*claim.beside, EXCHANGE_RATE)) if claim.cause in OF_PRICES else claim
             for claim in found

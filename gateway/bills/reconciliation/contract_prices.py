@@ -66,7 +66,7 @@ class _Priced:
 @dataclass(frozen=True, kw_only=True)
 class BilledPrices:
     """
-    Models and tiers that are billed at a factor of the prices without their contract, on all days or on those in
+    Models and tiers billed at a factor of the prices without their contract, on all days or on those in
     `days`. `every` is the factor of all models. Groups in `unclear` are billed neither so nor at the prices of the
     contract, so that no other cause of their price is a fact. `stated` are the days, models and tiers of tokens whose
     price a contract states.

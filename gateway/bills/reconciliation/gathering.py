@@ -82,7 +82,7 @@ class Inputs:
     except for bills in other currencies.
 
     `marks` change with the counted sums, and `infos` with the bills, whichever process changes them. `until` is
-    the current hour, or 0 if the month and the hours that are compared with it are over.
+    the current hour, or 0 if the month and the hours compared with it are over.
     """
 
     month: CalendarMonth

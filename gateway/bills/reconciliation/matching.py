@@ -402,6 +402,7 @@ def _split_families_by_price(
 
 
 def _is_snapshot(name: str, other: str, family_name: str) -> bool:
+    # a bill may omit the year of the date
     dates = ["".join(filter(str.isdigit, name.lower().removeprefix(family_name))) for name in (name, other)]
     return all(dates) and (dates[0].endswith(dates[1]) or dates[1].endswith(dates[0]))
 

@@ -16,7 +16,7 @@ from spool.bounded_reading import KnownDigests
 from spool.errors import Invalid
 from spool.statements import REQUESTS, SEAT, SEATS, TOKENS, USD, RowAmounts, StatementRow
 
-MOST_NAMED = 20  # maximum damaged rows that are listed by name; all other damaged rows are only counted
+MOST_NAMED = 20  # maximum damaged rows listed by name; all other damaged rows are only counted
 _NOTHING = Decimal(0)
 _KEY = os.urandom(16)  # secret key of the digests, so that nobody can craft a report whose digests collide
 
@@ -55,7 +55,7 @@ class Cells:
     The cells of one report. `start` and `end` are the span that the report covers. `accounts` and
     `refreshed_at` are filled if the report states them.
 
-    More than `most` different cells raise Invalid. `asked` is the span that was requested from the provider.
+    More than `most` different cells raise Invalid. `asked` is the span requested from the provider.
     Rows outside it are ignored, so an answer never replaces days that were not requested.
 
     `repeated` counts repeated rows, which are summed only once. `equal` counts identical rows without an id.

@@ -47,7 +47,7 @@ _json = msgspec.json.Decoder(float_hook=exact_number)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFile:
     """
-    A report file: either its `content`, or the `path` of a file that is read as a stream and unpacked if
+    A report file: either its `content`, or the `path` of a file read as a stream and unpacked if
     it is gzip.
 
     `read_at` is the latest time at which the provider can have produced it. `most_bytes` limits the unpacked size.

@@ -288,7 +288,7 @@ def _pack_bodies(items: Iterator[_Item], digest: RunningDigest) -> Iterator[Uplo
     while True:
         try:
             item = next(items, None)
-        except UNREADABLE as error:  # items that were read before the error are still sent
+        except UNREADABLE as error:  # items read before the error are still sent
             failure = error
             break
         if item is None:

@@ -3,7 +3,7 @@ Container usage: processor time, and memory and GPUs over time. Usage is summed 
 workload and tags.
 
 The sums are whole numbers and come from samples of the cluster's metrics. The newest time and value of each
-series are stored, so a sample that is read twice changes nothing. The state of a cluster is stored in documents
+series are stored, so a sample read twice changes nothing. The state of a cluster is stored in documents
 made of parts, because one call that reads or writes all series of a large cluster would block the process.
 """
 

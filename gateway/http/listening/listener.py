@@ -243,7 +243,7 @@ class Listener:
 
 async def close_server(server: asyncio.Server) -> None:
     """
-    Close a server. asyncio loses a connection that was accepted in the turn before `close`: it stays open,
+    Close a server. asyncio loses a connection accepted in the turn before `close`: it stays open,
     and nobody closes it. So nothing is accepted for two turns first.
     """
     if sys.platform == "win32":  # no readers there

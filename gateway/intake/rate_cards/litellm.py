@@ -153,7 +153,7 @@ def _refuse_constant(constant: str) -> Decimal:
 def _is_later(key: str, entry: object) -> bool:
     """
     Return whether an entry has less precedence. Gemini's API has precedence over Vertex AI; for Azure, the
-    service that was made for the model.
+    service made for the model.
     """
     provider = entry.get("litellm_provider") if isinstance(entry, dict) else None
     if provider in ("azure", "azure_ai"):

@@ -223,7 +223,7 @@ def _shown_host(name: str) -> str:
 
 NAME = "get_resource_metadata"
 MOST = 100
-MOST_TAGS = 8  # maximum tags per row of a list; a resource that is requested by id has all its tags
+MOST_TAGS = 8  # maximum tags per row of a list; a resource requested by id has all its tags
 MOST_FACETS = 10
 _MOST_NAME = 200
 _FIELDS = ("state", "provider", "service", "region", "account", "team", "user")

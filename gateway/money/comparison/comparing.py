@@ -76,7 +76,7 @@ class ComparedAnswer:
     @property
     def may_lack(self) -> str | None:
         """
-        Return the time before which totals may lack records that were deleted before they were counted, or
+        Return the time before which totals may lack records deleted before they were counted, or
         None.
         """
         since = min(self.query.since, self.baseline.since) if self.past.is_whole else self.query.since

@@ -119,7 +119,7 @@ class Facts:
     unconverted: Mapping[str, str] = field(default_factory=dict)
     hours: Sequence[Spend] = ()  # spend of three days by hour, source, model and team
     failed: Sequence[Spend] = ()  # failed calls of three days by hour, source, model and team
-    # Newest records of a week in order of their arrival, without the duplicates that are kept for reference.
+    # Newest records of a week in order of their arrival, without the duplicates kept for reference.
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()

@@ -34,7 +34,7 @@ from spool.record import Inference
 
 NAME = "databricks"
 
-# destination type of a provider's model that is called with the customer's own key
+# destination type of a provider's model called with the customer's own key
 _EXTERNAL = "EXTERNAL_FOUNDATION_MODEL"
 
 

@@ -111,7 +111,7 @@ class LiteLLMResponse(msgspec.Struct):
     model: Any = None
     usage: msgspec.Raw = NULL
     service_tier: Any = None
-    # Response members that are read for facts that the usage object omits.
+    # Response members read for facts that the usage object omits.
     output: Other = None
     data: Other = None
     size: Any = None

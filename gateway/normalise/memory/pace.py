@@ -152,7 +152,7 @@ class Trials:
         sender.skips = max(sender.next, min(1, most))
 
 
-MOST_COUNTED: Final = 1024  # limit of kinds that are counted before a sample of them is stored
+MOST_COUNTED: Final = 1024  # limit of kinds counted before a sample of them is stored
 MOST_SAMPLES: Final = 64
 LARGEST_SAMPLES: Final = 1024 * 1024
 _LONGEST_NAME: Final = 256

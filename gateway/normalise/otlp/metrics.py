@@ -91,13 +91,13 @@ def declared_name(point: Point) -> str:
 
 
 def foreign_currency(point: Point) -> str | None:
-    """Return the unit. The currency of the point takes precedence over the family's unit."""
+    """Return the currency of a point. None for dollars, or if no currency is stated."""
     stated = (values.text(point.attributes.get(semconv.CURRENCY)) or point.unit).upper()
     return stated if _CURRENCY.fullmatch(stated) and stated != MONEY_UNIT else None
 
 
 def unit_of(point: Point, family: MetricFamily) -> str:
-    """Return whether a metric may be usage, so that an operator should see it if no family declares it."""
+    """Return the unit. The currency of the point takes precedence over the family's unit."""
     return (foreign_currency(point) or family.unit) if family.unit == MONEY_UNIT else family.unit
 
 
@@ -106,7 +106,7 @@ def is_repeat(name: str) -> bool:
 
 
 def looks_like_usage(name: str, unit: str, *, names_a_model: bool = False) -> bool:
-    """An operator should see such a metric if no family declares it."""
+    """Return whether a metric may be usage, so that an operator should see it if no family declares it."""
     if unit in _NO_USAGE_UNITS or _OTHER_UNIT.search(name) or not _USAGE_WORD.search(name):
         return False
     if names_a_model or name.startswith(_AI_BEGINNINGS):

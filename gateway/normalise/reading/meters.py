@@ -19,7 +19,7 @@ from spool.record import decimal_text
 
 Meters = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
 
-_MOST_LISTED: Final = 16  # modalities that are read from one list
+_MOST_LISTED: Final = 16  # modalities read from one list
 _KINDS: Final = 2  # of cache writes: kept for 5 minutes or for an hour
 
 

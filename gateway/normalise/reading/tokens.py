@@ -37,7 +37,7 @@ class Tokens(NamedTuple):
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
-    cache_write_1h: int | None = None  # tokens that are cached for an hour
+    cache_write_1h: int | None = None  # tokens cached for an hour
     # other than plain text (see spool.meters), or None if not stated
     meters: dict[str, int | str] | None = None
 
@@ -334,6 +334,7 @@ def _openai_tokens(usage: Usage, *, without_cache: bool) -> Tokens:
 
 
 def _add_citations(reported: Tokens, usage: Usage) -> Tokens:
+    # Perplexity's completion count and total exclude reasoning and citation tokens
     cited = count(usage.citation_tokens, "usage.citation_tokens")
     thoughts = _value_or_fallback(reported.reasoning, count(usage.reasoning_tokens, "usage.reasoning_tokens"))
     found_meters = meters.merge_meters(

@@ -100,7 +100,7 @@ async def show_notification(request: OperatorRequest[InstallationServices, None]
 @call("POST", "/notifications/retry", OPERATE_SPOOL, "Send notifications again")
 async def retry_notifications(request: OperatorRequest[InstallationServices, ChosenNotifications]) -> Result:
     """
-    Send failed or discarded notifications again. Waiting notifications that are selected by id are also
+    Send failed or discarded notifications again. Waiting notifications selected by id are also
     sent at once.
     """
     ids = await _chosen_ids(request, of_states=(FAILED,))

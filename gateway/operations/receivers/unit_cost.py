@@ -374,7 +374,7 @@ async def _store_operations(
 
 def _unlimited_stream(type: str | None, name: str) -> Stream | None:
     """
-    Return a stream for a request that was stored before. The stream has no properties, so that the request's
+    Return a stream for a request stored before. The stream has no properties, so that the request's
     records cannot contradict it.
     """
     return None if type is None else Stream(name=name, type=type, granularity=None, keys=None)

@@ -73,7 +73,7 @@ class OperatorAddress(Address):
     needs: str | None
     shows: str = WHOLE
     asks_cost_type: bool = False
-    asks_closed: Callable[[Any], bool] | None = None  # function that is called with the OperatorRequest
+    asks_closed: Callable[[Any], bool] | None = None  # function called with the OperatorRequest
     max_body_bytes: int | None = None
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES = 256 * 1024
 MAX_FILE_NAME = 100
-_PIECE = 256 * 1024  # bytes of a file that are written at once
+_PIECE = 256 * 1024  # bytes of a file written at once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class OperatorRequest(AdmittedRequest[Body], Generic[Services, Body]):
 
     `session` and `asker` (the signed-in user as a role holder) are None on the operator socket and before a
     sign-in. `role` is the role of the account or of the console link. `rights` are the user's current rights,
-    including those from roles that are stored as resources. A handler that reads the body itself calls
+    including those from roles stored as resources. A handler that reads the body itself calls
     `check_again` afterwards, because the rights may have changed while the body arrived.
     """
 

@@ -270,7 +270,7 @@ class Access:
                 buckets.charge(bearer.name, amounts[word])
 
     def count(self, bearer: Bearer, *, bytes: int) -> None:
-        """Count a request that is refused for another reason."""
+        """Count a request refused for another reason."""
         if "bytes" in self._limits:
             self._limits["bytes"].charge(bearer.name, bytes)
 

@@ -440,7 +440,7 @@ class AreaResource(web.AbstractResource):
         return None, set(refusal.allowed_methods) if isinstance(refusal, web.HTTPMethodNotAllowed) else set()
 
     def raw_match(self, path: str) -> bool:
-        """Return False, because aiohttp uses this method only for resources that are added by path."""
+        """Return False, because aiohttp uses this method only for resources added by path."""
         return False
 
     def url_for(self, **kwargs: str) -> URL:

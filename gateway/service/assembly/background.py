@@ -209,7 +209,7 @@ LOOK_S: Final = 0.25  # seconds between two checks for a kind of spans to learn
 
 def span_memory(native: Native, metrics: Metrics) -> Once[SpanMemory]:
     """
-    Return a span memory that is created at its first use. A thread then imports its module, and the metrics
+    Return a span memory created at its first use. A thread then imports its module, and the metrics
     show it from then on.
     """
 

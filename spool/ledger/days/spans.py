@@ -126,7 +126,7 @@ def divide_periods(
     """
     Divide the periods of a query into the fewest sums.
 
-    Raises NotKept if a period splits an hour or day that is stored as one sum.
+    Raises NotKept if a period splits an hour or day stored as one sum.
     """
     moments = distinct_moments(time_ranges)
     check_not_split(rows, state["hourly"], moments)

@@ -339,7 +339,7 @@ def _from_bytes(type: str, data: bytes) -> array[int]:
 # -- names that a later report adds to a stored record ---------------------------------------------------
 
 
-FIRST, AFTER = "names ", "names!"  # other keys of facts sort between the two
+FIRST, AFTER = "names ", "names!"  # the keys of `fact_key` sort between the two
 
 
 class _Names(msgspec.Struct, array_like=True):

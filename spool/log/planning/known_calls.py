@@ -62,7 +62,7 @@ from spool.log.values import Submission
 from spool.record import DEVICE_KEYS, NS, Correction, Inference, Record
 
 _GUESSED = "guessed"
-MOST_NAMES = 64  # limit of names that are stored with one record
+MOST_NAMES = 64  # limit of names stored with one record
 
 
 class KnownCalls:
@@ -371,6 +371,7 @@ class KnownCalls:
                 self._count_observation(books.BRIDGED, record)
 
     def _is_known(self, correction: Correction) -> bool:
+        # it may exist and be unreadable; a second one would count the change twice
         _, near = filing_hours(correction, int(self._plan.at * NS))
         return self.find_place(correction.id, near) is not None
 
@@ -417,6 +418,7 @@ class KnownCalls:
             self._add_names(*duplicates.decode_place(place), noted)
 
     def _add_names(self, topic: str, number: int, names: Iterable[bytes]) -> None:
+        # a start reads the names from open records
         known = self.current_record(topic, number) if self.can_amend(topic, number) else None
         if isinstance(known, Inference):
             also = (known.also or b"") + b"".join(names)

@@ -188,6 +188,7 @@ class JoinedTransaction:
             raise no_standby_error()
 
     def _send_barrier(self) -> Answer:
+        # before the same Sync message, so that no pooler gives the session to another client in between
         self.connection.execute(READ_COMMITTED)
         barrier = self.connection.execute(BARRIER)
         self.connection.execute(COMMIT)

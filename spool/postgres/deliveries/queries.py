@@ -87,11 +87,11 @@ FRESH_SINGLE = f"""{_FREE_OF_ROUTE}
 SUSPECT = f"""{_FREE_OF_ROUTE} AND (d.first = d.last OR d.ambiguous OR d.sending) AND d.not_before <= %(at)s
   ORDER BY d.replay, d.first LIMIT 1"""
 
-# The last record of the newest is farthest from the rejected records.
+# The last record of the newest delivery is farthest from the rejected records.
 NEWEST_BATCH = f"""{_FREE_OF_ROUTE} AND d.first < d.last AND NOT d.ambiguous AND NOT d.sending
   ORDER BY d.replay, d.first DESC LIMIT 1"""
 
-# Of these, the last record of the newest delivery is farthest from the rejected records.
+# Marked as being sent, although no session sends them any more.
 INTERRUPTED = f"{_DELIVERY} AND d.sending AND {_FREE} ORDER BY d.route, d.id"
 
 ONE = f"{_DELIVERY} AND d.id = %(id)s AND d.state = %(state)s"
@@ -110,7 +110,7 @@ EVERY_UNSETTLED = (
     f"SELECT {', '.join(UNSETTLED_COLUMNS)} FROM {{schema}}.deliveries WHERE shard = 0 ORDER BY id"
 )
 
-# Deliveries that are marked as being sent, although no session sends them any more.
+# Deliveries that need entries of the log.
 BELOW = f"""{_DELIVERY}
        AND d.route = %(route)s AND d.first < %(number)s AND d.kept IS NULL AND d.state = 'open' ORDER BY d.first"""
 

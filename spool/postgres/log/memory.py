@@ -256,7 +256,7 @@ class NodeMemory:
         self.following.confirmed = max(self.following.confirmed, commit)
 
     async def confirm_within(self, commit: int, *, needs_standby: bool) -> None:
-        """Note that a commit is confirmed. The caller holds the turn lock."""
+        """Wait until a commit is confirmed, and note it. The caller holds the turn lock."""
         following = self.following
         await self._database.append.wait_until_confirmed(needs_standby=needs_standby)
         await self.follow_within()

@@ -54,7 +54,7 @@ class Follower:
         self._look_s = look_s
         self._rests = 0
         # Anything may have changed between the load and the start.
-        self._devices: set[str] | None = None  # Any device may have changed between the load and the start.
+        self._devices: set[str] | None = None  # None means any device
         self._clusters = True
         self._is_owed = asyncio.Event()
         self._failed: set[str] = set()  # reads that failed last time

@@ -54,7 +54,7 @@ OF_NODES = frozenset(
         "registry_changes",
     }
 )
-# tables that are copied with another table, such as the contents of container files
+# tables copied with another table, such as the contents of container files
 WITH_OTHERS = frozenset(
     {
         "damaged",

@@ -27,9 +27,9 @@ class EnforcerLimit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """
     A limit in the form of all enforcers. Amounts are exact decimal text, times epoch seconds.
 
-    `dimension` and `values` select the calls that it limits; both are empty for all calls of the enforcer.
-    `unmatched`: why no dimension of records selects them. `window`: day, week, month, never, days such as
-    30d, or "" if unknown.
+    `dimension` and the first of `values` that records have select the calls that it limits. Both are empty for
+    all calls of the enforcer. `unmatched`: why no dimension of records selects them. `window`: day, week,
+    month, never, days such as 30d, or "" if unknown.
     """
 
     kind: str  # key, team, user, organization or project

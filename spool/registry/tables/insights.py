@@ -65,7 +65,7 @@ class InsightTable:
         self._changes = changes
         self._notices = notices
         self._counts: Mapping[tuple[str, str], int] = {}
-        self._counted_at: int | None = None  # registry version at which `_counts` was read
+        self._counted_at: int | None = None  # registry version before `_counts` was read
 
     async def get(self, id: str) -> Insight:
         return await self._changes.read(lambda rows: _require_insight(rows, id))

@@ -27,7 +27,7 @@ class FieldCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """
     Calls of a source and version on a day (UTC).
 
-    `fields`: calls that state a field. `billed`: successful calls of an operation that is billed by tokens.
+    `fields`: calls that state a field. `billed`: successful calls of an operation billed by tokens.
     `uncounted`: those of them without counts and meters. `senders`: hashes of two keys or devices at most.
     `first`: first arrival of the version, also on earlier days.
     """

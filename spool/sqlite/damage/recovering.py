@@ -42,7 +42,7 @@ async def recover(directory: Path, settings: SpoolSettings, clock: Clock, file: 
     Add every record of the file that the log does not have.
 
     Raises NotAllowed for the log's own file, and for a file without readable rows. Raises SpoolFull if there
-    is no space. The records that were added before stay, and the next run continues after them.
+    is no space. The records added before stay, and the next run continues after them.
     """
     _check(file, directory)
     spool = await open_spool(directory, settings=settings, clock=clock)

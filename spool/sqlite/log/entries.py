@@ -86,7 +86,7 @@ def read_record(
     """
     Return a closed or open record, or None if it is deleted or damaged.
 
-    `last_rows` has the last entry that was read in each topic within a transaction, because duplicates are
+    `last_rows` has the last entry read in each topic within a transaction, because duplicates are
     usually adjacent.
     """
     try:

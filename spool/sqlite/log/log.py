@@ -115,7 +115,7 @@ class SqliteLog:
         self._no_room_at = float("-inf")
         self._repeated = RepeatedIds(clock)
         self._series = 0  # known series
-        self._series_pushed_out = 0  # counters that were deleted for lack of space
+        self._series_pushed_out = 0  # counters deleted for lack of space
         self._mount = mount
         self._durability = mount.durability if mount else FSYNC
         self.readers: list[Reader] = []

@@ -84,7 +84,7 @@ def long_context_price(case: Case) -> Iterator[Claim]:
 
 def premium_absent(case: Case) -> Iterator[Claim]:
     """
-    Claim large inputs that were billed at the base price: paid = worth - premium, where the premium is the part of our
+    Claim large inputs billed at the base price: paid = worth - premium, where the premium is the part of our
     value that the list adds for large inputs. The amount is -premium.
 
     It must be so at all places of a model with a premium, on at least LEAST_DAYS days, and not where paid = worth.

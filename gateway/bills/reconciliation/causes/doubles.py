@@ -1,4 +1,4 @@
-"""Calls that were counted twice, because two sources report them."""
+"""Calls counted twice, because two sources report them."""
 
 from __future__ import annotations
 

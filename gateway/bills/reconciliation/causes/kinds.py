@@ -152,7 +152,7 @@ def _claim_tiers(
     beside: Sequence[str] = (),
 ) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
-    is_mixed = False  # if large inputs changed their tier or their kind
+    is_mixed = False  # whether large inputs changed their tier or their kind
     for group, exchange in exchanges.items():
         case.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_whole:

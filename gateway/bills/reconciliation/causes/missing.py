@@ -260,6 +260,7 @@ def _is_even(case: Case, model: str, entries: Sequence[Entry]) -> bool:
 
 
 def _is_one_ratio(case: Case, model: str) -> bool:
+    # another tokenizer would count such a multiple every day
     sums: dict[Place, list[int]] = defaultdict(lambda: [0, 0])
     for cell, meter, extra, tokens in _billed_places(case):
         if cell.model == model:

@@ -39,7 +39,7 @@ def test_over_period(claims: Sequence[Claim], case: Case) -> list[Claim]:
       telemetry, because telemetry may have been silent for some hours.
     - Tokens of a key or model that only one side has must not be surplus under other keys or snapshots of the model.
       They must not be only on days without any call, or on days that only exchange tokens. A model of the bill must not
-      have other tokens that were counted under another name, and other snapshots of it must agree.
+      have other tokens counted under another name, and other snapshots of it must agree.
     - A day that only one side has must not be next to a day with the opposite difference.
     - A price of a model must explain its amounts, on at least LEAST_DAYS days, and the bill must not name another
       reason for them. A price of some days may be a price that changed within a bucket of several days, or while rows
@@ -102,6 +102,7 @@ def _counted_models(case: Case) -> set[str]:
 
 
 def _doubt_fee(claim: Claim, case: Case, doubtful: set[str]) -> Claim:
+    # a fee may be on every line, so that other models have a price without a cause
     is_fee = (
         claim.cause == "price_change"
         and not _is_price_changed(claim, case)
@@ -299,6 +300,7 @@ def _may_be_again(claim: Claim, case: Case) -> bool:
 
 
 def _leaves_opposite(claim: Claim, case: Case) -> bool:
+    # as if the bill had the tokens and not their money
     coarse = case.split.levels.coarse
     claimed, left = Counter[Cell](), Counter[Cell]()
     for (part, cell, _), portion in claim.parts.items():
@@ -312,6 +314,7 @@ def _leaves_opposite(claim: Claim, case: Case) -> bool:
 
 
 def _is_within_rounding(claim: Claim, case: Case) -> bool:
+    # amounts of less than twice the rounding of their lines fit any cause
     if claim.cause == "rounding" or {part for part, _, _ in claim.parts} != {RATE}:
         return False
     lines = case.split.lines
@@ -327,6 +330,7 @@ def _model_cell(cell: Cell) -> Cell:
 
 
 def _has_few_days(claim: Claim, case: Case) -> bool:
+    # any price fits so few days
     models = {cell.model for part, cell, _ in claim.parts if part == RATE}
     days = {cell.day for (cell, _), worth in case.split.worth.items() if worth > 0 and cell.model in models}
     return bool(models) and len(days) < LEAST_DAYS
@@ -386,7 +390,7 @@ def _unexplained_tokens(
 
 def _opposite_days(claim: Claim, case: Case, by_day: Counter[int]) -> set[int]:
     """
-    Return a day next to a run of claimed days that has about the opposite difference.
+    Return runs of claimed days next to a day with about the opposite difference, and these days.
 
     The usual difference of a day does not count.
     """

@@ -114,6 +114,7 @@ def _names_on_one_side(case: Case, name: str, *, billed: bool) -> list[str]:
 
 
 def _has_keyless_tokens(case: Case) -> bool:
+    # calls of the provider's console, for example, have no key
     levels, billed = case.split.levels, case.split.billed
     return levels.key and any(not cell.key and any(sums.tokens.values()) for cell, sums in billed.items())
 

@@ -106,7 +106,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
         )
         portions: dict[Entry, Portion] = {}
         number = 0
-        # whether it is given on other days; days without tokens that have no discount do not count
+        # whether the discount is given elsewhere, and whether a place without it has a day without usual prices
         is_given = is_only_here = False
         for entry in case.priced(model):
             _, cell, meter = entry
@@ -508,6 +508,7 @@ def _later_too(
 def _factor_of_most_days(
     days: list[int], every: list[int], off: Mapping[str, Decimal], *, alike: bool
 ) -> tuple[str, ...]:
+    # a known factor of most days may apply to all, if another price cancels it on the rest
     known = known_factor(off, regions_known=True) if alike and len(days) * 2 > len(every) else None
     return () if known is None else (known[0],)
 

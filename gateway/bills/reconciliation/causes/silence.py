@@ -1,4 +1,4 @@
-"""Days and hours for which one side has nothing, and days that are billed twice."""
+"""Days and hours for which one side has nothing, and days billed twice."""
 
 from __future__ import annotations
 

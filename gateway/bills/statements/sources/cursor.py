@@ -64,6 +64,7 @@ def _add_event(event: Row, cells: Cells) -> None:
 
 
 def _cents_by_kind(event: Row, usage: Row) -> Mapping[str, Decimal]:
+    # the sum of the kinds is the charge
     value = number(usage, "totalCents")
     charged = number(event, "chargedCents")
     fee = number(event, "cursorTokenFee") or _NOTHING

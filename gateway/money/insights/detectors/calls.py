@@ -141,7 +141,7 @@ def _newest_position(queue: deque[tuple[int, Inference]]) -> int:
 
 
 def _source_name(call: Inference) -> str:
-    """Return the source of a call. A span of an SDK that was joined to no other call gets its own name."""
+    """Return the source of a call. A span of an SDK joined to no other call gets its own name."""
     return f"{call.source}{SDK}" if _is_sdk_span_without_gateway(call) else call.source
 
 

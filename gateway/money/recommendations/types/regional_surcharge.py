@@ -1,5 +1,5 @@
 """
-Recommendation of the global model name for models that are called in one region, with the cost of the same tokens.
+Recommendation of the global model name for models called in one region, with the cost of the same tokens.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def _remove_dropped(pairs: Iterable[bytes]) -> list[bytes]:
         if heads(raw[:at]) is dropped:
             opening = openings[len(raw) - at]
             if raw.startswith(opening, at):
-                if not raw.isascii():  # false if the text is longer than 127 bytes
+                if not raw.isascii():  # bytes of a text longer than 127 bytes are never all ASCII
                     raw[at + len(opening) :].decode()
                 continue
         kept.append(raw)

@@ -217,7 +217,7 @@ def _remove_largest_fields(message: memoryview, allowance: Allowance) -> Generat
 
 
 def _count_fields(message: memoryview, path: Path, allowance: Allowance) -> Iterator[bytes]:
-    """Yield the fields at a path. Raises Refusal 413 above the limit."""
+    """Count each field as an item, down to the end of a path. Raises Refusal 413 above the limit."""
     wanted_tags = _field_tags(path[0]) if len(path) > 1 else frozenset[int]()
     at = walked = 0
     while at < len(message):

@@ -57,7 +57,7 @@ async def comparison(request: OperatorRequest[MoneyServices, None]) -> Result:
 
     `past` states how much of the earlier time is counted. Unless it is whole, nothing is compared: `against`, the
     change and its parts are null. `rows` add up exactly to `total`, and the parts of each row add up exactly to its
-    change. `whole_since` is included if totals may lack records that were deleted before they were counted. `billed`
+    change. `whole_since` is included if totals may lack records deleted before they were counted. `billed`
     is null for counted costs. For billed money it states how final the bills are.
     """
     services, reads, parameters = request.services, request.reads, request.http.query

@@ -206,7 +206,7 @@ async def read_costs(request: KeyRequest[MoneyServices, None]) -> Result:
     """
     List costs.
 
-    `whole_since` is included if earlier totals may lack records that were deleted before they were counted.
+    `whole_since` is included if earlier totals may lack records deleted before they were counted.
     `units` is included if the rows have values other than money. With a meter, each row has its unit.
     `cut_periods` lists periods that the query covers only in part. `billed` is included for billed money. It
     states how final the days are, and the money without known calls. `paid_cost` and the dimension `plan` exist

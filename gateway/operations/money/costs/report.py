@@ -63,7 +63,7 @@ async def report(request: OperatorRequest[MoneyServices, None]) -> Result:
     `past` states how much of the time of `compare` is counted. Unless it is whole, `previous` is null, and rows have
     no earlier figures. `total` is over all rows. With scope=aggregated it is null, because the cost of a run or
     session then includes the runs that it started. `total` includes periods of the time before that have no
-    counterpart. `whole_since` is included if totals may lack records that were deleted before they were counted.
+    counterpart. `whole_since` is included if totals may lack records deleted before they were counted.
     `cut_periods` lists periods that the query covers only in part. `other_units` are the calls of units that are no
     longer listed, which lists and measures of units leave out. None of these units costs more than all of them
     together. JSON has at most answers.max_rows rows. If there are more, `truncated` is true and the smaller groups are

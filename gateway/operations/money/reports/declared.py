@@ -303,7 +303,7 @@ class ScheduledReportTable(ManagedTable[ScheduledReport], NamedTable[ScheduledRe
     async def send(
         self, report: ScheduledReport, addressed: Sequence[tuple[Notice, str]], *, actor: Actor
     ) -> None:
-        """Store the notices of a report that is sent on request. The schedule does not change."""
+        """Store the notices of a report sent on request. The schedule does not change."""
 
         def work(rows: RegistryRows) -> None:
             for notice, channel in addressed:

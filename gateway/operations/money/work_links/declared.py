@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _PARENTS = {f"parent_{unit}": unit for unit in TREES}
 _SOURCES = (*LINKED, RUN)  # units that can be linked
 _TARGETS = (*TARGETS, *_PARENTS)
-# fields that are stored as digests, with their unit
+# fields stored as digests, with their unit
 DIGESTS = {**{unit: unit for unit in TREES}, **_PARENTS}
 MAX_NAME = 256
 EVERY_S = 30.0  # seconds until the links in the totals are compared again

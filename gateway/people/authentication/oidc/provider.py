@@ -47,7 +47,7 @@ KEEP_S = 3600.0  # a key that the provider has withdrawn is trusted no longer
 # seconds between two fetches that tokens cause, so that invented tokens cause few requests
 AGAIN_S = 30.0
 MAX_KEYS = 100
-# keys that are tried for a token without a key id; providers with several keys usually state the id
+# keys tried for a token without a key id; providers with several keys usually state the id
 MAX_TRIES = 4
 MAX_VERIFIED = 1000
 _TYPE_OF = {"RS256": "RSA", "ES256": "EC"}
@@ -392,7 +392,7 @@ class SigningKeys:
         self._one_at_a_time = asyncio.Lock()
 
     def know(self, text: str) -> bool:
-        """Return whether a text is a known key. Only keys that are trusted now count."""
+        """Return whether a token was verified before, with keys that are still trusted."""
         return not self._are_old and _hash_text(text) in self._verified
 
     async def is_signed_by_provider(self, token: SignedToken) -> bool:
