@@ -199,6 +199,7 @@ class KafkaExporter:
 
     async def _open_connection(self, route: str, editions: Sequence[str]) -> None:
         await self._brokers.close()
+        # editions before a restore as well
         keys = [progress_key(edition, route) for edition in editions]
         progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
         committed = [progresses[key] for key in keys if key in progresses]

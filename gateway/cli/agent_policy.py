@@ -281,7 +281,7 @@ def make_key(file: Path) -> None:
     """
     Print the public key of a private key.
 
-    It checks bundles made with the private key in FILE. If FILE does not exist, a private key is
+    It checks bundles that were made with the private key in FILE. If FILE does not exist, a private key is
     created. Keep it where only administrators can read it.
     """
     from gateway.devices.agent.identity import write_private

@@ -327,7 +327,7 @@ class UnitCostStream:
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """Totals published as a unit-cost stream."""
+    """Totals that are published as a unit-cost stream."""
 
     stream: str = setting("", "name of the stream")
     measure: str = setting("cost", "measure that is summed", choices=PUBLISHED_MEASURES)

@@ -280,7 +280,7 @@ class MachineStates:
 
 
 class QuietDevices:
-    """Devices whose state holds for a while. `until` has, by device, the device when its state was noted."""
+    """Devices whose state holds for a while. `until`: by id, the device then, and when its state changes."""
 
     def __init__(self) -> None:
         self._until: dict[str, tuple[Device, float]] = {}

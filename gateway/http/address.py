@@ -132,7 +132,7 @@ class BodyLimit:
     bytes: Callable[[Any], int]
 
 
-# Bytes that are decoded in one call, which blocks the event loop.
+# Bytes decoded in one call, which blocks the event loop.
 WHOLE_BYTES: Final = 1024 * 1024
 
 

@@ -204,7 +204,7 @@ async def send_in_pieces(
 
 
 def uncached_json(payload: object, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """Return a JSON response that clients neither cache nor guess the type of. Only for small values."""
+    """Return a JSON response that clients do not cache. Only for small values."""
     return web.Response(
         body=orjson.dumps(payload),
         status=status,

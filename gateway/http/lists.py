@@ -270,7 +270,7 @@ class StoredRows(Generic[Row]):
 
 def known_values(listed: List[Row], rows_for: Callable[[str], Iterable[Row]]) -> dict[str, list[str]]:
     """
-    Leave out fields with more than MOST_KNOWN values.
+    Return values by field: none for a field with more than MOST_KNOWN.
 
     `rows_for` returns enough rows to have every value of a field.
     """

@@ -124,7 +124,7 @@ async def drive_aside(
         else:
             _run_step(work, results)
         # A job of several slices may hold more memory than its body, so it moves to the thread. Short jobs stay on
-        # the event loop, because requests that are decoded in one pass of the loop share a commit.
+        # the event loop, because requests decoded in one pass of the loop share a commit.
         is_large = is_large or others_are_there() or time.perf_counter() > until
         if reported_bytes:
             take(sum(reported_bytes))

@@ -24,10 +24,10 @@ KNOWN_S = WINDOW_S + 60.0  # seconds that a caller is known, longer than the win
 # much too early.
 KEEP_EVERY_S = 600.0
 PLACED_S = 60.0  # minimum time between two moves of an entry to the end of its key's queue
-# number of entries, with calls since their last move, that are moved before one is removed
+# number of entries, with calls since their last move, moved before one is removed
 SECOND_CHANCES = 8
 NAME_BYTES = 16  # length of a fact's digest in memory
-MOST_KINDS = 256  # kinds per caller, because a search reads all of them
+MOST_KINDS = 256  # kinds per caller, because a search reads all
 KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit
 
 

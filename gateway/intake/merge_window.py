@@ -198,7 +198,7 @@ class Turns:
 
 
 ATTEMPTS = 8  # attempts to store a batch before the sender must repeat the request
-AT_ONCE = 500  # reports that are released together
+AT_ONCE = 500  # reports released together
 
 
 _Found = Mapping[bytes, PartialReport]

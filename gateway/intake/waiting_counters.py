@@ -444,7 +444,7 @@ class WaitingCounters:
 
     async def _put_on_record(self, keys: Iterable[bytes]) -> int:
         """
-        Skip groups that were recorded before.
+        Skip groups recorded before.
 
         The caller holds the lock for commits.
         """

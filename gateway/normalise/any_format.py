@@ -90,7 +90,7 @@ def normalise(
     Normalise a body. OTLP is accepted under any format name, because OpenRouter, Cloudflare and other senders
     send it to any configured address. Raises BadPayload if the body cannot be read as a whole. A bad item is
     rejected, and the other items still count. `hold` is called before memory is used: with the size of data
-    that is unpacked from the body, and with the memory that items need in addition to this data.
+    unpacked from the body, and with the memory that items need in addition to this data.
     """
     allowance = Allowance(options.max_items, hold)
     format_name = format if format in OTLP_SIGNALS else recognise_signal(body) or format

@@ -32,7 +32,7 @@ CHECK = "check"  # the marked test call that the command `check` of another Toll
 MOST_NAMES = 32  # names listed for an unrecognized item
 LONGEST_NAME = 128
 LONGEST_VERSION = 32  # in characters
-PART = 4096  # records or points of a large payload that are packed together
+PART = 4096  # records or points of a large payload packed together
 
 
 class Reject(NamedTuple):

@@ -525,7 +525,7 @@ class ContainerFiles:
         return await self.rows.page(query)
 
     async def wait_for_changes(self) -> None:
-        """Wait until another process changes rows. Only one reader may call this."""
+        """Wait until rows change. Only one reader may call this."""
         await self._kept.wait_for_changes()
 
     def _new_file(

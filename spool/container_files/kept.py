@@ -357,6 +357,6 @@ class KeptFiles:
             await self._remove_all(container_rows.UNSENT, before, EXPIRED)
 
     async def wait_for_changes(self) -> None:
-        """Wait until another process writes rows. Only one reader may call this."""
+        """Wait until rows change. Only one reader may call this."""
         await self._news.wait()
         self._news.clear()

@@ -31,7 +31,7 @@ def subtract_ranges(ranges: Iterable[Range], holes: Iterable[Range]) -> Iterator
 
 
 def merge_ranges(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Join ranges that touch or overlap. The input must be sorted."""
+    """Join adjacent ranges. The input must be sorted and must not overlap."""
     current: Range | None = None
     for first, last in ranges:
         if current is not None and first == current[1] + 1:

@@ -83,7 +83,7 @@ def route_state(
     committed_at: float | None,
     now: float,
 ) -> RouteState:
-    """`committed_at`: when the record was committed up to which the route has progressed."""
+    """`committed_at`: commit time of the lowest unsettled record."""
     waiting = queued_count(route, backlog, accepted=accepted)
     times = [at for at in (backlog.kept_at, committed_at) if at is not None]
     return RouteState(

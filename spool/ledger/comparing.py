@@ -144,6 +144,7 @@ class LedgerComparison:
         ]
 
     def _is_certain(self, place: Place) -> bool:
+        # a damaged record may be a correction
         lowest, _ = self.numbers.get(place, (0, 0))
         return lowest >= self.damaged_below
 

@@ -31,7 +31,7 @@ from spool.ledger.tag_lists import TAGGED, apply_newest_from, store_list
 from spool.ledger.work import UNITS, Units, WorkLimits
 
 WIDTHS = (HOUR_S, DAY_S)
-# Dimensions that are dropped in periods with too many sums: first OWNERS and the tags, then WORK.
+# Dimensions dropped in periods with too many sums: first OWNERS and the tags, then WORK.
 OWNERS = ("user", "device", "api_key")
 WORK = ("source", "provider", "model", "request_model", "team", "region", "sender")
 CHANGED_BY = "changed_by"  # the key, in the state, of a mark of the process that made the last change

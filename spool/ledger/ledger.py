@@ -843,7 +843,7 @@ class Ledger:
         Return False while the sums lack counted records: during a rebuild, and after a start or loss until
         the ledger has caught up.
 
-        Then files that were exported from the sums must not be replaced.
+        Then files exported from the sums must not be replaced.
         """
         return self._is_caught_up and not (await self._read_state())["rebuilding"]
 

@@ -203,7 +203,7 @@ def _send_mail(smtp: smtplib.SMTP, mail: EmailMessage, sender: str, recipients: 
 
 
 def _send_error(error: OSError, secrets: Sequence[str]) -> SendError:
-    if not isinstance(error, smtplib.SMTPException):
+    if not isinstance(error, smtplib.SMTPException):  # a subclass of OSError
         return Retryable(redact_secrets(f"no answer: {error}", secrets), answered=False, ambiguous=True)
     if not isinstance(error, smtplib.SMTPResponseException):
         message = redact_secrets(str(error), secrets)

@@ -53,7 +53,7 @@ NEAR_HALF = (
 HOUR_WRITE = Decimal("0.6")  # of the price of a cache write, by which storage for an hour costs more
 REGIONAL = (Decimal("0.1"), Decimal("0.25"))  # of a price; surcharges for regions that price lists publish
 MOST_APART = 6  # regions with their own price each; more would fit any difference
-MOST_LISTED = 20  # models, keys or regions that are checked one by one, or listed in a claim
+MOST_LISTED = 20  # models, keys or regions checked one by one, or listed in a claim
 
 # Rounding of money.
 COARSEST = UNIT // 100  # money units; bills do not round lines more coarsely than to a cent

@@ -38,7 +38,7 @@ _PIECE = 1024 * 1024  # bytes per copy step
 _MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 _GZIP = b"\x1f\x8b"
 _HEAD_LINES = 1000
-_HEAD = 4096  # bytes at the start of a file that are examined to recognize it
+_HEAD = 4096  # bytes at the start of a file examined to recognize it
 _DELIMITERS = (",", "\t", ";")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _json = msgspec.json.Decoder(float_hook=exact_number)

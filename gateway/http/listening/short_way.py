@@ -335,7 +335,7 @@ class PlainRequests(web.RequestHandler):
 
     def _remaining_body_bytes(self, data: bytes, requests: int) -> int:
         """
-        Return the bytes that are left after the parser found `requests` in `data`. A head that may be
+        Return the bytes left after the parser found `requests` in `data`. A head that may be
         repeated is remembered.
         """
         if not data:

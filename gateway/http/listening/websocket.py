@@ -30,7 +30,7 @@ SLOW_S = 10.0  # for a message
 CLOSE_S = 5.0  # seconds until a connection is cut if the peer does not read the rest
 CHECKED_AT_ONCE = 200
 CHECK_S = 0.5  # seconds between checks of all connections
-FRAMES_A_TURN: Final = 64  # frames that are handled before other work of the event loop
+FRAMES_A_TURN: Final = 64  # frames handled before other work of the event loop
 SMALL: Final = 126  # a shorter fragment counts as a control frame
 
 _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

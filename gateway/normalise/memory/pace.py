@@ -33,7 +33,7 @@ class MemoryPace:
     least_seen: int = 8  # number of spans of a kind that must be seen before it is learned
     # share of all spans since the kind's first span that the kind must have before it is learned
     least_share: float = 0.0005
-    first_kinds: int = 256  # number of kinds that are learned without the limit `spans_a_kind`
+    first_kinds: int = 256  # number of kinds learned without the limit `spans_a_kind`
     spans_a_kind: int = 4000  # number of spans that must arrive before each further kind is learned
     most_in_turn: int = 4  # limit of kinds that may be due for learning at the same time
     look_share: float = 0.005  # share of all spans that may be looked up without success

@@ -176,7 +176,7 @@ class SpanDialect:
     # `semconv.response_or_shared_id`.
     ids: Callable[[Attributes], tuple[str | None, str | None]] | None = None
     refine: RefineCall | None = None  # function that handles special cases and adds dedup keys of the call
-    # function like `refine` that is applied to every call from the product's scopes, even if the span has
+    # function like `refine`, applied to every call from the product's scopes, even if the span has
     # another product's marks
     refine_sent: RefineCall | None = None
     role: Callable[[Span, AttributeShape], SpanRole] | None = None

@@ -128,7 +128,7 @@ def is_meter_of_tollhouse(name: str) -> bool:
 
 REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
-# names that are used only if a call has none of the names above
+# names used only if a call has none of the names above
 PLAIN_MODEL = (
     "model",
     "llm.model",

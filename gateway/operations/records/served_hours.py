@@ -40,7 +40,7 @@ class ServedHours:
         self._turn = asyncio.Lock()
 
     async def in_span(self, start: int, end: int) -> ServedSpan:
-        """Return the tokens in hours from `start` to before `end` (epoch seconds)."""
+        """Return the tokens in hours from `start` to before `end` (epoch seconds), or why they are missing."""
         async with self._turn:
             is_whole = await self._read_further()
         if start < self._first_hour:

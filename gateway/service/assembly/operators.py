@@ -241,7 +241,7 @@ def is_behind_tls(config: Config) -> bool:
 
 
 def console_hosts(settings: OidcSettings) -> Sequence[str]:
-    """Return the host name that is part of the address to which the OpenID provider sends people back."""
+    """Return the host name in the address to which the OpenID provider sends people back."""
     host = urlsplit(settings.console).hostname if settings.issuer else None
     return (host,) if host else ()
 

@@ -98,7 +98,7 @@ class Retention:
         """
         Delete entries by age. Return their number. If the disk is full, `wanted` bytes are freed.
 
-         They are deleted earlier if the file is nearly full or `wanted` is not 0.
+         Entries are deleted earlier if the file is nearly full or `wanted` is not 0.
         """
         removed = 0
         goal = self._goal_bytes

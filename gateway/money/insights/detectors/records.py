@@ -222,7 +222,7 @@ def _stuck_routes_finding(routes: Sequence[RouteState], usual: Decimal, types: M
 
 def unknown_arrival(facts: Facts) -> Sequence[Finding]:
     """
-    Find deliveries that were sent without a clear answer. They wait for a decision, even if the route is running.
+    Find deliveries sent without a clear answer. They wait for a decision, even if the route is running.
     """
     return sort_by_impact(_unknown_arrival_finding(route) for route in facts.routes if route.unknown)
 

@@ -17,7 +17,7 @@ from spool.identity import AS_GATEWAY, Identity, build_relay, call_identity
 from spool.record import Inference
 
 NAME: Final = "langfuse"
-TURN: Final = 500  # reports that are processed before the event loop gets a turn
+TURN: Final = 500  # reports processed before the event loop gets a turn
 
 GENERATION: Final = "generation"
 # a generation that is already a record; it completes an earlier report that may be waiting
