@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import aiohttp
 import pytest
+from msgspec import structs
 
 from gateway.core.mounts import OPERATOR_API
 from spool.identity import Identity
@@ -389,11 +390,11 @@ SEARCH = RoleFilter(dimension="team", values=("search",))
         ([[SEARCH]], False),
         ([[USER]], True),
         ([[DEVICE]], True),
-        ([[SEARCH, replace(USER, mode=EXCEPT)]], True),
-        ([[replace(USER, values=(EVA,))]], False),
-        ([[replace(USER, values=(EVA, "bob@example.com"))]], True),
-        ([[replace(USER, values=(EVA,), mode=EXCEPT)]], True),
-        ([[SEARCH], [replace(USER, values=(EVA,))]], False),
+        ([[SEARCH, structs.replace(USER, mode=EXCEPT)]], True),
+        ([[structs.replace(USER, values=(EVA,))]], False),
+        ([[structs.replace(USER, values=(EVA, "bob@example.com"))]], True),
+        ([[structs.replace(USER, values=(EVA,), mode=EXCEPT)]], True),
+        ([[SEARCH], [structs.replace(USER, values=(EVA,))]], False),
         ([[SEARCH], [USER]], True),
     ],
 )
