@@ -271,9 +271,9 @@ class Exposition:
         try:
             async with asyncio.timeout(ANSWER_S):
                 self._newest = await self._read()
-        except (SpoolUnavailable, TimeoutError):
+        except (SpoolUnavailable, TimeoutError) as error:
             if self._newest is None:
-                raise
+                raise SpoolUnavailable("the storage does not answer") from error
             self._newest = replace(self._newest, answers=False)
         return self._newest
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 import pstats
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 
@@ -17,6 +19,7 @@ from tests.bench.server.rounds import Figures, LoadSink, RoundOptions, measure, 
 from tests.bench.server.states import play
 from tests.bench.server.table import table
 from tests.bench.server.targets import Running
+from tests.clients.loopback import Loopback
 
 pytestmark = pytest.mark.bench
 
@@ -135,6 +138,29 @@ def test_a_profile_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyP
     play(scenarios.of_name("10x1"), "tollhouse", tmp_path / "work", options)
     stats = pstats.Stats(str(tmp_path / "profiles/10x1-tollhouse.prof"))
     assert any("gateway/" in file for file, _, _ in stats.stats)  # type: ignore[attr-defined]
+
+
+def test_metrics_are_asked_for_again_after_a_503() -> None:
+    """A server under load may refuse a scrape. Another status is a failure."""
+    statuses = iter((503, 200, 500))
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(next(statuses))
+            self.send_header("Retry-After", "0")
+            self.end_headers()
+            self.wfile.write(b'one{a="1"} 2\none{a="2"} 3\n')
+
+        def log_message(self, *_: object) -> None:
+            """Log nothing."""
+
+    server = Loopback(Busy)
+    try:
+        assert {"one": 5.0} == meters.metrics(server.url)
+        with pytest.raises(HTTPError, match="500"):
+            meters.metrics(server.url)
+    finally:
+        server.close()
 
 
 def test_every_listed_scenario_has_a_meaning() -> None:

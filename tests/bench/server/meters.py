@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PROC = Path("/proc")
+SCRAPE_S = 60.0  # seconds in which a server may refuse a scrape
 
 
 def processes(pid: int) -> list[int]:
@@ -76,14 +79,26 @@ def busy_seconds() -> float:
 
 def metrics(url: str) -> Mapping[str, float]:
     """Return a server's metrics by name, summed over their labels."""
-    with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
-        text = answer.read().decode()
     sums: dict[str, float] = defaultdict(float)
-    for line in text.splitlines():
+    for line in _scrape(url).splitlines():
         if not line.startswith("#"):
             series, _, value = line.rpartition(" ")
             sums[series.partition("{")[0]] += float(value)
     return sums
+
+
+def _scrape(url: str) -> str:
+    """Ask again after a 503, as a scraper does, because a busy server may refuse."""
+    deadline = time.monotonic() + SCRAPE_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:
+                return str(answer.read(), "utf-8")
+        except HTTPError as error:
+            with error:
+                if error.code != 503 or time.monotonic() > deadline:
+                    raise
+                time.sleep(int(error.headers["Retry-After"]))
 
 
 @contextmanager

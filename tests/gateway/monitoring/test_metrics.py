@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.http.error_table import refusal_for_error
 from gateway.monitoring import metrics
 from gateway.monitoring.metrics import MAX_DETAILS, Exposition, Metrics
 from gateway.monitoring.snapshot import FIGURES, Limit, Snapshot
@@ -239,6 +240,23 @@ async def test_metrics_are_told_while_the_storage_is_away() -> None:
 
 async def _away() -> Snapshot:
     raise SpoolUnavailable("the database is down")
+
+
+async def test_a_slow_storage_before_the_first_figures_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A scraper gets a 503 that says when to ask again, and the log has no error."""
+    monkeypatch.setattr(metrics, "ANSWER_S", 0.01)
+    with pytest.raises(SpoolUnavailable) as raised:
+        await Exposition(Metrics(), _never, lambda: 0.0).text()
+    refusal = refusal_for_error(raised.value, endpoint="metrics")
+    assert (503, "spool_unavailable", 1) == (refusal.status, refusal.type, refusal.retry_after_s)
+    assert not caplog.records
+
+
+async def _never() -> Snapshot:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 DATABASE = DatabaseHealth(
