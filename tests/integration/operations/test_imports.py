@@ -28,7 +28,7 @@ def announce(*_):
     sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGTERM)
 
-serve._announce = announce
+serve._announce_start = announce
 main()
 """
 # This program runs commands one after the other, and prints its imported modules at the end.
