@@ -70,7 +70,7 @@ class Pace:
             self._bucket.remove_tokens(amount)
 
     def give_back(self, n: int) -> None:
-        """Return units that were taken but not sent."""
+        """Return units taken but not sent."""
         self._bucket.remove_tokens(-n)
 
 
@@ -298,7 +298,7 @@ class CommitLinger:
                 yield self.sendable_below
 
     def release_committed(self) -> None:
-        """Release every record that is committed now as soon as it is closed."""
+        """Release every record committed now as soon as it is closed."""
         self._hurried_below = self._log.next_number(self._topic)
         self._hurried_at = self._clock.monotonic()
 

@@ -298,7 +298,7 @@ def _blank_lines(descriptor: int, position: int, blank: bytes, is_wrong: Callabl
     """
     Replace the wrong lines after a position with blanks, so that all other lines keep their position.
 
-    A power cut leaves zeros in place of lines that were written but not flushed. In JSON, blanks become part
+    A power cut leaves zeros in place of lines written but not flushed. In JSON, blanks become part
     of the next line. In CSV, they become empty lines.
     """
     with os.fdopen(os.dup(descriptor), "rb") as file:

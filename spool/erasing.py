@@ -135,7 +135,7 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
 
 
 async def _has_waiting_from_before(storage: Storage, erasure: Erasure) -> bool:
-    """A gateway that was off releases its reports later."""
+    """Return whether reports from before wait. A gateway that was off releases its reports later."""
     reports = storage.partial_reports
     found = [await reports.oldest(kind, before=erasure.at, most=1) for kind in (PARTS, COUNTERS, COUNTED)]
     return any(found)

@@ -26,7 +26,7 @@ _SHARED = {"upstream/billing-data": BILLING, "upstream/billing-hours": BILLING}
 
 
 def lease_name(route: str) -> str:
-    """Return the lease name of a route, or of a table that is sent upstream."""
+    """Return the lease name of a route, or of a table sent upstream."""
     return _SHARED.get(route, route)
 
 

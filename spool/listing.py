@@ -136,7 +136,7 @@ class ListPage(Generic[Row]):
 
 
 def empty_page(*, total: int) -> ListPage[Any]:
-    """Return a page without rows, for a list that is stored elsewhere."""
+    """Return a page without rows, for a list stored elsewhere."""
     return ListPage(rows=[], keys=[], before=False, after=False, total=total)
 
 

@@ -97,7 +97,7 @@ METERS: Final[Mapping[str, Meter]] = {
     **dict(_image_meters()),
 }
 _FEE_UNITS: Final = ("searches", "results", "executions")
-# Meters that are charged in addition to tokens. The other meters without tokens measure the same input or
+# Meters charged in addition to tokens. The other meters without tokens measure the same input or
 # output.
 FEES: Final = frozenset(name for name, meter in METERS.items() if meter.unit in _FEE_UNITS)
 # Parts of one total that exclude each other, so their sum is at most the total.

@@ -235,7 +235,7 @@ class People:
         return (lower,) if is_hash(lower) else (name,)
 
     def person_identity(self, name: str) -> str:
-        """Return a text that is the same for every form of a person, and for all names that are linked."""
+        """Return a text that is the same for every form of a person, and for all linked names."""
         identity = self.identity_of_name(name)
         persons = self.persons
         names = persons.links.all_names_of_person(identity) or persons.names_of_erased.get(identity)

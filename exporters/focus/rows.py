@@ -65,7 +65,7 @@ _CATEGORIES = {
     "difference": "Adjustment",
     "restated": "Adjustment",
 }
-_CORRECTIONS = ("correction", "restated")  # corrections of amounts that were invoiced earlier
+_CORRECTIONS = ("correction", "restated")  # corrections of amounts invoiced earlier
 _PRICED = ("Usage", "Purchase")
 _FREQUENCIES = {"Usage": "Usage-Based", "Purchase": "Recurring"}
 _NO_USAGE = (

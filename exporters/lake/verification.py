@@ -68,7 +68,7 @@ class VerifiedLake:
 
     deliveries: int
     files: int
-    read: int = 0  # files that were read completely
+    read: int = 0  # files read completely
     bytes: int
     rows: int
     records: int
@@ -379,7 +379,7 @@ class _FileChecker:
         self._scratch = scratch
         self._is_sampled = is_sampled
         self._days = days
-        self.read = 0  # files that were read completely
+        self.read = 0  # files read completely
 
     async def compare_files(self, files: Sequence[_ListedFile]) -> list[LakeDifference]:
         """Compare files. Ends are read concurrently, complete files one by one."""

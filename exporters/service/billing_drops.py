@@ -23,7 +23,7 @@ from spool.record import BillingDrop
 
 STREAM = "billing-drops"
 VALIDATION_STREAM = "billing-validation"
-MAX_ERRORS = 20  # maximum number of errors that are returned
+MAX_ERRORS = 20  # maximum number of errors returned
 _ROW = {"time/usage_start": "2026-01-01T00:00:00Z", "cost/cost": "0", "resource/id": "tollhouse-check"}
 _EXAMPLE = msgspec.json.encode({"month": "2026-01", "operation": "sum", "data": [_ROW]})
 

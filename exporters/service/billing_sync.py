@@ -122,7 +122,7 @@ class BillingSync:
 
     async def send_changed(self) -> int:
         """
-        Send each hour of this and the previous month that changed. Return the number of hours that were accepted.
+        Send each hour of this and the previous month that changed. Return the number of accepted hours.
 
         Older hours are sent again only if they were sent before, have changed and are still stored.
         """

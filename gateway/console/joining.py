@@ -54,7 +54,7 @@ def join_modules(modules: Mapping[str, str], sources: Mapping[str, str]) -> dict
 
 
 def imports_by_module(modules: Mapping[str, str]) -> Graph:
-    """Return the imports of each module. Modules that are loaded later are left out."""
+    """Return the imports of each module. Modules loaded later are left out."""
     found = {}
     for path, text in modules.items():
         names = [name for pattern in (_IMPORT, _EXPORTS) for _, name in pattern.findall(text) if name]
@@ -88,7 +88,7 @@ def _divide_into_files(graph: Graph, later: Collection[str]) -> dict[str, list[s
     """
     Return the modules of each file, each after those that it imports.
 
-    A file that is loaded later contains the modules that only it needs. A module that some others need is a file.
+    A file loaded later contains the modules that only it needs. A module that some others need is a file.
     """
     imported = {path: modules_in_import_order(graph, [path], later) for path in later}
     uses = Counter(module for path in later for module in imported[path][:-1])

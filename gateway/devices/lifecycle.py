@@ -141,7 +141,7 @@ class DeviceLifecycle:
         self._quiet.forget(id)
 
     def counts(self) -> Mapping[str, int]:
-        """Include empty states."""
+        """Return the number of devices by state, including empty states."""
         devices = self.table.all()
         self._states.forget_all_but({device.id for device in devices})
         words = Counter(self.state_of(device).word for device in devices)

@@ -16,7 +16,7 @@ from spool.devices.device import ENROLLED, REVOKED, Device
 NOT_EXPECTED = "not_expected"  # cause of a pending device that is not in the inventory
 SAME_HARDWARE = "same_hardware"  # cause of a pending device if another device has the same hardware id
 REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent leaves; the second also ends its key
-# seconds after leaving in which the key works for an agent that is installed again
+# seconds after leaving in which the key works for an agent installed again
 KEY_AFTER_LEAVING_S = 7 * 86_400.0
 LEAVINGS = frozenset({REMOVED, UNENROLLED})
 STATE_CHANGES = 50  # stored per device

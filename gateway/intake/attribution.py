@@ -98,7 +98,7 @@ class Attribution:
 
     @property
     def renaming(self) -> Renaming | None:
-        """A late report does not bring the name of an erased person back. None if nobody was erased."""
+        """Return how to replace names of erased people in late reports. None if nobody was erased."""
         return self._people.pseudonym if self._persons.erased.keys else None
 
     @property
@@ -220,7 +220,7 @@ def _fill_missing(record: AiRecord, labels: Mapping[str, str]) -> None:
 def _pattern_test(pattern: str, people: People, linked: Collection[str] = ()) -> Callable[[str], bool]:
     """
     Return a test for names. Any form of an address matches any other, unless the pattern ends with `*`. If
-    the pattern is one of several `linked` names of a person, each of them matches.
+    the pattern is one of several `linked` names of a person, each matches.
     """
     if pattern.endswith("*"):
         beginning = pattern[:-1]

@@ -82,7 +82,7 @@ class Callers:
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
-        self.pushed_out = 0  # entries that were removed early because of the limit
+        self.pushed_out = 0  # entries removed early because of the limit
         self._queue: Shared[str] = Shared(most)
 
     def __len__(self) -> int:

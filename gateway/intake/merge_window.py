@@ -167,7 +167,7 @@ class Turns:
     @asynccontextmanager
     async def hold_keys(self, keys: Set[bytes]) -> AsyncIterator[None]:
         """
-        Hold several keys. The caller queues for all of them at once, so that requests cannot deadlock and
+        Hold several keys. The caller queues for all at once, so that requests cannot deadlock and
         cannot overtake each other.
         """
         earlier_turns = {self._last[key] for key in keys if key in self._last}
@@ -406,6 +406,7 @@ def _bearer_to_sender(bearer: Bearer) -> Sender:
 
 
 def _sender_to_bearer(sender: Sender) -> Bearer:
+    # a sender keeps the rights that it had when it sent the report
     return Bearer(
         sender.name,
         frozenset(),

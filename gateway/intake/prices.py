@@ -473,7 +473,7 @@ def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: Token
 
 def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> PartRate | None:
     if not all(is_size(above) for above, _ in parts if above >= 0):
-        return None
+        return None  # the ledger does not separate these tiers
     return next((rate for above, rate in parts if total.beyond >= above), None)
 
 

@@ -137,6 +137,7 @@ def _counter_name(metric: UsageMetric) -> str:
 
 
 def _any_model_reporter(source: str, service: str) -> Reporter:
+    # any counter of the source may repeat calls that name no model
     return Reporter(source, service, "model", "")
 
 

@@ -203,7 +203,7 @@ class TakeBacks:
                 del self._of_key[counted.key]
 
     async def delete_old(self) -> None:
-        """The names of their reporters may be people's. The caller holds the lock for commits."""
+        """Delete old entries, because names of reporters may be people's. The caller holds the lock for commits."""
         if old := self.old():
             await self._log.append(Submission(topic=AI_TELEMETRY, received=0, forget=old))
             self.drop(old)

@@ -69,7 +69,7 @@ class Health:
         self._started = clock.now()
 
     async def live(self) -> bool:
-        """Return False only if the writer is dead or hangs. A dead event loop sends no response at all."""
+        """Return False only if the writer is dead or hangs. A dead event loop sends no response."""
         stats = await self._read_stats()
         return stats is not None and stats.alive and stats.commit_s < NOT_ALIVE_S
 

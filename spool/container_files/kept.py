@@ -138,7 +138,7 @@ class ContainerSums:
 
     @property
     def size(self) -> int:
-        """Return the bytes that are stored or arriving."""
+        """Return the bytes stored or arriving."""
         return self._bytes.total() + self.arriving.total()
 
     @property

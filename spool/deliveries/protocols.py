@@ -37,7 +37,7 @@ class Deliveries(Protocol):
 
     version: int  # of the tables of routes and deliveries
     dead_version: int  # of rejected records
-    fenced: int  # results that were ignored because another worker had taken the delivery
+    fenced: int  # results ignored because another worker had taken the delivery
 
     async def set_routes(self, routes: Sequence[RouteSpec], *, at_start: bool = True) -> None:
         """
@@ -177,7 +177,7 @@ class Deliveries(Protocol):
 
     async def partial_refusals(self, *, route: str | None = None) -> Sequence[PartialRefusal]:
         """
-        Return the items that were rejected while others of their delivery were accepted, newest first. A
+        Return the items rejected while others of their delivery were accepted, newest first. A
         route keeps only KEPT_REFUSALS of them.
         """
         ...
@@ -264,7 +264,7 @@ class PastDates(NamedTuple):
 
 class PastRecords(Protocol):
     def has_unstored(self, dimensions: Collection[str]) -> bool:
-        """Return whether the lake lacks the values of a dimension, so that all of them appear as unknown."""
+        """Return whether the lake lacks the values of a dimension, so that all appear as unknown."""
         ...
 
     def read(

@@ -13,7 +13,7 @@ SUSPECT_AFTER = 3
 # A destination that repeats a response this number of times under one key probably remembers the response.
 SAME_ANSWERS = 3
 REPLAY_RECORDS = 1000  # records per delivery of a replay
-KEPT_REFUSALS = 1000  # partial rejections that are kept per route
+KEPT_REFUSALS = 1000  # partial rejections kept per route
 
 LAKE_MARK = "lake1;"  # mark of a delivery that may already be in a data lake
 

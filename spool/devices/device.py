@@ -114,7 +114,7 @@ MAPPINGS = ("labels", "operator_labels", "newest_calls")  # columns with JSON
 
 
 def read_mapping(text: str) -> Mapping[str, Any]:
-    """Devices share equal texts."""
+    """Decode a JSON object. Devices share equal texts."""
     return {
         sys.intern(name): sys.intern(value) if isinstance(value, str) else value
         for name, value in json.loads(text).items()

@@ -54,7 +54,7 @@ from spool.record import AI_TELEMETRY
 from spool.turns.fair_turns import others_are_there, pause
 
 STEP = 512  # record numbers that one read covers
-AT_ONCE = 100  # records that are added up without a pause
+AT_ONCE = 100  # records added up without a pause
 AT_ONCE_BESIDE = 25  # the same limit while other requests are running
 # if not urgent, a pause lasts this many times as long as the slice of work before
 REST = 4
@@ -518,7 +518,7 @@ def _is_kept(
 
 LOOK_S = 60.0  # how often to check whether a comparison is due
 EVERY_S = DAY_S
-# per period that is counted again, because all are held in memory
+# per period counted again, because all are held in memory
 MOST_SUMS = 100_000
 
 _log = logging.getLogger(__name__)

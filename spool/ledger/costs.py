@@ -76,7 +76,7 @@ _COUNTED = ("_charges", "_unconverted", "_meters")
 
 # if more groups cost about as much as the smallest of the largest, all groups are read
 ALIKE = 1000
-# number of groups to read: at least MANY, at most MANY_OF_TOP times the number of groups that are shown
+# number of groups to read: at least MANY, at most MANY_OF_TOP times the number of groups shown
 MANY, MANY_OF_TOP = 100, 5
 MOST_SPANS = 100  # spans that one statement contains; SQLite allows 500
 

@@ -175,6 +175,7 @@ class Placement:
         return [numbers[values] for values in dimensions]
 
     def _present_hashes(self, rows: LedgerRows, span: tuple[int, int], count: int) -> set[int] | None:
+        """Return None if `count` more stay below the limit."""
         present = self._present.get(span)
         if present is not None:
             self._present.move_to_end(span)

@@ -262,7 +262,7 @@ class Ledger:
 
     async def catch_up(self, log: ReadableLog) -> int:
         """
-        Count every record that is closed when this call gets its turn. Return the reach.
+        Count every record closed when this call gets its turn. Return the reach.
 
         Records that close later wait, because under constant load the turn would never end. A caller that
         used far more than another active one pauses before its next call.

@@ -69,7 +69,7 @@ def merge_runs(one: array[int], other: array[int], native: Native | None = None)
 
 
 def count_repeats(runs: Sequence[array[int]]) -> int:
-    """Count calls that were reported again too late for a lookup."""
+    """Count calls reported again too late for a lookup."""
     return sum(1 for _ in repeated_ids(runs))
 
 

@@ -117,7 +117,7 @@ class Database:
         """
         Open a connection on this thread for one long consistent snapshot.
 
-        Use it only while no other process uses the schema, because rows that are deleted during the snapshot
+        Use it only while no other process uses the schema, because rows deleted during the snapshot
         stay on disk.
         """
         return long_snapshot(self._target)

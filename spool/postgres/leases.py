@@ -154,7 +154,7 @@ class PostgresLeases:
         """
         Return a value that is equal while this session holds the lease without interruption.
 
-        Work that was started with another value has ended.
+        Work started with another value has ended.
         """
         return self.session, self._gains[name]
 

@@ -129,7 +129,7 @@ class Changes:
 
     async def catch_up(self) -> RegistryNews:
         """
-        Apply and return every change that was committed before this call.
+        Apply and return every change committed before this call.
 
         Raises SpoolUnavailable, and leaves memory as it is, if they cannot be read.
         """

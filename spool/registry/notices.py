@@ -32,7 +32,7 @@ VIEW_ANOMALY = "view.anomaly"
 REPORT = "report.view"  # kind of a scheduled cost report
 COST_IMPACT = "cost_impact"  # name of the field with the cost impact in dollars, as decimal text
 BAR = "\N{FULL BLOCK}"  # the character of which the bars in a report's text consist
-ALONE = (TEST, REPORT)  # kinds that are sent immediately, each in its own message
+ALONE = (TEST, REPORT)  # kinds sent immediately, each in its own message
 
 WAITING, SENT, FAILED, DISCARDED = "waiting", "sent", "failed", "discarded"
 STATES = (WAITING, SENT, FAILED, DISCARDED)
@@ -43,7 +43,7 @@ CHANNEL_STATES = (RUNNING, FAILING, PARKED, REMOVED)
 
 FAILING_TOO_LONG_S = 900.0  # after this time, a failing channel counts as down
 MAX_WAITING = 1_000  # per channel
-# finished notifications of all channels that are stored
+# stored finished notifications of all channels
 MAX_OVER = 10_000
 KEPT_S = 30 * 86400.0  # of finished notifications
 MAX_TITLE = 256

@@ -268,7 +268,7 @@ class Registry:
     async def note_change(
         self, actor: Actor, action: str, target: str, *, after: Mapping[str, object] | None = None
     ) -> None:
-        """Add an audit row for a change that is stored elsewhere, such as a deleted route."""
+        """Add an audit row for a change stored elsewhere, such as a deleted route."""
         await self.note_changes([AuditedChange(actor=actor, action=action, target=target, after=after)])
 
     async def note_changes(self, changes: Sequence[AuditedChange]) -> None:

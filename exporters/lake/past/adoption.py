@@ -443,7 +443,7 @@ class LakeAdoption:
         scratch: Path,
     ) -> None:
         """
-        Settle the records that the data lake has. Records that were received since the restore become
+        Settle the records that the data lake has. Records received since the restore become
         separate deliveries, which wait as before.
         """
         settling = LakeSettler(

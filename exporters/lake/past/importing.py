@@ -62,7 +62,7 @@ class LakeImport:
 
     async def run(self, source: Path) -> list[LakeManifest]:
         """
-        Import a file part by part. Return the manifests, including those of parts that were imported earlier.
+        Import a file part by part. Return the manifests, including those of parts imported earlier.
 
         Raises ValueError if the file cannot be read to its end. The parts before the error stay. Raises
         the store's errors.

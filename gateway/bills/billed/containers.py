@@ -238,7 +238,7 @@ def _named_node(
 ) -> tuple[ClusterDay | None, str]:
     """
     Return the cluster and the node that a row is about as a whole, and add them to `covered`. If the row's
-    name fits several nodes, return (None, "") and add all of them to `covered`.
+    name fits several nodes, return (None, "") and add all to `covered`.
     """
     columns = own_columns(dimensions)
     if name := columns.get("cluster"):

@@ -212,7 +212,7 @@ class Left:
         self._split = split
         self.amounts: dict[Entry, int] = dict(split.parts)
         self.extra: dict[Place, int] = dict(split.extra)
-        self.explained: set[Cell] = set()  # cells with one-sided calls that are explained
+        self.explained: set[Cell] = set()  # explained cells with one-sided calls
         # keys and models with calls of another tier that were not reported as such
         self.unreported_tiers: set[tuple[str, str]] = set()
         self.changed: set[str] = set()  # models with calls on both sides whose tokens a claim has taken

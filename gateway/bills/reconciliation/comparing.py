@@ -154,7 +154,7 @@ class Reconciliation:
     finest: str
     has_money: bool
     sources: Sequence[str]
-    set_aside: Sequence[str]  # sources that are ignored, because other sources report the same days
+    set_aside: Sequence[str]  # sources ignored, because other sources report the same days
     foreign: Mapping[str, int]  # number of rows in each currency except dollars
     days: Sequence[Line] = ()
     models: Sequence[Line] = ()

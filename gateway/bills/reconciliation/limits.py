@@ -25,7 +25,7 @@ LEAST_BESIDE = 7  # hours, if other days lack calls as well and so have more hou
 
 # Calls and kinds of tokens.
 LEAST_CALLS = 10  # calls on a day; with fewer calls, a multiple or a half occurs by chance
-LATE_CALLS = 4  # calls of a day that are billed later; fewer calls near midnight may have another clock
+LATE_CALLS = 4  # calls of a day billed later; fewer calls near midnight may have another clock
 LEAST_KINDS = 4  # kinds of tokens; fewer kinds may all lack half of a day by chance
 MOST_AGAIN = 3  # repeats; a report that contains its rows more often has another fault
 

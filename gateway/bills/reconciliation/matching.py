@@ -172,6 +172,7 @@ def _to_billed_money(row: StatementRow, fields: Mapping[str, Any]) -> BilledMone
 def _effective_difference(row: StatementRow) -> int:
     if row.amount_effective is None:
         return 0
+    # the effective cost has fees moved to the usage that they cover
     return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
 
 

@@ -53,7 +53,7 @@ def exchanged_keys(
 
     P_a = L_b and P_b = L_a, where P are the billed and L the counted tokens of a day, by model and by input and
     output. One equation is enough on a day on which neither key agrees with itself. If such days outnumber the
-    other days on which neither key agrees, the keys are exchanged on all of them.
+    other days on which neither key agrees, the keys are exchanged on all.
     """
     theirs, ours = _tokens_by_key_and_day(tokens, counted)
     keys = sorted((theirs.keys() | ours.keys()) - {"", UNMATCHED})

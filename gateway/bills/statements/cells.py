@@ -202,5 +202,5 @@ def _rounded_or_none(amount: Decimal | None) -> Decimal | None:
 
 
 def adjustment_kind(amount: Decimal) -> str:
-    """An adjustment that raises the cost is no credit."""
+    """Return the kind. An adjustment that raises the cost is no credit."""
     return "adjustment" if amount > 0 else "credit"

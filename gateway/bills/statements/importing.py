@@ -134,7 +134,7 @@ class ReportReader:
         self._cells.cover(start, end)
 
     def add(self, file: ReportFile, opened: Document | Table) -> int:
-        """Read one part; return the number of rows that were read."""
+        """Read one part; return the number of rows read."""
         source, before = self._source, self._cells.read
         try:
             if isinstance(opened, Document) and source.read_document is not None:
@@ -182,7 +182,7 @@ class ReportReader:
 
 
 def open_report(path: Path, *, most: int, now: float) -> ReportFile:
-    """Return a file that is read later. Raises Invalid if it does not exist or cannot be accessed."""
+    """Return a file read later. Raises Invalid if it does not exist or cannot be accessed."""
     try:
         status = path.stat()
     except OSError as error:

@@ -13,7 +13,7 @@ from spool.errors import Invalid
 from spool.registry.keys import MAX_LABELS, check_labels
 
 MAX_TEXT = 256
-ATTRIBUTES = 128  # attributes of each of the two lists that are read; reading more would block other requests
+ATTRIBUTES = 128  # attributes read of each of the two lists; reading more would block other requests
 HOST_ID, SERVICE = "host.id", "service.name"
 # Attributes that become fields of a device, and the id that changes with each start of a collector.
 _NO_LABELS = frozenset({"service.version", "service.instance.id", "host.name", "host.arch", "os.type"})

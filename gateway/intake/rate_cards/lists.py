@@ -26,7 +26,7 @@ from gateway.intake.rate_cards.card import Card, CardUnreadable
 from spool.disks import flush_directory
 
 DIRECTORY: Final = "prices"
-_KEPT: Final = 5  # lists that are stored; older ones are deleted
+_KEPT: Final = 5  # lists stored; older ones are deleted
 
 
 def list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:

@@ -303,7 +303,7 @@ BUDGETS = DocumentKind("budget", SpendBudget, "budget")
 
 
 def enabled_percents(alerts: Mapping[str, str]) -> list[int]:
-    """Return the percentages that are switched on, ascending."""
+    """Return the percentages switched on, ascending."""
     return sorted(int(percent) for percent, flag in alerts.items() if flag == "Y")
 
 

@@ -107,7 +107,7 @@ class BudgetEvaluator:
         self._turn = asyncio.Lock()
         self._single_turn = asyncio.Lock()
         self._is_running = False
-        # Figures of budgets that were evaluated singly since the last full evaluation began. These figures
+        # Figures of budgets evaluated singly since the last full evaluation began. These figures
         # may be newer than those of the full evaluation.
         self._alone: dict[str, BudgetFigures | None] = {}
         self._woken = asyncio.Event()
@@ -168,7 +168,7 @@ class BudgetEvaluator:
 
     async def evaluate_one(self, budget: SpendBudget) -> bool:
         """
-        Evaluate a budget that was created or changed, and make `run` evaluate all budgets soon.
+        Evaluate a budget created or changed, and make `run` evaluate all budgets soon.
 
         If `run` is not running, evaluate all budgets now. Return False if the totals are being counted again.
         """

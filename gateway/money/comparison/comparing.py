@@ -49,7 +49,7 @@ from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", MODEL_FAMILY)
-MOST_APART: Final = 500  # groups that are read separately, by their values
+MOST_APART: Final = 500  # groups read separately, by their values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ class _Changes:
         }
         drivers = [with_old_prices(driver, known) for driver in self._largest]
         if self._rest:
-            # Of the joined groups, those that were read separately have no kinds of tokens. Old prices change
+            # Of the joined groups, those read separately have no kinds of tokens. Old prices change
             # none of their parts, so only `other_rows` are priced.
             other_driver = merge_drivers(self._rest, group=self._with_kinds.group)
             drivers.append(

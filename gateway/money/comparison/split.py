@@ -155,7 +155,7 @@ def sort_by_change(drivers: Iterable[Driver]) -> list[Driver]:
 
 
 def largest_drivers(drivers: Iterable[Driver], most: int) -> list[Driver]:
-    """Return the largest drivers, which is faster than sorting all of them."""
+    """Return the largest drivers, which is faster than sorting all."""
     return nsmallest(most, drivers, key=_change_rank)
 
 

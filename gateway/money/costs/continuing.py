@@ -18,7 +18,7 @@ async def units_with_calls_around(
     """
     Return the units that also have calls in the day before or after.
 
-    The sums are ordered by time, so a search of the whole past would read all of them.
+    The sums are ordered by time, so a search of the whole past would read all.
     """
     wanted = tuple({name for name in names if name not in (None, OTHER)})
     if not wanted:

@@ -125,7 +125,7 @@ def check_span(query: CostQuery, *, most: int = MAX_PERIODS) -> None:
 
 
 def check_units(query: CostQuery, cost_type: str = REAL_COST) -> None:
-    """Name another query in the AskedTooMuch that is raised."""
+    """Raises AskedTooMuch, which names another query."""
     try:
         unit = query.unit
     except ValueError as error:

@@ -148,7 +148,7 @@ def _largest_groups(
     if len(places) <= limit:
         return None
     counts = Counter(group for _, group in places)
-    remaining = limit - len({period for period, _ in places})
+    remaining = limit - len({period for period, _ in places})  # others get a row per period
     sizes: dict[Group, int] = defaultdict(int)
     for row in rows:
         value = getattr(row, by)

@@ -134,9 +134,9 @@ class Facts:
     sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
     enforcer_faults: Sequence[EnforcerFault] = ()
     unmapped: Sequence[EventType] = ()  # types of events for which no stream is set
-    series: int = 0  # number of cumulative counters that are known
+    series: int = 0  # number of known cumulative counters
     max_series: int = 0
-    # Number of ids that are recorded more than once. The reports came so far apart that duplicate
+    # Number of ids recorded more than once. The reports came so far apart that duplicate
     # detection missed them.
     repeated_ids: int = 0
     missed_records: int = 0  # number of record numbers that the totals skipped

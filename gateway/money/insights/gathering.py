@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 RECENT = 20_000  # maximum records; they take some tens of megabytes while the detectors run
 STEP = 4096
-MAX_DEAD = 5_000  # maximum dead letters that are read per route; further dead letters are only counted
+MAX_DEAD = 5_000  # maximum dead letters read per route; further dead letters are only counted
 
 _HOUR_S = 3600.0
 _WHAT = ("source", "provider", "model")
@@ -130,7 +130,7 @@ class FactSources:
 
 
 async def gather_facts(sources: FactSources, *, now: float, clock_step_s: float = 0.0) -> Facts:
-    """Read all facts, including every record that is closed by now."""
+    """Read all facts, including every record closed by now."""
     await sources.ledger.catch_up(sources.log)
     ledger = SpendReader(sources.ledger, now)
     soundness = await sources.ledger.soundness()

@@ -40,7 +40,7 @@ from spool.registry.views import EXCLUDES
 RECENT_DAYS = 7
 # the dimensions from which the fields of Work are read
 _WORK = ("source", "provider", "model", "team", f"{TAG}service")
-# Maximum sums that are read per day: the most expensive. No recommendation is made from the other sums.
+# Maximum sums read per day: the most expensive. No recommendation is made from the other sums.
 MOST_A_DAY = 2_000
 
 Chosen = Callable[[Dimensions], bool]

@@ -46,8 +46,8 @@ from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 
-LARGEST: Final = 2 * 1024 * 1024  # bytes of a body that is looked up
-MOST_ITEMS: Final = 4096  # spans in one body that is looked up
+LARGEST: Final = 2 * 1024 * 1024  # bytes of a body looked up
+MOST_ITEMS: Final = 4096  # spans in one body looked up
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
@@ -58,7 +58,7 @@ MOST_SEEN: Final = 128  # spans of one request to count while few spans are know
 _LONGEST_DIFFERENCES: Final = 300
 _ROUNDS: Final = 24  # rounds end when no variation reads further attributes
 _TURN: Final = 16
-_LOOKED_FOR: Final = 64  # spans that are looked up together
+_LOOKED_FOR: Final = 64  # spans looked up together
 NEVER: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)

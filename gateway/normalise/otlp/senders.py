@@ -108,7 +108,7 @@ class Senders:
         # `service.instance.id` identifies a process, never a device.
         self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
-        # The following facts are from the resource that was entered last.
+        # The following facts are from the resource entered last.
         self.caller = NO_CALLER
         self.device: str | None = None
         self.tags: dict[str, str] = {}
@@ -259,7 +259,7 @@ def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -
 
 
 def _add_list(tags: dict[str, str], value: Any) -> int:
-    """Add a list of words as one tag, joined by commas. Return the number of values that were dropped."""
+    """Add a list of words as one tag, joined by commas. Return the number of values dropped."""
     if isinstance(value, str) and value.startswith("["):
         value = values.unquote_json(value)
     if not isinstance(value, list):

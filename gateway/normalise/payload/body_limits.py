@@ -69,7 +69,7 @@ class Allowance:
 
     def count_items(self, items: int, size: int) -> None:
         """
-        Count items. `size` is the size of all of them. Raises Refusal 413 if there are too many, and 503 if
+        Count items. `size` is the size of all. Raises Refusal 413 if there are too many, and 503 if
         there is no memory.
         """
         self._items += items

@@ -35,7 +35,7 @@ T = TypeVar("T")
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 GZIP_MAGIC: Final = b"\x1f\x8b"
 
-# Limit in bytes for a body that is parsed whole, which is faster but takes 72 bytes of memory per element.
+# Limit in bytes for a body parsed whole, which is faster but takes 72 bytes of memory per element.
 _AT_ONCE = 1024 * 1024
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
@@ -287,7 +287,7 @@ def _begins_run(text: bytes) -> bool:
 
 
 def _has_object_line(body: bytes) -> bool:
-    # Only lines that start with a brace count, because a document that is printed over several lines
+    # Only lines that start with a brace count, because a document printed over several lines
     # has indented lines.
     offset = 0 if body.startswith(b"{") else find_in_windows(body, b"\n{") + 1
     for _ in range(_LINES_TRIED):

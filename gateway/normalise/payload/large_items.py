@@ -96,7 +96,7 @@ def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     )
 
 
-KEPT: Final = 16 * 1024  # bytes of a value that is kept unchanged
+KEPT: Final = 16 * 1024  # bytes of a value kept unchanged
 DEEPEST: Final = 3  # levels to look into; large values below become null
 
 

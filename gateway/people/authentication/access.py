@@ -572,7 +572,7 @@ class Access:
 
     async def key_expectations(self, number: int) -> tuple[Expectation, ...]:
         """
-        Use them for requests to an upload address that was returned earlier.
+        Return conditions for requests to an upload address returned earlier.
 
         Raises KeyEnded if the key was deleted, disabled or has expired. Without a readable registry, nothing
         is checked.

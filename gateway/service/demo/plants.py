@@ -63,7 +63,7 @@ SAVINGS = {
     "repeated-questions": _planted_workload("openai", "gpt-4.1", "helpdesk", 6_200, 700),
 }
 NIGHT = 2  # hour of the day in which the nightly job makes its calls
-QUESTIONS = 3  # number of different questions that are repeated
+QUESTIONS = 3  # number of different repeated questions
 
 # Word -> problem that it plants.
 PLANTS = {

@@ -61,7 +61,7 @@ def slice_records(records: list[Record]) -> Iterator[tuple[list[Record], bytes]]
 
 def compress_entry(packed: bytes, place: str) -> EntryBody:
     """
-    Compress an entry. The checksum includes `place`, so bytes that were moved elsewhere count as damaged.
+    Compress an entry. The checksum includes `place`, so bytes moved elsewhere count as damaged.
     """
     data = zstd.compress(packed, LEVEL)
     return EntryBody(VERSION, entry_checksum(data, place), data)

@@ -29,7 +29,7 @@ from spool.identity import (
 from spool.record import Inference, further_names
 
 MOST_IN_STEP: Final = 4096  # limit of reports with one key in a step; further reports are not joined
-MOST_READ: Final = 32  # records that are read per key and step, newest first
+MOST_READ: Final = 32  # records read per key and step, newest first
 # Tolerance in one process. OpenTelemetry for JavaScript drops the fraction of a millisecond from a start, and
 # computes the end from it.
 SLACK_NS: Final = 2_000_000

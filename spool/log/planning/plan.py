@@ -36,7 +36,7 @@ class PlanReader(Protocol):
 
     def series_known_since(self) -> float:
         """
-        Return when the newest of the series that were dropped for lack of space was last reported, or 0.
+        Return when the newest of the series dropped for lack of space was last reported, or 0.
         """
         ...
 

@@ -391,7 +391,7 @@ class _SubmissionPlanner:
 
     def _series_known_since(self) -> int:
         since = self._reader.series_known_since()
-        # a series that was dropped longer ago would have expired
+        # a series dropped longer ago would have expired
         return int(since * NS) if since > self._plan.at - SERIES_AGE_S else 0
 
     def _count_by_source(self, records: Sequence[Record]) -> None:

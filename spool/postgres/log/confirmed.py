@@ -199,7 +199,7 @@ def _read_json(path: Path, otherwise: Any) -> Any:
 
 def _write_draft(path: Path, text: str) -> None:
     draft = path.with_suffix(".new")
-    draft.write_text(text)
+    draft.write_text(text)  # unflushed: after a machine crash, the older list is still correct
     draft.chmod(0o600)
     draft.replace(path)
 

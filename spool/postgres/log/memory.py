@@ -266,7 +266,7 @@ class NodeMemory:
 
 
 def catch_up(following: Following, rows: Iterable[CommitRow]) -> None:
-    """Apply commit rows. Raises MemoryIsAhead if the first row is not the row that was followed last."""
+    """Apply commit rows. Raises MemoryIsAhead if the first row is not the row followed last."""
     rows = iter(rows)
     last = following.last
     if last.id:

@@ -62,7 +62,7 @@ STANDS = "SELECT 1 FROM {schema}.commits WHERE shard = 0 AND id = %(id)s AND tok
 
 TOKENS = "SELECT id, token FROM {schema}.commits WHERE shard = 0 AND id = ANY(%(ids)s::bigint[])"
 
-# A commit that was carried forward has no row.
+# A commit carried forward has no row.
 COMMIT = """
     SELECT at, checksum, terms FROM {schema}.commits
      WHERE shard = 0 AND id = %(id)s AND id > (SELECT carried FROM {schema}.marks WHERE shard = 0)"""

@@ -42,7 +42,7 @@ from spool.sql import facts
 ROW_BYTES = 160  # bytes of a commit row, or of an entry without its body, including index entries
 AMENDMENT_BYTES = 60
 AT_ONCE = 2048  # rows per read
-# rows that are followed in one step; few, because each may have the ids of many thousand records
+# rows followed in one step; few, because each may have the ids of many thousand records
 FOLLOWED_AT_ONCE = 256
 
 _log = logging.getLogger(__name__)

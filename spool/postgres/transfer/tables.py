@@ -101,7 +101,7 @@ def numbered_tables(database: Database, connection: Connection) -> list[str]:
 FIRST_AT_ONCE = 8  # rows per read until the size of rows is known
 
 _KEPT_FROM = "(SELECT m.kept_from[topic + 1] FROM {schema}.marks m WHERE m.shard = 0)"
-# statements for tables that are converted
+# statements for converted tables
 _STATEMENTS: Mapping[str, str] = {
     "entries": f"""
         SELECT topic, first, count, at AS committed_at, version, checksum, body,

@@ -478,7 +478,7 @@ def _price_begin(
         )
         for day in other_days
     }
-    begin = days[0]
+    begin = days[0]  # just before, this price may apply together with another set's
     for day in reversed([day for day in every if day < begin]):
         if day not in product_days:
             break
@@ -514,6 +514,7 @@ def _factor_of_most_days(
 
 
 def _factor_without_our_price(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
+    # no day has our price, so the factor of most days may apply to all
     candidates = []
     for days, ratios in sets:
         if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:

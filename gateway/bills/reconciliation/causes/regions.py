@@ -221,7 +221,7 @@ def _fit_factor_per_region(rates: list[_Rates], regions: list[str], tolerance: f
         return None
     columns = [[rate.regional.get(region, 0) for rate in rates] for region in regions]
     right = [rate.amount for rate in rates]
-    equations = [
+    equations = [  # least squares
         [Fraction(sum(a * b for a, b in zip(row, column, strict=True))) for column in (*columns, right)]
         for row in columns
     ]

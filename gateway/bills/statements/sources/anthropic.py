@@ -63,6 +63,7 @@ def result_bucket(row: Row, start: int, end: int) -> Bucket:
 
 
 def _parse_context_window(window: str | None) -> int | None:
+    """Return the lower limit of `200k-1M`, for example, in tokens."""
     match = _WINDOW.match(window or "")
     return None if match is None else int(match[1]) * _THOUSANDS.get((match[2] or "").lower(), 1)
 

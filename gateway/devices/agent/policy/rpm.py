@@ -104,7 +104,7 @@ def _header_values(
 
 
 def _encode_header(region: int, values: Mapping[int, tuple[int, Value]]) -> bytes:
-    """Encode values by their tags. The region covers all of them, and its own entry is the first."""
+    """Encode values by their tags. The region covers all, and its own entry is the first."""
     index, store = b"", b""
     for tag, (kind, value) in sorted(values.items()):
         store += bytes(-len(store) % _SIZES.get(kind, 1))

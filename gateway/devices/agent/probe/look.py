@@ -235,7 +235,7 @@ class _Look:
         self._memories = memories
         looked = (memory.looked for key, memory in memories.items() if key.startswith(self._memory_key(None)))
         self._looked = min(now, max(looked, default=0.0))
-        self._endpoint = ""  # the foreign endpoint that was seen last
+        self._endpoint = ""  # the foreign endpoint seen last
 
     def assistant(
         self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]

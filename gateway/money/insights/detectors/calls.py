@@ -202,7 +202,7 @@ def _doubled_source_finding(one: str, other: str, pairs: Sequence[Pair], fewer: 
 @mark_unplantable("it has no sender that repeats ids for hours")
 def repeated_ids(facts: Facts) -> Sequence[Finding]:
     """
-    Find ids that are used again so late that duplicate detection does not recognize them.
+    Find ids used again so late that duplicate detection does not recognize them.
 
     There are two usual causes. A cache may respond with the id of the first call without reporting that the
     response is cached. Or a sender may send calls again after hours with a new time.

@@ -32,7 +32,7 @@ ASSUMPTIONS = (
 )
 LEAST_CALLS = 20
 LEAST_PEERS = 3
-# Maximum users of a work that are compared: the users with the highest cost. Each of them is compared with
+# Maximum compared users of a work: the users with the highest cost. Each is compared with
 # all other users of the work.
 MOST_WORKERS = 300
 TIMES = 3  # minimum ratio between the user's price per token and the median of the other users

@@ -230,7 +230,7 @@ class Merger:
         self._held_items = Holdings[str]()
         self._held_bytes = Holdings[str]()
         self._bytes = 0
-        self._asked_for: set[bytes] = set()  # traces that were used since their last use was stored
+        self._asked_for: set[bytes] = set()  # traces used since their last use was stored
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
 
     def __len__(self) -> int:
@@ -330,7 +330,7 @@ class Merger:
         Return the keys of the reports to release: first reports whose waiting time has ended, then reports
         that exceed the limits.
 
-        Above the limits, traces are released before generations, because a generation that is released early
+        Above the limits, traces are released before generations, because a generation released early
         loses its usage.
         """
         ended = takewhile(lambda entry: elapsed_s(entry[1].at, now) >= self._window_s, self._waiting.items())

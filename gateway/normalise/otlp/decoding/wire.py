@@ -68,7 +68,7 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
 
 
 def _keep_fields_encoded(message: descriptor_pb2.DescriptorProto, names: Collection[str] = _ENCODED) -> None:
-    # Few nested types such as events are read, but all of them are checked.
+    # Few nested types such as events are read, but all are checked.
     for field in message.field:
         if field.name in names and field.type == descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE:
             field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES

@@ -70,7 +70,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     if record.request_id is None:
         # LiteLLM's generic callback reports the call under the same id
         record.request_id = values.text(attributes.get(_CALL_ID))
-    # All LiteLLM integrations write into one trace, but not all of them state the trace id.
+    # All LiteLLM integrations write into one trace, but not all state the trace id.
     trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)
     call_type = semconv.first_value(attributes, semconv.OPERATION)
     call_id = values.text(attributes.get(_CALL_ID))

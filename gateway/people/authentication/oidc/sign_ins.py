@@ -200,6 +200,7 @@ class ProviderSignIns:
                 await self._end_session(session)
 
     async def _end_session(self, session: Session) -> None:
+        # another task may end the same session
         await self._operators.end_sessions_where(
             lambda other: other.digest == session.digest, actor=self._actor
         )
