@@ -93,7 +93,7 @@ def last_seen_updater(now: float) -> Callable[[Device], Device]:
 
 
 def state_word_adder(word: str, now: float) -> Callable[[Device], Device]:
-    """Add the word unless it is the newest one."""
+    """Return a change that adds the word unless it is the newest."""
 
     def changed(device: Device) -> Device:
         if newest_word(device) == word:
@@ -115,7 +115,7 @@ def state_changes(device: Device) -> list[tuple[float, str]]:
 
 
 def telemetry_updater(now: float, calls: Mapping[str, float]) -> Callable[[Device], Device]:
-    """Note telemetry. `calls` are the ends of calls by the device's clock."""
+    """Return a change that notes telemetry. `calls` are the ends of calls by the device's clock."""
 
     def changed(device: Device) -> Device:
         newest = dict(device.newest_calls)

@@ -188,7 +188,7 @@ async def read_body(
     request: web.Request, share: Share, *, max_bytes: int, setting: str = MAX_BODY, min_rate: int = 0
 ) -> bytes:
     """
-    Read a body. Its bytes count in the share until the share is closed. `setting` defines `max_bytes`, or is
+    Read a body. Its bytes count in the share until the answer. `setting` defines `max_bytes`, or is
     empty. `min_rate` is in bytes per second and applies to large bodies. `100 Continue` is sent here, after
     all checks that need no body.
 

@@ -96,7 +96,7 @@ class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Reporters(msgspec.Struct, frozen=True, gc=False):
-    """Known calls of one of them may be repeated by the record."""
+    """Up to three reporters, whose known calls the record may repeat."""
 
     first: Reporter | None = None
     second: Reporter | None = None

@@ -335,8 +335,8 @@ class PlainRequests(web.RequestHandler):
 
     def _remaining_body_bytes(self, data: bytes, requests: int) -> int:
         """
-        Return the bytes left after the parser found `requests` in `data`. A head that may be
-        repeated is remembered.
+        Return the missing body bytes after the parser found `requests` in `data`. A head that may be repeated
+        is remembered.
         """
         if not data:
             return _UNKNOWN if requests else self._left

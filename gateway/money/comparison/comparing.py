@@ -183,7 +183,7 @@ async def answer_comparison(
 
 
 def _end_at_finished_day(query: CostQuery, cost_type: str, now: float) -> CostQuery:
-    """Return the query by whole days. Raises Invalid if there is no finished day."""
+    """End a query with the last finished day. Raises Invalid if there is none."""
     if not query.arranged:
         return query
     today = datetime.fromtimestamp(now, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
