@@ -14,6 +14,8 @@ from gateway.devices.states import SAME_HARDWARE
 from spool.devices.device import ENROLLED, PENDING, Device
 from spool.registry.tables.inventory import Machine
 
+_Claims = tuple[str, str, bytes]
+
 
 class ExpectedMachines:
     """Hostnames that occur twice are left out."""
@@ -21,7 +23,7 @@ class ExpectedMachines:
     def __init__(self, machines: Sequence[Machine]) -> None:
         self.machines = machines
         # cached, because decoding each heartbeat again is expensive
-        self._places: dict[str, tuple[Device, int | None]] = {}
+        self._places: dict[str, tuple[_Claims, int | None]] = {}
         self._by_serial = {
             machine.serial.casefold(): place for place, machine in enumerate(machines) if machine.serial
         }
@@ -84,10 +86,11 @@ class ExpectedMachines:
         return {device.id: place for place, device in device_of.items()}, device_of
 
     def _claimed_place(self, device: Device) -> int | None:
+        claims = _claimed_identity(device)
         known, place = self._places.get(device.id, (None, None))
-        if known is None or _claimed_identity(known) != _claimed_identity(device):
+        if known != claims:
             place = self._find_place(device)
-            self._places[device.id] = device, place
+        self._places[device.id] = claims, place  # equal claims as well, because the earlier ones take memory
         return place
 
     def _find_place(self, device: Device) -> int | None:
@@ -119,7 +122,7 @@ def reported_serial_hash(device: Device) -> str:
     return str(decode_heartbeat(device.heartbeat).get("serial_hash") or "")
 
 
-def _claimed_identity(device: Device) -> tuple[str, str, bytes]:
+def _claimed_identity(device: Device) -> _Claims:
     return device.serial, device.hostname, device.heartbeat
 
 
