@@ -1,5 +1,5 @@
 """
-Removal of secrets from text of a remote server. Use `redact` before such text is stored, shown or logged.
+Removal of secrets from text of a remote server. Use `redact_secrets` before such text is stored, shown or logged.
 """
 
 from __future__ import annotations

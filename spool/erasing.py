@@ -82,7 +82,7 @@ async def _finish_erasure(
     *,
     overwrites: bool = True,
 ) -> ErasureResult:
-    renaming = _rename_function(registry.people, erasure)
+    renaming = _renamer(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     records = partial(storage.rename_records, renaming)
     sums, renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
@@ -122,7 +122,7 @@ async def follow_once(storage: Storage, clock: Clock, revoked: Callable[[Device]
             await _finish_erasure(storage, registry, erasure, revoked, Actor("erasure", ""))
             continue
         is_last = not await _has_waiting_from_before(storage, erasure)
-        renamed = await storage.rename_records(_rename_function(registry.people, erasure))
+        renamed = await storage.rename_records(_renamer(registry.people, erasure))
         if renamed != NO_RECORDS:
             # names in the totals may belong to a new person, so the calls are counted again
             await storage.ledger.rebuild(storage.log)
@@ -170,14 +170,14 @@ async def concerned_below(
     agents = {name for name in below if name.startswith(DEVICE)}
     if not agents:
         return sorted(below)
-    renaming = _rename_function(registry.people, erasure)
+    renaming = _renamer(registry.people, erasure)
     await storage.ledger.catch_up(storage.log)
     used = await storage.ledger.devices_of(lambda name: renaming(name, EVER))
     concerned = agents if OTHER in used else {DEVICE + device for device in (*own, *used)}
     return sorted(name for name in below if name in concerned or name not in agents)
 
 
-def _rename_function(people: People, erasure: Erasure) -> Callable[[str, int], str]:
+def _renamer(people: People, erasure: Erasure) -> Callable[[str, int], str]:
     return partial(people.pseudonym, erased=pseudonyms_by_digest([erasure]))
 
 

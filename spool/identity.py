@@ -603,10 +603,10 @@ def add_trace_names(identity: Identity, record: Inference, chosen: str, scope: s
     same, *near = [hash_parts(3, f"{call}{step}\0in trace") for step in _start_steps(record)]
     # equal names: remembered, but looks nothing up
     links = ((same, same), *identity.links)
-    return set_scope(identity._replace(lookups=(same, *near), links=links), scope)
+    return with_scope(identity._replace(lookups=(same, *near), links=links), scope)
 
 
-def set_scope(identity: Identity, scope: str) -> Identity:
+def with_scope(identity: Identity, scope: str) -> Identity:
     return identity._replace(scope=f"scope {scope}")
 
 

@@ -37,7 +37,7 @@ def composed(rows: Sequence[Address], *, without: Collection[str]) -> Iterator[t
 
 
 def described(rows: Sequence[Address]) -> frozenset[str]:
-    """Return the names of the types of each resource that `item_of` derives: of creations, changes and answers."""
+    """Return the names of the types of each resource that `item_struct` derives: of creations, changes and answers."""
     items = [row.item for row in rows if isinstance(row.item, type) and issubclass(row.item, msgspec.Struct)]
     nouns = {item.__name__.removesuffix("Item") for item in items if _has_example_id(item)}
     return frozenset(

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from exporters.clickhouse.table import MOST_RECORDS, WINDOW, alter_statements
 from exporters.destinations.declaration import DestinationType
 from exporters.lake.columns import COLUMNS
-from exporters.lake.destination import periodic_check, record_landing_times, route_name
+from exporters.lake.destination import periodic_check, route_name, with_landing_times
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -39,7 +39,7 @@ def build(
         max_records=settings.batch_records or USUAL_RECORDS,
         leave_out=settings.leave_out,
     )
-    return record_landing_times(exporter, settings, clock, context)
+    return with_landing_times(exporter, settings, clock, context)
 
 
 def watch_task(

@@ -17,7 +17,7 @@ from exporters.batch import TURN
 from exporters.clickhouse.server import ClickHouseServer
 from exporters.errors import Misconfigured
 from exporters.exporter import KeepMark, keep_or_compare
-from exporters.lake.columns import COLUMNS, record_row
+from exporters.lake.columns import COLUMNS, row_of_record
 from exporters.lake.ndjson import encode_line
 from exporters.lake.tables import LeftOutColumns, RowDigest
 from spool.deliveries.protocols import Landings
@@ -87,7 +87,9 @@ class _InsertBody:
 
     def add(self, entry: Entry) -> None:
         rows = [
-            record_row(record, number=number, committed_at=entry.committed_at, edition=self._edition).values
+            row_of_record(
+                record, number=number, committed_at=entry.committed_at, edition=self._edition
+            ).values
             for number, record in enumerate(entry.records, entry.first)
             if record is not None
         ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporters.destinations.declaration import DestinationType
 from exporters.kafka.messages import AWS, MOST_RECORDS
-from exporters.lake.destination import periodic_check, record_landing_times, route_name
+from exporters.lake.destination import periodic_check, route_name, with_landing_times
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -30,7 +30,7 @@ def build(
     from exporters.kafka.exporter import KafkaExporter
 
     exporter = KafkaExporter(brokers, context.landings, max_records=settings.batch_records or USUAL_RECORDS)
-    return record_landing_times(exporter, settings, clock, context)
+    return with_landing_times(exporter, settings, clock, context)
 
 
 def build_brokers(settings: DestinationSettings, secret: SecretSource | None, topic: str) -> Brokers:

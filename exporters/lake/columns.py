@@ -110,7 +110,7 @@ _OF_CALL: Final = (
 )  # fmt: skip
 
 
-def record_row(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
+def row_of_record(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
     verdict = counting_verdict(record)
     at = counted_time_us(record, committed_at)
     committed = int(committed_at * 1_000_000)
@@ -214,7 +214,7 @@ def _call_values(
     )
 
 
-AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=record_row)
+AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of_record)
 
 
 def _add_call(row: dict[str, Any], call: Inference) -> None:

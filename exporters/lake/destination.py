@@ -93,7 +93,7 @@ def periodic_check(
     return run
 
 
-def record_landing_times(
+def with_landing_times(
     exporter: LandingExporter, settings: DestinationSettings, clock: Clock, context: LakeContext
 ) -> LandingExporter:
     """Return an exporter that records when a delivery landed, if the times are used."""

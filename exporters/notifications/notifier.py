@@ -244,7 +244,7 @@ class ChannelSender:
         self.state, self._reason = state, str(error)
 
 
-def _add_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
+def _with_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
     """
     Return the channel with what its waiting notifications show. A restarted process and other gateways know only from
     them that the channel fails.
@@ -339,7 +339,7 @@ class Notifier:
         for notification in await self._table.waiting_notifications():
             waiting[notification.channel].append(notification)
         states = [
-            _add_waiting(
+            _with_waiting(
                 ChannelState(
                     name=sender.name,
                     type=settings.type,
@@ -356,7 +356,7 @@ class Notifier:
         ]
         names = {state.name for state in states}
         removed = [
-            _add_waiting(
+            _with_waiting(
                 ChannelState(
                     name=name,
                     type="",

@@ -165,7 +165,7 @@ class SpanEncoder:
 
     def encode_span(self, record: Inference, committed_at: float) -> bytes:
         """Return one span, without the header of its field."""
-        r = record if not record.charges else _drop_reported_cost(record)
+        r = record if not record.charges else _without_reported_cost(record)
         try:
             trace, span = bytes.fromhex(r.trace_id or ""), bytes.fromhex(r.span_id or "")
         except ValueError:
@@ -306,7 +306,7 @@ def _encode_meter(name: str, quantity: int | str) -> bytes:
     return number(quantity) if isinstance(quantity, int) else text(quantity)
 
 
-def _drop_reported_cost(record: Inference) -> Inference:
+def _without_reported_cost(record: Inference) -> Inference:
     """
     Return the record for readers that do not know charges in other currencies. It has an estimate and no
     reported cost in dollars.

@@ -87,9 +87,7 @@ class PeopleAbove:
 
     async def pass_on(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
         """Relay addresses. Return whether the upstream has them."""
-        return (
-            await self._wait_after_error("people_not_linked", self._relay_addresses(keys, addresses)) is None
-        )
+        return await self._try_request("people_not_linked", self._relay_addresses(keys, addresses)) is None
 
     async def tell_addresses(self) -> None:
         """Send new addresses until cancelled."""
@@ -97,7 +95,7 @@ class PeopleAbove:
             await self._met.wait()
             await asyncio.sleep(GATHER_S)
             self._met.clear()
-            rest_s = await self._wait_after_error("people_not_linked", self._tell_waiting())
+            rest_s = await self._try_request("people_not_linked", self._tell_waiting())
             if rest_s is not None:
                 await asyncio.sleep(rest_s)
                 self._met.set()
@@ -116,10 +114,10 @@ class PeopleAbove:
     async def follow_erasures(self) -> None:
         """Erase the people whom the upstream has erased, until cancelled."""
         while True:
-            rest_s = await self._wait_after_error("erasures_not_followed", self._carry_out_erasure_orders())
+            rest_s = await self._try_request("erasures_not_followed", self._carry_out_erasure_orders())
             await asyncio.sleep(POLL_S if rest_s is None else rest_s)
 
-    async def _wait_after_error(self, action: str, request: Awaitable[None]) -> float | None:
+    async def _try_request(self, action: str, request: Awaitable[None]) -> float | None:
         """
         Wait for a request. Return None, or the seconds to wait after an error. Each change of an answered error is
         logged once; routes log it if the upstream cannot be reached.
@@ -145,7 +143,7 @@ class PeopleAbove:
             if self._find_stored_erasure(order) is None:
                 self._waiting.clear()
                 # an order that is refused, for example for the only Admin, does not delay others
-                await self._wait_after_error(order.id, self._erase(order))
+                await self._try_request(order.id, self._erase(order))
         done = [order.id for order in orders if self._is_done(order)]
         if done:
             await self._fetch_orders(done)

@@ -57,7 +57,7 @@ class SettingInEffect:
 def settings_in_effect(config: Config, given: Mapping[str, str] | None = None) -> Iterator[SettingInEffect]:
     """
     Yield every setting under its name in the file. `given` has the source of each setting that is
-    set; see `reader.origins`.
+    set; see `setting_origins`.
     """
     for name, field, kind, value in all_settings(config):
         setting: Setting = field.metadata["setting"]

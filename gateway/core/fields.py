@@ -40,7 +40,7 @@ KEPT_IN_SECONDS: Mapping[str, Any] = {
 }
 
 
-def change_struct(
+def struct_of_change(
     new: type[msgspec.Struct],
     about: str = _WITH_VERSION,
     *,
@@ -81,7 +81,7 @@ def item_struct(
     noun = _snake_case(_resource_noun(new))
     id_type = Annotated[str, words("The id of the {item}."), example(example_id(noun))]
     fields = {
-        field.name: _add_default_example(field)
+        field.name: _with_default_example(field)
         for field in msgspec.structs.fields(new)
         if field.name not in without
     }
@@ -99,7 +99,7 @@ def field_default(field: msgspec.structs.FieldInfo) -> Any:
     return field.default_factory() if callable(field.default_factory) else field.default
 
 
-def _add_default_example(field: msgspec.structs.FieldInfo) -> Any:
+def _with_default_example(field: msgspec.structs.FieldInfo) -> Any:
     default = field_default(field)
     notes = get_args(field.type)[1:] if get_origin(field.type) is Annotated else ()
     if default is msgspec.NODEFAULT or any(isinstance(note, Example) for note in notes):

@@ -77,7 +77,7 @@ class DeviceAssignment:
             elif verdict.claimed and name is not None:
                 claims += 1
                 record.device = verdict.device
-                record.tags = _add_claim_tag(record.tags, name)
+                record.tags = _with_claim_tag(record.tags, name)
             elif verdict.device is not None or not forwarded:
                 record.device = verdict.device
         if claims:
@@ -207,7 +207,7 @@ def _device_id_or_none(name: str | None) -> str | None:
     return name if name is not None and is_device_id(name) else None
 
 
-def _add_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
+def _with_claim_tag(tags: Mapping[str, str], name: str) -> dict[str, str]:
     """Copy the tags, because several records may share them."""
     tagged = dict(tags)
     tag_rules.put_tag(tagged, CLAIMED, name)

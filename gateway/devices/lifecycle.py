@@ -218,7 +218,11 @@ class DeviceLifecycle:
             device = set_clock_offset(device, offset, now=now)
             uses = updated_memories(device, heartbeat, now=now, is_clock_moved=is_moved)
             device = device.with_changes(last_heartbeat=now, last_seen=now, heartbeat=heartbeat, uses=uses)
-            return states.note_left(device, report.leaving, now) if is_own and report.leaving else device
+            return (
+                states.device_after_leaving(device, report.leaving, now)
+                if is_own and report.leaving
+                else device
+            )
 
         device = await self._update_device(report.id, beaten, bearer, audited)
         if turn.is_copy and device.copied_at is None:
@@ -396,7 +400,7 @@ class DeviceLifecycle:
         ):
             return device
         now, actor = self._clock.now(), _bearer_actor(bearer, address)
-        change = partial(states.approve_device, now=now)
+        change = partial(states.approved_device, now=now)
         return await self._change_with_audit(
             device.id, change, "device.approve", actor, expects=bearer.expects
         )
@@ -496,9 +500,9 @@ class DeviceLifecycle:
             return await change(states.device_revoker(bearer.name), "device.revoke")
         now = self._clock.now()
         if device.state == REVOKED and device.revoked_by == bearer.name:
-            device = await change(lambda known: states.approve_device(known, now), "device.approve")
+            device = await change(lambda known: states.approved_device(known, now), "device.approve")
         if report.reset and device.state != REVOKED:
-            device = await change(lambda known: states.reset_enrolment(known, now), "device.reset")
+            device = await change(lambda known: states.device_after_reset(known, now), "device.reset")
         return device
 
     async def _flag_second_fingerprint(self, device: Device, bearer: Bearer, address: str) -> None:
@@ -597,11 +601,11 @@ class DeviceLifecycle:
             if states.newest_word(device) == state.word:
                 self._quiet.add(device, state)
             else:
-                self.table.change_soon(device.id, self._note_state_word)
+                self.table.change_soon(device.id, self._with_state_word)
             if number % DEVICES_PER_TURN == 0:
                 await pause_when_due()
 
-    def _note_state_word(self, device: Device) -> Device:
+    def _with_state_word(self, device: Device) -> Device:
         return states.state_word_adder(self.state_of(device).word, self._clock.now())(device)
 
     async def follow_states(self) -> None:
@@ -636,7 +640,7 @@ class DeviceLifecycle:
         def approved(device: Device) -> Device:
             if device.state == ENROLLED and device.copied_at is None and not key:
                 raise NotAllowed(f"the device {id} is already enrolled")
-            return replace(states.approve_device(device, now), enrolled_by=key or device.enrolled_by)
+            return replace(states.approved_device(device, now), enrolled_by=key or device.enrolled_by)
 
         return await self._change_with_audit(id, approved, "device.approve", actor)
 
@@ -678,7 +682,7 @@ class DeviceLifecycle:
         now = self._clock.now()
         await self._count_spent_tokens([self._require_device(id)], actor)
         return await self._change_with_audit(
-            id, lambda device: states.reset_enrolment(device, now), "device.reset", actor
+            id, lambda device: states.device_after_reset(device, now), "device.reset", actor
         )
 
     async def label(self, id: str, labels: Mapping[str, str | None], actor: Actor) -> Device:

@@ -30,7 +30,7 @@ def new_device(id: str, now: float, by: str, **fields: Any) -> Device:
     return Device(id=id, enrolled_at=now, enrolled_by=by, last_seen=now, generation=int(now), **fields)
 
 
-def approve_device(device: Device, now: float) -> Device:
+def approved_device(device: Device, now: float) -> Device:
     settled: dict[str, Any] = {
         **dict.fromkeys(("cause", "replaced_by", "words"), ""),
         **dict.fromkeys(("copied_at", "left_at")),
@@ -42,7 +42,7 @@ def approve_device(device: Device, now: float) -> Device:
     )
 
 
-def reset_enrolment(device: Device, now: float) -> Device:
+def device_after_reset(device: Device, now: float) -> Device:
     # facts of an earlier machine, which no longer apply
     forgotten: dict[str, Any] = {
         **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words", "state_changes"), ""),
@@ -51,26 +51,26 @@ def reset_enrolment(device: Device, now: float) -> Device:
         "newest_calls": {},
         "uses": "{}",
     }
-    after = _end_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
+    after = _without_key(device, flagged_at=None, held=None, enrolled_at=now, **forgotten)
     return replace(after, reset_version=after.facts_version)
 
 
-def _end_key(device: Device, **changes: Any) -> Device:
+def _without_key(device: Device, **changes: Any) -> Device:
     generation = device.generation + device.has_key
     return device.with_changes(facts=True, generation=generation, has_key=False, key_used=False, **changes)
 
 
-def note_left(device: Device, leaving: str, now: float) -> Device:
+def device_after_leaving(device: Device, leaving: str, now: float) -> Device:
     """Return a device after it left. If a device was copied, nobody knows which machine leaves."""
     if device.copied_at is not None:
         return device
     after = replace(device, left_at=now)
-    return _end_key(after) if leaving == UNENROLLED else after
+    return _without_key(after) if leaving == UNENROLLED else after
 
 
 def key_ender(now: float) -> Callable[[Device], Device]:
     def changed(device: Device) -> Device:
-        return _end_key(device) if is_key_over(device, now) else device
+        return _without_key(device) if is_key_over(device, now) else device
 
     return changed
 
@@ -80,11 +80,11 @@ def is_key_over(device: Device, now: float) -> bool:
 
 
 def device_revoker(name: str) -> Callable[[Device], Device]:
-    return lambda device: _end_key(device, state=REVOKED, revoked_by=name)
+    return lambda device: _without_key(device, state=REVOKED, revoked_by=name)
 
 
 def device_replacer(id: str) -> Callable[[Device], Device]:
-    return lambda device: _end_key(device, state=REVOKED, revoked_by="", replaced_by=id)
+    return lambda device: _without_key(device, state=REVOKED, revoked_by="", replaced_by=id)
 
 
 def last_seen_updater(now: float) -> Callable[[Device], Device]:

@@ -368,7 +368,7 @@ async def inflate_message(message: bytes, share: Share, *, max_bytes: int) -> by
     Return a gRPC message, inflated if its first bytes are those of gzip or zlib, with which no OTLP request
     begins.
 
-    Both forms count in the share. Raises as `read` does.
+    Both forms count in the share. Raises as `read_body` does.
     """
     share.take(len(message))
     if message.startswith(b"\x1f\x8b"):

@@ -21,7 +21,7 @@ from gateway.core.errors import BadPayload, Refusal
 from gateway.http import answers, bodies
 from gateway.http.address import WHOLE_BYTES, Address
 from gateway.http.admission import NOBODY, admit_request, check_single, check_still_open, find_credential
-from gateway.http.error_table import refusal_for_error, refuse_when_durable, statuses_that_need_confirmation
+from gateway.http.error_table import delay_refusal_until_durable, refusal_for_error, statuses_to_confirm
 from gateway.http.listening.listener import Connection, begin_work
 from gateway.http.requests import AdmittedRequest, Result, check_parameters, named_holder
 from gateway.http.served import Served
@@ -207,11 +207,11 @@ def _call_handler(
     row: Address, admitted: AdmittedRequest[Any], services: Served, bearer: Bearer
 ) -> Awaitable[Result]:
     registry = services.shared.registry
-    statuses = () if bearer is NOBODY else statuses_that_need_confirmation(admitted.http.method)
+    statuses = () if bearer is NOBODY else statuses_to_confirm(admitted.http.method)
     if bearer is NOBODY or row.scope in KEPT_UNDER:  # the address shows no figures
-        return refuse_when_durable(row.handler(admitted), registry, statuses=statuses)
+        return delay_refusal_until_durable(row.handler(admitted), registry, statuses=statuses)
     viewer = _make_viewer(row, admitted, services, bearer)
-    return refuse_when_durable(
+    return delay_refusal_until_durable(
         record_viewings(row.handler(admitted), viewer, registry), registry, statuses=statuses
     )
 

@@ -103,7 +103,7 @@ def _find_row(error: Exception) -> _Row | None:
     return next((row for row in _ROWS if isinstance(error, row.error)), None)
 
 
-def refuse_when_durable(
+def delay_refusal_until_durable(
     work: Awaitable[T], registry: Registry | None, *, statuses: Sequence[int]
 ) -> Awaitable[T]:
     """
@@ -117,7 +117,7 @@ def refuse_when_durable(
     return _wait_before_refusal(work, registry, statuses)
 
 
-def statuses_that_need_confirmation(method: str) -> Sequence[int]:
+def statuses_to_confirm(method: str) -> Sequence[int]:
     """Return the statuses that depend on stored rows: 404 for a read, 404 and 409 for a change."""
     return NOT_THERE if method in SAFE_METHODS else OF_WHAT_IS_THERE
 

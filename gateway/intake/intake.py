@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gateway.intake.attribution import Attribution
 from gateway.intake.prices import PriceBook
-from gateway.intake.shadows import SUMMING, Shadows, Unkept, record_reporters, senders_to_keep, sums_up
+from gateway.intake.shadows import SUMMING, Shadows, Unkept, reporters_of_record, senders_to_keep, sums_up
 from gateway.intake.waiting_counters import WaitingCounters
 from gateway.normalise.outcome import PART, TEST_SPAN, Outcome, Reject
 from gateway.people.authentication.bearer import NO_LABELS, Bearer, key_ended_refusal
@@ -239,7 +239,7 @@ class Intake:
         have stored them.
         """
         records = (*repeaters.values(), *(point.template for point in outcome.points))
-        reporters = (reporter for record in records for reporter in record_reporters(record))
+        reporters = (reporter for record in records for reporter in reporters_of_record(record))
         await self._shadows.look_up(reporters, key=bearer.name)
 
     def _append_part(

@@ -189,7 +189,7 @@ def part_rate_from_amounts(amounts: Amounts, *, apart: tuple[str, ...], charges_
     )
 
 
-def record_quantities(record: Inference) -> dict[str, int | None]:
+def quantities_of_record(record: Inference) -> dict[str, int | None]:
     quantities: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(record, name)
@@ -200,7 +200,7 @@ def record_quantities(record: Inference) -> dict[str, int | None]:
     return quantities
 
 
-def sum_quantities(total: TokenSum) -> dict[str, int | None]:
+def quantities_of_sum(total: TokenSum) -> dict[str, int | None]:
     quantities: dict[str, int | None] = {}
     for name in _FIELDS:
         count = getattr(total, name)

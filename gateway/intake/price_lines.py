@@ -44,7 +44,7 @@ def unpriced_reason(book: PriceBook, record: Inference) -> str | None:
     rate = rate_for(book.quote(record).parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.record_quantities(record))
+    charged = leaves.charged_leaves(rate, leaves.quantities_of_record(record))
     return leaves.unpriced_reason(charged) if isinstance(charged, Unpriced) else None
 
 
@@ -53,7 +53,7 @@ def price_lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
     rate = book.part_rate(total)
     if rate is None:
         return []
-    charged = leaves.charged_leaves(rate, leaves.sum_quantities(total))
+    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
     if isinstance(charged, Unpriced):
         return []
     lines = []
@@ -67,7 +67,7 @@ def price_lines_of_sum(book: PriceBook, total: TokenSum) -> list[SumLine]:
 
 
 def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
-    charged = None if rate is None else leaves.charged_leaves(rate, leaves.record_quantities(record))
+    charged = None if rate is None else leaves.charged_leaves(rate, leaves.quantities_of_record(record))
     if rate is None or charged is None or isinstance(charged, Unpriced):
         return []
     lines = [
@@ -84,7 +84,7 @@ def _part_lines(rate: PartRate | None, record: Inference) -> list[PriceLine]:
 
 
 def _token_lines(rate: Rate, record: Inference) -> Iterator[PriceLine]:
-    """Yield the charged parts, with the same rules as `amount_of_tokens`. No token is in two parts."""
+    """Yield the charged parts, with the same rules as `cost_of_tokens`. No token is in two parts."""
     read = record.cache_read_tokens or 0
     written = record.cache_write_tokens or 0
     written_1h = record.cache_write_1h_tokens or 0

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.intake.rate_cards.card import TOKEN_PRICES, Amounts, Price, day_ns
-from gateway.intake.rates import NO_TIME, keep_fees
+from gateway.intake.rates import NO_TIME, only_fees
 from spool import providers
 from spool.processing import STANDARD_TIER
 
@@ -133,7 +133,7 @@ def price_under_terms(
     standard tier. Prices that an operator has set (`is_own`) are final; only prepaid terms take precedence.
     """
     if terms.prepaid is not None:
-        return keep_fees(row or Price())
+        return only_fees(row or Price())
     if is_own:
         return row
     if terms.tier_price is not None:

@@ -48,11 +48,11 @@ from gateway.intake.rates import (
     Missing,
     Quote,
     Rate,
-    charge_tokens,
+    cost_of_tokens,
     decimal_text_of_total,
     is_1h_missing,
     is_size,
-    keep_fees,
+    only_fees,
     part_rates,
     price_with_override,
     rate_for,
@@ -95,7 +95,7 @@ class PriceBook:
         self.card = card
         self.version = card.version
         if overrides:
-            written = repr([_fields_in_version(override) for override in overrides]).encode()
+            written = repr([_name_fields(override) for override in overrides]).encode()
             self.version += f"+overrides-{blake2b(written, digest_size=4).hexdigest()}"
         if terms:
             written = msgspec.json.encode(_without_names(terms))
@@ -120,7 +120,7 @@ class PriceBook:
         """
         return cls(lists.list_in_use(section, data_dir), (*section.override, *own), terms)
 
-    def add_override(self, override: PriceOverride) -> PriceBook:
+    def with_override(self, override: PriceOverride) -> PriceBook:
         return PriceBook(self.card, (*self._overrides, override), self._terms)
 
     def without_contracts(self) -> PriceBook:
@@ -185,7 +185,7 @@ class PriceBook:
             if input_tokens > above:
                 rate = dearer
                 break
-        amount = charge_tokens(
+        amount = cost_of_tokens(
             rate,
             input_tokens,
             record.output_tokens,
@@ -211,7 +211,7 @@ class PriceBook:
 
     def texts(self) -> tuple[bytes, bytes]:
         """
-        Return the texts from which `of_texts` makes the book again. Names of contracts are left out, because
+        Return the texts from which `from_texts` makes the book again. Names of contracts are left out, because
         they may name people.
         """
         on_top = _OnTop(self._overrides, _without_names(self._terms))
@@ -229,7 +229,7 @@ class PriceBook:
         if total.meters:
             return _estimate_sum_by_parts(self._quote_for_sum(total).parts, total)
         rate = self.rate_for_sum(total)
-        return None if rate is None else decimal_text_of_total(sum_amount(rate, total), rate.digits)
+        return None if rate is None else decimal_text_of_total(cost_of_sum(rate, total), rate.digits)
 
     def is_constant(self, total: TokenSum) -> bool:
         """Return whether the price stays constant before `until`."""
@@ -352,7 +352,7 @@ class PriceBook:
         if row is None:
             return Quote(low, high, None)
         if mode == PROVISIONED:
-            row = keep_fees(row)
+            row = only_fees(row)
         if mode == PROVISIONED or of_call.prepaid:
             apart = ()
         # prices for text do not apply, because a call that does not report its parts may consist of any
@@ -437,9 +437,9 @@ def _stored_card(content: bytes) -> Card:
     return cards.decode_card(content)
 
 
-def sum_amount(rate: Rate, total: TokenSum) -> int | None:
+def cost_of_sum(rate: Rate, total: TokenSum) -> int | None:
     """Return the cost in units of 10 ** -digits of the rate."""
-    return charge_tokens(
+    return cost_of_tokens(
         rate,
         total.input_tokens,
         total.output_tokens,
@@ -455,7 +455,7 @@ def _part_estimate(parts: tuple[tuple[int, PartRate], ...], record: Inference) -
     rate = rate_for(parts, record.input_tokens or 0)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.record_quantities(record))
+    charged = leaves.charged_leaves(rate, leaves.quantities_of_record(record))
     if isinstance(charged, Unpriced):
         return None
     if not charged and not rate.per_request and record.status == "ok":
@@ -467,7 +467,7 @@ def _estimate_sum_by_parts(parts: tuple[tuple[int, PartRate], ...], total: Token
     rate = _rate_for_sum(parts, total)
     if rate is None:
         return None
-    charged = leaves.charged_leaves(rate, leaves.sum_quantities(total))
+    charged = leaves.charged_leaves(rate, leaves.quantities_of_sum(total))
     return None if isinstance(charged, Unpriced) else leaves.total_amount(rate, charged, calls=total.calls)
 
 
@@ -477,7 +477,7 @@ def _rate_for_sum(parts: tuple[tuple[int, PartRate], ...], total: TokenSum) -> P
     return next((rate for above, rate in parts if total.beyond >= above), None)
 
 
-def _fields_in_version(override: PriceOverride) -> tuple[Any, ...]:
+def _name_fields(override: PriceOverride) -> tuple[Any, ...]:
     """
     Return the fields that make an override's name. A list without tiers and prices of meters keeps the name
     that it had before these existed.

@@ -76,7 +76,7 @@ def decimal_text_of_total(total: int | None, digits: int) -> str | None:
     return f"{text[:-digits]}.{text[-digits:]}".rstrip("0").rstrip(".")
 
 
-def charge_tokens(
+def cost_of_tokens(
     rate: Rate,
     input_tokens: int,
     output_tokens: int | None,
@@ -200,7 +200,7 @@ def row_in_force_or_first(model: Model | None, time: int, mode: str) -> Price | 
     return rows[0] if rows and mode == STANDARD else None
 
 
-def keep_fees(row: Price) -> Price:
+def only_fees(row: Price) -> Price:
     """Return a price with only its additional fees."""
     nothing = dict.fromkeys(AMOUNTS.values(), Decimal(0))
     fees = {name: amount for name, amount in row.meters.items() if name in FEES}

@@ -154,7 +154,7 @@ def summed_source(agent: Inference) -> str:
     return _SUMMED_UP[agent.source, agent.operation or ""]
 
 
-def record_reporters(record: AiRecord) -> Reporters:
+def reporters_of_record(record: AiRecord) -> Reporters:
     if isinstance(record, UsageMetric):
         return _counter_reporters(record)
     return _run_reporters(summed_source(record), record.session, record.trace_id)
@@ -391,7 +391,7 @@ class Shadows:
         )
 
     def shade(self, record: AiRecord, at: float | None = None) -> None:
-        if self.have_heard(record_reporters(record), self._given_or_now(at)):
+        if self.have_heard(reporters_of_record(record), self._given_or_now(at)):
             record.shadow = True
 
     def have_heard(self, reporters: Iterable[Reporter], at: float) -> bool:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from gateway.intake.callers import WINDOW_S
-from gateway.intake.shadows import Reporter, Reporters, Shadows, record_reporters
+from gateway.intake.shadows import Reporter, Reporters, Shadows, reporters_of_record
 from spool.clock import Clock
 from spool.errors import EntryUnreadable, NotThere
 from spool.identity import Identity, derived_id, point_id
@@ -281,7 +281,7 @@ class TakeBacks:
         for first in range(counted.after, last + 1, STEP):
             for entry in await self._log.read(AI_TELEMETRY, first, min(first + STEP - 1, last), whole=True):
                 for number, record in _usage_metrics(entry):
-                    if not heard.isdisjoint(record_reporters(record)) and record in members:
+                    if not heard.isdisjoint(reporters_of_record(record)) and record in members:
                         yield reversal_record(record, number, entry.committed_at)
 
     def _add_entry(self, key: bytes, entry: _Kept) -> None:

@@ -18,7 +18,7 @@ from secrets import token_bytes
 import msgspec
 from msgspec.structs import replace
 
-from gateway.intake.shadows import Reporters, Shadows, record_reporters
+from gateway.intake.shadows import Reporters, Shadows, reporters_of_record
 from gateway.intake.take_backs import Counted, TakeBacks
 from spool.clock import Clock, elapsed_s
 from spool.erasure import NEVER, Renaming, rename_person
@@ -253,7 +253,7 @@ class WaitingCounters:
         for report in sorted(stored):  # sorted, because the keys sort by arrival
             try:
                 group = _groups.decode(report.body)
-                reporters = record_reporters(next(iter(group.members())))
+                reporters = reporters_of_record(next(iter(group.members())))
             except (msgspec.DecodeError, UnicodeDecodeError, StopIteration, KeyError):
                 damaged += 1
                 continue
@@ -376,7 +376,7 @@ class WaitingCounters:
         groups: dict[Reporters, CounterGroup] = {}
         waits: set[int] = set()
         for position, record in undecided.items():
-            reporters = record_reporters(record)
+            reporters = reporters_of_record(record)
             if not self._is_shadow(record, reporters):
                 group = groups.setdefault(reporters, CounterGroup())
                 group.records.append(record)
@@ -384,7 +384,7 @@ class WaitingCounters:
                 waits.add(position)
         points = []
         for point in submission.points:
-            reporters = record_reporters(point.template)
+            reporters = reporters_of_record(point.template)
             if self._is_shadow(point.template, reporters):
                 points.append(point)
             else:
@@ -465,7 +465,7 @@ class WaitingCounters:
             if renaming := self._renaming():
                 for record in group.members():
                     rename_person(record, renaming, unknown=NEVER)
-                reporters = record_reporters(next(iter(group.members())))
+                reporters = reporters_of_record(next(iter(group.members())))
                 have_heard = have_heard or self._shadows.have_heard(reporters, waiting.at)
             if have_heard:
                 for record in group.members():

@@ -16,7 +16,7 @@ import msgspec
 
 from gateway.core.errors import Refusal
 from gateway.core.visible import WHOLE
-from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, refuse_when_durable
+from gateway.http.error_table import NOT_THERE, OF_WHAT_IS_THERE, delay_refusal_until_durable
 from gateway.http.viewers import is_own_only
 from gateway.mcp.messages import (
     HEADER_MISMATCH,
@@ -222,7 +222,9 @@ async def _call_tool(called: Called, asking: Asking[OperatorServices]) -> Mappin
         await asking.ledger.catch_up(asking.services.spool.log)
         registry = asking.shared.registry
         statuses = OF_WHAT_IS_THERE if tool.writes else NOT_THERE
-        tool_answer = await refuse_when_durable(tool.answer(arguments, asking), registry, statuses=statuses)
+        tool_answer = await delay_refusal_until_durable(
+            tool.answer(arguments, asking), registry, statuses=statuses
+        )
     except msgspec.ValidationError as error:
         mistake = f"invalid arguments for {tool.name}: {error}"
     except (AskedTooMuch, NotAllowed, NotThere) as error:

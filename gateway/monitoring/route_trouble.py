@@ -46,12 +46,12 @@ def group_by_cause(routes: Iterable[RouteState]) -> list[list[RouteState]]:
 
 def group_trouble(routes: Sequence[RouteState]) -> tuple[str, str] | None:
     """
-    Return a title and a sentence for routes of one group of `by_cause` that deliver nothing now. Return None for a
-    route that delivers.
+    Return a title and a sentence for routes of one group of `group_by_cause` that deliver nothing now. Return None for
+    a route that delivers.
     """
     route = routes[0]
     destination = route.name.rpartition("/")[0]
-    topics = join_as_sentence([route.name.rpartition("/")[2] for route in routes])
+    topics = join_with_and([route.name.rpartition("/")[2] for route in routes])
     receiver = "your cost service" if destination == _UPSTREAM else destination
     if route.state == ORPHANED:
         title = f"{topics} for {destination} {'has' if len(routes) == 1 else 'have'} no destination"
@@ -91,7 +91,7 @@ def how_to_resume(route: RouteState, types: Mapping[str, str]) -> str:
     )
 
 
-def join_as_sentence(names: Sequence[str]) -> str:
+def join_with_and(names: Sequence[str]) -> str:
     """Return the names as in a sentence: "a, b and c"."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last

@@ -115,7 +115,7 @@ class Deliveries(Protocol):
         server_error: bool = False,
     ) -> None:
         """
-        Make a delivery due again. `transitions.retry` decides whether it keeps its key.
+        Make a delivery due again. `retry_later` decides whether it keeps its key.
 
         `answer`: the response. `ambiguous`: the delivery may have been accepted despite the failure.
         `definite`: the response proves that no attempt was accepted. `refused_at`: when its single record was

@@ -101,7 +101,7 @@ class BilledDay:
         return seller_name
 
 
-def add_counted_dimensions(query: CostQuery) -> CostQuery:
+def with_counted_dimensions(query: CostQuery) -> CostQuery:
     """Return the query for counted sums, in which every call has the charge `usage` and the basis `exact`."""
     counted_dimensions = {name: _COUNTED[name] for name in query.used_dimensions if name in BILLED_DIMENSIONS}
     return replace(query, derived={**counted_dimensions, **query.derived})

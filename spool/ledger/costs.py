@@ -153,9 +153,9 @@ def _read_totals(
     rows: LedgerRows, query: CostQuery, limit: QuestionLimit | None, rates: Rates | None
 ) -> _ByPeriod:
     if not query.arranged and not set(BILLED_DIMENSIONS).isdisjoint(query.used_dimensions):
-        from spool.ledger.billed import add_counted_dimensions
+        from spool.ledger.billed import with_counted_dimensions
 
-        query = add_counted_dimensions(query)
+        query = with_counted_dimensions(query)
     time_ranges = list(periods_of_query(query))
     has_charges = False
     if query.arranged:
@@ -253,7 +253,7 @@ def _totals_by_period(
     totals = ask(query)
     if query.unit is None or not work.can_match_unknown(query.include, query.exclude):
         return totals
-    plain = replace(query.drop_units(), kept=None)
+    plain = replace(query.without_units(), kept=None)
     with_units = ask(replace(plain, exclude={**plain.exclude, work.SESSION: ()}))
     place = query.unit_place
     for start, groups in ask(plain).items():

@@ -362,7 +362,7 @@ def begin_anew(rows: LedgerRows, *, seen: int, reach: int) -> int:
     numbers. Return the reach.
 
     The sums stay, because their records cannot be counted again. Nothing changes unless the reach is `seen`,
-    as in `add`.
+    as in `add_counted_sums`.
     """
     state = read_state(rows)
     if state["reach"] != seen:

@@ -22,7 +22,7 @@ GRACE = timedelta(days=2)  # time for late reports; calls that arrive later are 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCell:
-    """Figures of enough people. `names`: values of SPLIT_BY, None for unknown, `fewer` for joined values."""
+    """Figures of enough people. `names`: values of SPLIT_BY, None for unknown, `too_few_people_label` if joined."""
 
     names: tuple[str | None, ...]
     cost: str

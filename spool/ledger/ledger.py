@@ -785,9 +785,9 @@ class Ledger:
 
     async def marks(self, since: datetime, until: datetime) -> Marks:
         """Return marks that differ after any process has changed a sum of the period."""
-        from spool.ledger.days.remembered import change_marks
+        from spool.ledger.days.remembered import marks_of_changes
 
-        return await self._read_rows(lambda rows: change_marks(rows.state_values(), since, until))
+        return await self._read_rows(lambda rows: marks_of_changes(rows.state_values(), since, until))
 
     async def sums_of_day(
         self, day: int, *, most: int, chosen: Callable[[Dimensions], bool] | None = None

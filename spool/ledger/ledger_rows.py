@@ -85,7 +85,7 @@ def new_mark() -> int:
 
 class LedgerRows(Protocol):
     def state_values(self) -> Mapping[str, int]:
-        """Return what `set_state` stored. `spool.ledger.counting.state_of` lists the names."""
+        """Return what `set_state` stored. `spool.ledger.counting.read_state` lists the names."""
         ...
 
     def set_state(self, **values: int) -> None: ...

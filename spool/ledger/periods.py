@@ -125,7 +125,7 @@ def move_to_whole_days(query: CostQuery, hours_since: datetime) -> CostQuery:
 
 def same_weekdays(query: CostQuery, named: str | None = None) -> CostQuery:
     """
-    Return the query for the same weekdays before. Months, quarters and parts of them are as in `preceding`.
+    Return the query for the same weekdays before. Months, quarters and parts of them are as in `preceding_query`.
     """
     before = preceding_query(query)
     since, until = query.since.astimezone(query.zone), query.until.astimezone(query.zone)

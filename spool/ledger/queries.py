@@ -260,7 +260,7 @@ class CostQuery:
         """Return whether only calls that a person may see count."""
         return SLICE in self.include
 
-    def drop_units(self) -> CostQuery:
+    def without_units(self) -> CostQuery:
         return replace(
             self,
             aggregated=False,

@@ -50,7 +50,7 @@ class SlicedLedger:
 
     def __init__(self, ledger: Ledger, slice: LedgerSlice, *, person: str = "") -> None:
         self._ledger = ledger
-        self._slice = slice.drop_unknown(ledger.dimensions())
+        self._slice = slice.without_unknown(ledger.dimensions())
         self._derived = {dimension.name: dimension for dimension in ledger.derived()}
         self._parts = [_Part(part, frozenset(self._stored_dimensions(part))) for part in self._slice.parts]
         self._person = person

@@ -215,7 +215,7 @@ class HourlySums:
                     continue
                 if record.shadow:
                     continue
-                start = record.start_time  # `hour_of`, inlined for speed
+                start = record.start_time  # `counted_hour`, inlined for speed
                 hour = arrival if start is None or not 0 < start < believed_ns else start // _HOUR_NS * HOUR_S
                 if skip is not None and skip(number, hour):
                     continue
@@ -345,7 +345,7 @@ class HourlySums:
         if call.charges and not self._add_charges(hour, key, call.charges):
             return False
         rows = self.hours.get(hour)
-        if rows is None:  # `_row`, inlined for speed
+        if rows is None:  # `_find_or_add_row`, inlined for speed
             rows = self.hours[hour] = {}
         row = rows.get(key)
         if row is None:

@@ -55,7 +55,7 @@ def row_usage(row: CostRow) -> GroupUsage:
 def usages_by_group(
     rows: LedgerRows, queries: Sequence[CostQuery], limit: QuestionLimit | None, rates: Rates | None = None
 ) -> Iterator[Usages]:
-    """Yield the groups of queries that differ only in their times. The errors are those of `costs`."""
+    """Yield the groups of queries that differ only in their times. The errors are those of `query_costs`."""
     known: dict[int, _Known] = {}
     texts: dict[str | None, str | None] = {}  # each text only once
     state = read_state(rows)

@@ -180,7 +180,7 @@ def unit_number(unit: str, name: str) -> int:
     return int(name.removeprefix(f"{unit}:"), 16)
 
 
-def set_number(units: Units) -> int:
+def number_of_set(units: Units) -> int:
     return _hash_bytes(_new_hash(0), pack(f">{len(units)}q", *units))
 
 

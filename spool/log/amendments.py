@@ -119,7 +119,7 @@ def _cached_input(report: Inference, other: Inference) -> dict[str, int]:
     return {}
 
 
-def _add_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
+def _with_cached_input(first: Inference, later: Inference) -> tuple[Inference, Inference]:
     if cached := _cached_input(first, later):
         return replace_fields(first, cached), later
     cached = _cached_input(later, first)
@@ -250,7 +250,7 @@ def _stated_counts(report: Inference) -> set[str]:
 
 def has_disagreement(first: Inference, later: Inference) -> bool:
     """Return whether both reports state a token count or a cost, and the values differ."""
-    first, later = _add_cached_input(first, later)
+    first, later = _with_cached_input(first, later)
     if _has_contradiction(first, later, TOKENS) or (first.meters and _meters_differ(first, later)):
         return True
     for total, *parts in SIDES:
@@ -268,7 +268,7 @@ def has_disagreement(first: Inference, later: Inference) -> bool:
 
 def are_of_two_calls(first: Inference, later: Inference) -> bool:
     """Return whether the input or output counts of two reports cannot be those of one call."""
-    first, later = _add_cached_input(first, later)
+    first, later = _with_cached_input(first, later)
     counts = [(getattr(first, total), getattr(later, total)) for total in ("input_tokens", "output_tokens")]
     return any(count and later_count and count != later_count for count, later_count in counts)
 

@@ -349,7 +349,7 @@ class OldestIds:
             removed=plan.removed,
             covered_since=plan.covered_since,
             places_before=self.recent,
-            places=self.recent.add_ids(
+            places=self.recent.with_ids(
                 *self._call_places(ordered),
                 self.arrived_at,
                 full=BATCH,

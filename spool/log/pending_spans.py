@@ -54,7 +54,7 @@ class GivenValues(NamedTuple):
     api_key: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
 
-    def fill_missing(self, further: GivenValues) -> GivenValues:
+    def with_missing_from(self, further: GivenValues) -> GivenValues:
         """Return these values, with missing ones filled from a span above."""
         return GivenValues(
             further.user if self.user is None else self.user,
@@ -132,7 +132,7 @@ class _Index:
             if place < 0 and _is_run(place):
                 runs.append(span.hex())
             if place < 0 and (number := _given_number(place)):
-                values = given[number] if values is NOTHING_GIVEN else values.fill_missing(given[number])
+                values = given[number] if values is NOTHING_GIVEN else values.with_missing_from(given[number])
             span = above
         return Around(runs, values)
 

@@ -98,7 +98,7 @@ class RecentPlaces:
                 return place
         return None
 
-    def add_ids(
+    def with_ids(
         self,
         ids: array[int],
         places: array[int],

@@ -63,7 +63,7 @@ class Progress(NamedTuple):
     done: int
     kept: int
 
-    def add_topic(self, *, last: int, oldest: int, needed: int | None) -> Progress:
+    def with_topic(self, *, last: int, oldest: int, needed: int | None) -> Progress:
         """
         Add a topic: its last number, its lowest stored number, and the lowest number that a required route
         needs or None.

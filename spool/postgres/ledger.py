@@ -335,7 +335,7 @@ class PostgresLedgerRows(SqlLedgerRows):
     def _chosen_dimensions_sql(
         self, query: CostQuery, known: Mapping[str, str], parameters: StatementParameters
     ) -> str:
-        terms = [*self._filter_conditions(query.drop_units() if query.unit else query, known, parameters)]
+        terms = [*self._filter_conditions(query.without_units() if query.unit else query, known, parameters)]
         if not terms:
             return ""
         return f"{self._visible_dimensions(known, parameters)} {' '.join(parameters.joins)} WHERE {' AND '.join(terms)}"

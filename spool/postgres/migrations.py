@@ -166,7 +166,7 @@ async def try_to_migrate(
     database: Database, versions: Sequence[Migration] = VERSIONS, *, for_copy: bool = False
 ) -> None:
     """
-    Upgrade the schema as `migrate` does. Raises BeingMigrated if another process blocks this one for long.
+    Upgrade the schema as `migrate_schema` does. Raises BeingMigrated if another process blocks this one for long.
     """
     found = await found_schema(database)
     found.check(versions)

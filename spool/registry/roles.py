@@ -158,7 +158,7 @@ class LedgerSlice:
             for combination in choices
         )
 
-    def drop_unknown(self, known: Collection[str]) -> LedgerSlice:
+    def without_unknown(self, known: Collection[str]) -> LedgerSlice:
         """Return the slice without parts that name unknown dimensions, because they show nothing."""
         parts = (part for part in self.parts if all(role_filter.dimension in known for role_filter in part))
         return replace(self, parts=tuple(parts))

@@ -82,7 +82,7 @@ class SqlLedgerRows(SqlWorkRows):
     The part of `LedgerRows` that is equal in all engines.
 
     `prefix`: of table names. `columns`: measures. `shown`: expressions that read them from `h`, for
-    `_measures`. `about`: approximate cost of a sum in `h` with dimensions in `k`, in billionths of a dollar,
+    `_read_measures`. `about`: approximate cost of a sum in `h` with dimensions in `k`, in billionths of a dollar,
     within WRONG plus WRONG_OF. `cost`: exact expressions, for `cost_units`.
     """
 

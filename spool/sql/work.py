@@ -27,7 +27,7 @@ from spool.ledger.work import (
     RunTree,
     cut_circles,
     digest_text,
-    set_number,
+    number_of_set,
     unit_number,
     unit_numbers,
 )
@@ -105,7 +105,7 @@ class SqlWorkRows(ABC):
         self._add_sums((start, numbers[sets[units]], key, measures) for start, units, key, measures in sums)
 
     def _numbers_of_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
-        numbers = {units: set_number(units) for units in sets}
+        numbers = {units: number_of_set(units) for units in sets}
         values = ", ".join(f":{name}" for name in _SET)
         self._tables.run_each(
             f"INSERT INTO {self._table(SETS)} (id, {_NAMES}) VALUES (:id, {values}) ON CONFLICT (id) DO NOTHING",
@@ -183,7 +183,7 @@ class SqlWorkRows(ABC):
 
     def listed_sets(self, sets: Collection[Units]) -> Mapping[Units, int]:
         unlisted = self._unlisted_parents(sets)
-        return {units: set_number(_replace_unlisted(units, unlisted)) for units in sets}
+        return {units: number_of_set(_replace_unlisted(units, unlisted)) for units in sets}
 
     def units_of_set(self, number: int) -> Mapping[str, str]:
         row = self._tables.first_row(f"SELECT {_NAMES} FROM {self._table(SETS)} WHERE id = :id", id=number)
@@ -198,7 +198,7 @@ class SqlWorkRows(ABC):
     def wrong_sets(self, after: int, most: int) -> Found:
         statement = f"SELECT id, {_NAMES} FROM {self._table(SETS)} WHERE id > :after ORDER BY id LIMIT :most"
         rows = self._tables.all(statement, after=after, most=most)
-        wrong = [id for id, *units in rows if id != set_number(tuple(units))]
+        wrong = [id for id, *units in rows if id != number_of_set(tuple(units))]
         return wrong, rows[-1][0] if rows else None
 
     def wrong_names(self, after: int, most: int) -> Found:

@@ -318,7 +318,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         few = self._few_sets(query) or self._sets_of_range(query, since, until)
         rows_of_sets = f"{WORK} WHERE{few and f' {few} AND'}".replace("{schema}.", "")
         within, values = self._filtered_sums_sql(
-            rows_of_sets, width, since, until, *filter_condition(query.drop_units())
+            rows_of_sets, width, since, until, *filter_condition(query.without_units())
         )
         sums = f"SELECT h.units, {columns} FROM (SELECT * FROM {within}) h JOIN keys k ON k.id = h.key"
         sums += f" GROUP BY {grouped}"
@@ -340,7 +340,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         table = self._filtered_sums(query) if rollup == ROLLUP else self._rollup_source(width, rollup)
         table = table.replace("{schema}.", "")
         return self._filtered_sums_sql(
-            table, width, since, until, *filter_condition(query.drop_units() if query.unit else query)
+            table, width, since, until, *filter_condition(query.without_units() if query.unit else query)
         )
 
     def _group_expressions(self, query: CostQuery) -> Sequence[str]:
@@ -388,7 +388,7 @@ class SqliteLedgerRows(SqlLedgerRows):
         self, span: Span, query: CostQuery, newest_outcome: tuple[str, str], start: str, sums: str
     ) -> Iterable[Sequence[Any]]:
         others = "k.status <> ? OR k.cost_source <> ?"
-        terms, wanted = filter_condition(query.drop_units() if query.unit else query)
+        terms, wanted = filter_condition(query.without_units() if query.unit else query)
         exist = f"SELECT EXISTS (SELECT 1 FROM keys k WHERE ({others}){terms})"
         [has_others] = self._connection.execute(exist, (*newest_outcome, *wanted)).fetchone()
         if not has_others:  # in most cases

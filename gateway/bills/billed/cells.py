@@ -68,7 +68,7 @@ class PlacedCell:
 @dataclass(frozen=True, slots=True)
 class CellCalls:
     """
-    The calls of a cell: `weights` of the calls, the cell `kept` with only the levels that matched, and the
+    The calls of a cell: `weights` of the calls, `matched_cell` with only the levels that matched, and the
     number of `tokens`. If no call matches, `reason` says why.
     """
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, item_struct, single_item_struct, struct_of_change
 from spool.registry.connections import MAX_NAME, MAX_TEXT
 from spool.registry.field_notes import Option, words
 
@@ -63,7 +63,7 @@ class NewConnection(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
 
 
-ConnectionChanges = change_struct(
+ConnectionChanges = struct_of_change(
     NewConnection,
     "Omitted fields stay unchanged.",
     once=("connection_id",),

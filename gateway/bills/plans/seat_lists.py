@@ -392,7 +392,7 @@ def merge_seat_list(
             added.append(listed_seat.user)
         else:
             own_seats = own_seats[:-1]
-        new_seats += [*own_seats, _update_seat(last, listed_seat)]
+        new_seats += [*own_seats, _updated_seat(last, listed_seat)]
     for own_seats in seats_by_user.values():
         for seat in own_seats:
             if not _is_running(seat, today) or seat.since > today:
@@ -409,7 +409,7 @@ def _is_running(seat: Seat, today: str) -> bool:
     return not seat.until or seat.until > today
 
 
-def _update_seat(seat: Seat, listed: ListedSeat) -> Seat:
+def _updated_seat(seat: Seat, listed: ListedSeat) -> Seat:
     until = listed.until if listed.tells_until else seat.until
     if until and until <= seat.since:
         until = ""

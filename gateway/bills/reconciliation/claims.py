@@ -194,7 +194,7 @@ class Case:
         beside: Sequence[str] = (),
     ) -> Iterator[Claim]:
         """Claim portions of entries, or whole entries with the rates of their cells."""
-        entries = entries if portions else self.remainder.add_unexplained_rates(entries)
+        entries = entries if portions else self.remainder.with_unexplained_rates(entries)
         claim = self.remainder.take(
             cause, entries, sure=sure, evidence=evidence, advice=advice, portions=portions, beside=beside
         )
@@ -251,7 +251,7 @@ class Left:
         """Return the entries of volume, including those without a price."""
         return [(VOLUME, cell, meter) for cell, meter in self.extra]
 
-    def add_unexplained_rates(self, volume: Iterable[Entry]) -> list[Entry]:
+    def with_unexplained_rates(self, volume: Iterable[Entry]) -> list[Entry]:
         """
         Return entries of volume, and the rates in their cells that no price difference explains.
 

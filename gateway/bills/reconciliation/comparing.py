@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from operator import attrgetter
 
-from gateway.bills.reconciliation.causes.list import add_other_causes_to_evidence, find_claims
+from gateway.bills.reconciliation.causes.list import find_claims, with_other_causes
 from gateway.bills.reconciliation.causes.rest import last_digit
 from gateway.bills.reconciliation.cells import Split, split_difference
 from gateway.bills.reconciliation.claims import OF_PRICES, Case, Claim, Left
@@ -363,7 +363,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
         other_causes = (CONTRACT_PRICE,) if len(market_rates) > 1 else ()
         found.append(replace(claim, beside=(*claim.beside, *other_causes)))
     found = sorted(
-        map(add_other_causes_to_evidence, found),
+        map(with_other_causes, found),
         key=lambda claim: (-claim.moved, -abs(claim.tokens), claim.cause),
     )
     claimed = [claim for claim in found if not claim.is_hint]

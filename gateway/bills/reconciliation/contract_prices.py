@@ -172,8 +172,8 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
     of the billed tokens without the contract. The splits have the prices with and without contracts.
 
     f is 1, at most places, if the bill ignores the contract. If the bill follows the contract on other days or
-    elsewhere, a rise of a price must not give the same amounts. For another factor, see `_one_factor`. Other groups are
-    unclear if the bill may ignore a part of their contract.
+    elsewhere, a rise of a price must not give the same amounts. For another factor, see `_find_common_factor`. Other
+    groups are unclear if the bill may ignore a part of their contract.
     """
     groups: dict[Group, list[_Priced]] = defaultdict(list)
     for priced in _contract_priced_places(of_contracts, without, precision):

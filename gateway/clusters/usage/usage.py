@@ -138,7 +138,7 @@ def encode_usage(usage: OpenUsage) -> bytes:
 
 def decode_usage(body: bytes) -> OpenUsage:
     """
-    Decode a document that `body_of` encoded. Documents of older versions have all series and all pods
+    Decode a document that `encode_usage` encoded. Documents of older versions have all series and all pods
     in one part.
     """
     document = _kept.decode(body)

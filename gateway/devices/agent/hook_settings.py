@@ -22,7 +22,7 @@ def hook_entry(command: str) -> Mapping[str, Any]:
     return {"hooks": [{"type": "command", "command": command}]}
 
 
-def add_hook(present: Any, command: str) -> Sequence[Any]:
+def with_hook(present: Any, command: str) -> Sequence[Any]:
     """Return the entries of an event with our entry, which replaces an earlier one. Raises NotEditable."""
     if present is MISSING:
         return [hook_entry(command)]
@@ -35,7 +35,7 @@ def own_entries(present: Any) -> Sequence[Any]:
     return [each for each in present if _is_ours(each)] if isinstance(present, list) else []
 
 
-def remove_written(present: Any, written: Sequence[Any]) -> Any:
+def without_written(present: Any, written: Sequence[Any]) -> Any:
     """Return the entries of an event without those that were written. MISSING if no other is left."""
     if not written or not isinstance(present, list):
         return present

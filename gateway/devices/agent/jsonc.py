@@ -79,7 +79,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             raise NotEditable(f"{'.'.join(path[:depth]) or 'the file'} is not an object")
         member = node.member(name)
         if member is None:
-            return _add_member(text, root, node, name, _nest_value(path[depth + 1 :], value), newline)
+            return _with_member(text, root, node, name, _nest_value(path[depth + 1 :], value), newline)
         node = member.node
     unit, indent = _indent_unit(text, root), _line_indent(text, node.start)
     return text[: node.start] + _format_value(value, indent, unit, newline) + text[node.end :]
@@ -115,7 +115,7 @@ def _nest_value(path: Sequence[str], value: Any) -> Any:
     return value
 
 
-def _add_member(text: str, root: _Node, node: _Node, name: str, value: Any, newline: str) -> str:
+def _with_member(text: str, root: _Node, node: _Node, name: str, value: Any, newline: str) -> str:
     members = node.members or []
     unit = _indent_unit(text, root)
     if not members:

@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.devices.agent.assistants import Assistant
 from gateway.devices.agent.edits import MISSING, NotEditable
-from gateway.devices.agent.hook_settings import add_hook, own_entries, remove_written
+from gateway.devices.agent.hook_settings import own_entries, with_hook, without_written
 from gateway.devices.agent.identity import write_private
 from spool.disks import replace_file
 
@@ -72,7 +72,7 @@ def edit_settings(assistant: Assistant, path: Path, endpoint: str, *, hook: str 
             text = assistant.editor.put(text, key, value)
     for event in assistant.hook_paths if hook else ():
         present = assistant.editor.get(text, event)
-        entries = add_hook(present, hook)
+        entries = with_hook(present, hook)
         if entries != present:
             text = assistant.editor.put(text, event, entries)
     after = text.encode()
@@ -122,7 +122,7 @@ def undo_settings(directory: Path, assistant: Assistant, path: Path) -> Edited:
     if untouched and (original is not None or not record.existed):
         after = original
     else:
-        after = _remove_own_values(assistant, before, original, record.values)
+        after = _without_own_values(assistant, before, original, record.values)
     if after is None:
         path.unlink(missing_ok=True)
     else:
@@ -139,7 +139,7 @@ def _settings_values(assistant: Assistant, data: bytes) -> list[tuple[list[str],
     return [(list(key), value) for key, value in values]
 
 
-def _remove_own_values(
+def _without_own_values(
     assistant: Assistant, present: bytes | None, original: bytes | None, values: list[tuple[list[str], Any]]
 ) -> bytes | None:
     """
@@ -154,7 +154,7 @@ def _remove_own_values(
     for key, written in values:
         old_value, present_value = editor.get(old, key), editor.get(text, key)
         if tuple(key) in assistant.hook_paths:  # the other entries of the list stay
-            old_value, written = remove_written(present_value, written), present_value
+            old_value, written = without_written(present_value, written), present_value
         if present_value != written:
             continue  # the user has changed this key since Tollhouse wrote it
         if old_value is MISSING:

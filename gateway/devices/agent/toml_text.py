@@ -62,7 +62,7 @@ def put(text: str, path: Sequence[str], value: Any) -> str:
             raise NotEditable(f"{name} is not a table")
         table = inner
     table[path[-1]] = value
-    return _check_toml(_put_value(text, tuple(path), format_value(value)), expected)
+    return _check_toml(_with_value(text, tuple(path), format_value(value)), expected)
 
 
 def remove(text: str, path: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def remove(text: str, path: Sequence[str]) -> str:
     if path[-1] not in tables[-1]:
         return text
     del tables[-1][path[-1]]
-    return _check_toml(_remove_statements(text, tuple(path)), expected)
+    return _check_toml(_without_statements(text, tuple(path)), expected)
 
 
 def format_value(value: Any) -> str:
@@ -102,12 +102,12 @@ def _check_toml(text: str, expected: Any) -> str:
     return text
 
 
-def _put_value(text: str, path: tuple[str, ...], value: str) -> str:
+def _with_value(text: str, path: tuple[str, ...], value: str) -> str:
     statements = list(_parse_statements(text))
     for statement in statements:
         if statement.path == path and statement.value is not None:
             return text[: statement.value] + value + text[statement.end :]
-    text = _remove_statements(
+    text = _without_statements(
         text, path
     )  # remove the tables below the key, because the inline value replaces them
     newline = "\r\n" if "\r\n" in text else "\n"
@@ -127,7 +127,7 @@ def _put_value(text: str, path: tuple[str, ...], value: str) -> str:
     return f"{text}{gap}{header}{pair}{newline}"
 
 
-def _remove_statements(text: str, path: tuple[str, ...]) -> str:
+def _without_statements(text: str, path: tuple[str, ...]) -> str:
     for statement in reversed(list(_parse_statements(text))):
         if statement.path[: len(path)] == path:
             start = text.rfind("\n", 0, statement.start) + 1

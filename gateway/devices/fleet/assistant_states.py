@@ -228,13 +228,13 @@ def updated_memories(device: Device, heartbeat: bytes, *, now: float, is_clock_m
         if is_clock_moved:  # the time cannot be compared with the hour before
             memory = msgspec.structs.replace(memory, heard=LATEST_TIME)
         if is_empty and heard is not None:
-            memory = _note_sent_call(memory, None if before is None else heard, newest, device, now)
+            memory = _with_sent_call(memory, None if before is None else heard, newest, device, now)
             memory = msgspec.structs.replace(memory, heard=heard)
         found[name] = memory
     return stored_uses(found)
 
 
-def _note_sent_call(
+def _with_sent_call(
     memory: Memory, sent: float | None, newest: float | None, device: Device, now: float
 ) -> Memory:
     """

@@ -86,7 +86,7 @@ class UseMemory(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return is_often and self.lost is not None and now - self.lost < DAY_S
 
 
-def update_memory(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
+def memory_after_look(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
     """
     Return the memory after a look. A loss ends with a later call or a repaired setting, and not by waiting.
     """
@@ -110,12 +110,12 @@ def update_memory(before: UseMemory, look: UseLook, *, now: float) -> UseMemory:
         memory = msgspec.structs.replace(memory, unheard=None, newest=(), is_losing=False, cut="")
     for each in sorted({time for time in (before.used, used) if time is not None}):
         if each >= memory.since and now - each >= JUDGED_AFTER_S and is_unheard(each, heard):
-            memory = _add_unheard_use(memory, each, is_certain=_is_certain(memory, look, each))
+            memory = _with_unheard_use(memory, each, is_certain=_is_certain(memory, look, each))
     if not memory.is_losing:
         return memory
     if look.cut and used is not None and used > min(before.looked, memory.cut_since or now):
         memory = msgspec.structs.replace(memory, cut=look.cut)
-    return _add_loss(memory, now, is_new=not before.is_losing)
+    return _with_loss(memory, now, is_new=not before.is_losing)
 
 
 def _shift_to_clock(memory: UseMemory, now: float) -> UseMemory:
@@ -140,7 +140,7 @@ def _is_certain(memory: UseMemory, look: UseLook, used: float) -> bool:
     return look.is_bad and (memory.heard is None or memory.heard < memory.since)
 
 
-def _add_unheard_use(memory: UseMemory, used: float, *, is_certain: bool) -> UseMemory:
+def _with_unheard_use(memory: UseMemory, used: float, *, is_certain: bool) -> UseMemory:
     newest = memory.newest
     if not newest or used - newest[-1] >= USES_APART_S:
         newest = (*newest, used)[-USES_OF_A_SLOW_LOSS:]
@@ -154,6 +154,6 @@ def _add_unheard_use(memory: UseMemory, used: float, *, is_certain: bool) -> Use
     )
 
 
-def _add_loss(memory: UseMemory, now: float, *, is_new: bool) -> UseMemory:
+def _with_loss(memory: UseMemory, now: float, *, is_new: bool) -> UseMemory:
     begun = (*memory.begun, now)[-LOSSES_OF_A_DAY:] if is_new else memory.begun
     return msgspec.structs.replace(memory, begun=begun, lost=now)

@@ -231,9 +231,11 @@ class _Page:
         )
         page_rows = rows[self.first : self.first + self.arguments.limit]
         total = _sum_rows(rows)
-        return fit_rows(lambda count: self._write_page(rows, page_rows[:count], total, seal), len(page_rows))
+        return fit_rows(
+            lambda count: self._build_answer(rows, page_rows[:count], total, seal), len(page_rows)
+        )
 
-    def _write_page(
+    def _build_answer(
         self,
         rows: Sequence[CostRow],
         page_rows: Sequence[CostRow],

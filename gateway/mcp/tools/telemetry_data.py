@@ -138,11 +138,11 @@ class _Page:
         page_totals = sorted_totals[self.first : self.first + self.arguments.limit]
         total = _sum_totals(sorted_totals)
         return fit_rows(
-            lambda count: self._write_page(len(sorted_totals), total, page_totals[:count], seal),
+            lambda count: self._build_answer(len(sorted_totals), total, page_totals[:count], seal),
             len(page_totals),
         )
 
-    def _write_page(
+    def _build_answer(
         self, record_count: int, total: Decimal, page_totals: Sequence[Total], seal: Callable[[int], str]
     ) -> ToolAnswer:
         end = self.first + len(page_totals)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.core.fields import KEPT, change_struct, item_struct, single_item_struct
+from gateway.core.fields import KEPT, item_struct, single_item_struct, struct_of_change
 from spool.errors import Invalid, NotAllowed, NotThere
 from spool.registry.changes import Changes
 from spool.registry.document_table import ManagedTable
@@ -180,7 +180,7 @@ class NewNamespaceOfId(NewNamespace, frozen=True):
     ]
 
 
-NamespaceChanges = change_struct(
+NamespaceChanges = struct_of_change(
     NewNamespace,
     "Omitted fields stay as they are.",
     types={"name": str},

@@ -62,7 +62,7 @@ class Difference:
 
 def sources_read_by(*definitions: Definition) -> Sequence[str]:
     """
-    Return the dimensions of the totals that the definitions read. Rows for `difference` must be grouped
+    Return the dimensions of the totals that the definitions read. Rows for `compare_definitions` must be grouped
     by these dimensions.
     """
     return tuple(

@@ -182,12 +182,12 @@ def _match_people(condition: Condition, people: People) -> Any:
         dimension = USER if USER in condition.source.names else ""
         values = people.expand_filter({dimension: condition.values})[dimension]
         is_person = dimension == USER and any(map(may_be_second, values))
-        source = _add_second_name(condition.source) if is_person else condition.source
+        source = _with_second_name(condition.source) if is_person else condition.source
         return replace(condition, source=source, values=values)
     return condition
 
 
-def _add_second_name(source: Source) -> Source:
+def _with_second_name(source: Source) -> Source:
     return source if source.first else replace(source, names=(*source.names, SECOND_NAME))
 
 

@@ -65,7 +65,7 @@ class DefinitionBorder:
 
 
 async def find_border(ledger: Ledger, sources: Sequence[str]) -> DefinitionBorder:
-    """Find the times since when the sources of a definition (`difference.sources_of`) have values."""
+    """Find the times since when the sources of a definition (`sources_read_by`) have values."""
     span = await ledger.known_span()
     tags = {name: await ledger.known_since(name) for name in sources if name.startswith(TAG)}
     return DefinitionBorder(kept_since=span[0] if span else None, tags=tags)

@@ -64,7 +64,7 @@ class AlertNotice:
 Alerts = dict[tuple[str, int], Alert]  # alert by kind and percentage of the amount
 
 
-def update_alerts(
+def judge_alerts(
     thresholds: Thresholds, before: Sequence[Alert], reading: Reading
 ) -> tuple[tuple[Alert, ...], list[AlertNotice]]:
     """

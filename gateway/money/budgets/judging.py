@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, update_alerts
+from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, judge_alerts
 from gateway.money.budgets.declared import (
     ACTUAL,
     FIRED,
@@ -82,7 +82,7 @@ class Judgement:
             reading = self._build_reading(
                 budget, period, owner, is_silent=is_old_news or self.now < budget.silent_until
             )
-            alerts, notices = update_alerts(thresholds, before.owners.get(owner, ()), reading)
+            alerts, notices = judge_alerts(thresholds, before.owners.get(owner, ()), reading)
             if alerts:
                 owners[owner] = alerts
             self._add_notices(figures, period, owner, notices, rules)

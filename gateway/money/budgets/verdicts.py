@@ -350,7 +350,7 @@ class VerdictBoard:
             for of_budget in figures
             if of_budget.budget.id in listed
         }
-        rows = await asyncio.to_thread(_add_bounds, table.rows, bounds, self._has_amounts())
+        rows = await asyncio.to_thread(_with_bounds, table.rows, bounds, self._has_amounts())
         return msgspec.structs.replace(table, rows=rows, delays=delays)
 
     async def _read_overshoot_bounds(
@@ -402,7 +402,7 @@ def _is_same_verdict(new: BudgetVerdict, old: BudgetVerdict) -> bool:
     return msgspec.structs.replace(new, delay_s=old.delay_s, lets_through=old.lets_through) == old
 
 
-def _add_bounds(
+def _with_bounds(
     rows: Iterable[BudgetVerdict], bounds: Mapping[str, tuple[int, Mapping[str, int]]], has_amounts: bool
 ) -> list[BudgetVerdict]:
     bounded = []

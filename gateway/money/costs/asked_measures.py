@@ -98,7 +98,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedMeasures:
-    """The requested measures. `folded` joins groups as a report joins them."""
+    """The requested measures. `merge_groups` joins groups as a report joins them."""
 
     by_place: Mapping[Place, FoundMeasures]
     whole: Decimal | None = None  # the value of a stream over the whole time

@@ -62,7 +62,7 @@ async def charged_lines(ledger: AnswersCosts, query: CostQuery, prices: Callable
     return await asyncio.to_thread(_charges_by_place, rows, starts, partial(price_lines_of_sum, book))
 
 
-def add_price_lines(show: Shown, charged: Charged) -> Shown:
+def with_price_lines(show: Shown, charged: Charged) -> Shown:
     """Return the rows with price lines. The lines of a row may be null."""
 
     def shown(place: Place) -> dict[str, object]:

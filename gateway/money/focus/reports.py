@@ -97,5 +97,5 @@ class FocusReports:
         if has_lines:
             lines = await import_in_thread("gateway.money.costs.price_lines")
             charged = await lines.charged_lines(result.ledger, result.query, self.prices)
-            shown = lines.add_price_lines(shown, charged)
+            shown = lines.with_price_lines(shown, charged)
         return await asyncio.to_thread(lambda: list(map(shown, rows.places)))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from gateway.intake.prices import PriceBook, sum_amount
+from gateway.intake.prices import PriceBook, cost_of_sum
 from gateway.intake.rates import Rate
 from gateway.money.recommendations.facts import DAY_S, scale_by_paid_share
 from gateway.money.recommendations.gathering import MOST_A_DAY, Chosen
@@ -154,7 +154,7 @@ class _Savings:
             total = _with_names(tokens, named)
             self._rates[key] = self._book.rate_for_sum(total) if self._book.is_constant(total) else None
         rate = self._rates[key]
-        amount = None if rate is None else sum_amount(rate, tokens)
+        amount = None if rate is None else cost_of_sum(rate, tokens)
         return None if rate is None or amount is None else money.digits_to_units(amount, rate.digits)
 
 

@@ -31,7 +31,7 @@ from spool.identity import (
     call_identity,
     end_report_identity,
     provider_request_names,
-    set_scope,
+    with_scope,
 )
 from spool.record import Inference
 
@@ -202,7 +202,7 @@ class LogReader:
             sequence=values.text(attributes.get("event.sequence")),
         )
         if identity.scope is not None:
-            identity = set_scope(identity, record.scope.name)
+            identity = with_scope(identity, record.scope.name)
         also: tuple[bytes, ...] = ()
         if names := (*dialect.provider_request_id, *shape.provider_request_id):
             also = provider_request_names(call, semconv.provider_request_id(attributes, names))

@@ -60,7 +60,7 @@ class ClusterKind(FileKind):
             raise Invalid("name: this cluster has no settings; remove this item instead")
         id, most = cluster_id(*identity), asking.shared.most(LIMIT)
         row = table.find(id)
-        change = _change_to_file(given, row)
+        change = _change_from_file(given, row)
         if row is None and len(table.all()) >= most:
             raise NotAllowed(f"the limit of {most} clusters ({LIMIT}) is reached: remove one first")
         await table.change(identity, change, actor=asking.actor)
@@ -73,14 +73,14 @@ class ClusterKind(FileKind):
 
     async def delete(self, asking: Asking, row: ConfiguredCluster) -> None:
         identity = (row.account, row.region, row.name)
-        nothing = _change_to_file(ClusterInFile(name=row.name), row)
+        nothing = _change_from_file(ClusterInFile(name=row.name), row)
         await asking.registry.cluster_settings.change(identity, nothing, actor=asking.actor)
 
     def remark(self, row: ConfiguredCluster) -> str:
         return "" if row.enabled else "disabled, and stays disabled"
 
 
-def _change_to_file(given: ClusterInFile, row: ConfiguredCluster | None) -> ClusterChange:
+def _change_from_file(given: ClusterInFile, row: ConfiguredCluster | None) -> ClusterChange:
     check_config(given.config)
     removed = dict.fromkeys(row.labels if row is not None else ())
     return ClusterChange(

@@ -67,8 +67,8 @@ class ListedDevices:
         self._rows = OrderedRows(DEVICES, "state")
         self._basis = self._new_basis()
         self._due, self._heap = {}, []
-        if self._update_device not in self._table.watchers:
-            self._table.watchers.append(self._update_device)
+        if self._update_row not in self._table.watchers:
+            self._table.watchers.append(self._update_row)
         for device in self._table.all():
             self._derive_row(device.id, self._clock.now())
             await pause_when_due()
@@ -77,7 +77,7 @@ class ListedDevices:
     def _new_basis(self) -> tuple[float, ExpectedMachines]:
         return self._lifecycle.interval_s, self._lifecycle.expected()
 
-    def _update_device(self, id: str) -> None:
+    def _update_row(self, id: str) -> None:
         now = self._clock.now()
         self._derive_row(id, now)
         for _ in range(DUE_PER_CHANGE):

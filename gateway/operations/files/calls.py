@@ -15,7 +15,7 @@ from gateway.http.answers import JSON
 from gateway.http.requests import Result
 from gateway.operations.files.applying import ApplyOutcome, FileDifference, How, apply_file_set
 from gateway.operations.files.kinds import FileKind, file_kinds, object_label
-from gateway.operations.files.sets import find_owner, read_set, write_set, written_object
+from gateway.operations.files.sets import files_from_registry, find_owner, read_set, written_object
 from gateway.operations.holders.operators import InstallationServices, MoneyServices
 from gateway.operations.people.managed import asking_person
 from gateway.operations.requests.address import SIGNED_IN, SLICED, call
@@ -115,7 +115,7 @@ class ReleasedObject(msgspec.Struct, kw_only=True):
 @call("GET", "/files", ORGANIZATION_ADMINISTRATION, "Show all settings as files", gives={JSON: WrittenFiles})
 async def show_files(request: OperatorRequest[InstallationServices, None]) -> Result:
     """Show all objects as the files that would create them, without secrets."""
-    return {"files": await write_set(request.registry)}
+    return {"files": await files_from_registry(request.registry)}
 
 
 @call(

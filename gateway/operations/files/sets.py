@@ -19,11 +19,11 @@ from gateway.core.yaml_text import Node, Places, read_yaml
 from gateway.operations.files.kinds import FileKind, Key, file_kinds, object_label
 from gateway.operations.files.text import (
     convert_fields,
+    format_fields,
+    format_objects,
     struct_type,
     suggestion,
     without_defaults,
-    write_fields,
-    write_objects,
 )
 from spool.errors import Invalid
 from spool.registry.file_owners import FileOwner, owner_id
@@ -195,12 +195,12 @@ def secret_path(kind: FileKind, key: Key) -> str:
     return f"{kind.files.name}/{'%2E' + name[1:] if name.startswith('.') else name}"
 
 
-async def write_set(registry: Registry) -> Mapping[str, str]:
+async def files_from_registry(registry: Registry) -> Mapping[str, str]:
     """Write all objects of a registry as files. A kind without objects has no file."""
     owners = registry.file_owners.all()
     sets = {owner.set for owner in owners.values()}
     name = sets.pop() if len(sets) == 1 else DEFAULT_SET
-    files = {HEAD: write_fields({"set": name, "format": int(FORMAT)})}
+    files = {HEAD: format_fields({"set": name, "format": int(FORMAT)})}
     for file, kind in file_kinds().items():
         objects: dict[Key, Mapping[str, Any]] = {}
         for id, row in (await kind.rows(registry)).items():
@@ -214,7 +214,7 @@ async def write_set(registry: Registry) -> Mapping[str, str]:
             }
         elif objects:
             keys = objects if kind.files.keeps_order else sorted(objects)
-            files[f"{file}.yaml"] = write_objects([objects[key] for key in keys])
+            files[f"{file}.yaml"] = format_objects([objects[key] for key in keys])
     return files
 
 
@@ -223,7 +223,7 @@ async def written_object(registry: Registry, kind: FileKind, row: Any) -> str:
     fields = await kind.written(registry, row)
     if kind.files.is_folder:
         return _last_field_text(kind, fields)
-    return write_objects(
+    return format_objects(
         [_fields_without_defaults(registry, kind, row, fields, find_owner(registry, kind, row))]
     )
 

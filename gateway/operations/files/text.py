@@ -44,12 +44,12 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}")
 _JSON_SCALAR = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
-def write_objects(objects: Sequence[Mapping[str, Any]]) -> str:
+def format_objects(objects: Sequence[Mapping[str, Any]]) -> str:
     """Write a list of objects. Equal objects always give the same text."""
     return "".join(f"{line}\n" for one in objects for line in _item_lines(one))
 
 
-def write_fields(fields: Mapping[str, Any]) -> str:
+def format_fields(fields: Mapping[str, Any]) -> str:
     return "".join(f"{line}\n" for line in _member_lines(fields))
 
 

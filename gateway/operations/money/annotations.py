@@ -13,10 +13,10 @@ from gateway.core.errors import Refusal
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
+    struct_of_change,
 )
 from gateway.core.visible import SLICED
 from gateway.http.lists import Filter, List, Sort
@@ -142,7 +142,7 @@ class AnnotationResource(ManagedResource[Annotation]):
     files = NotInFiles("people note what happened; it is not a setting")
     table = AnnotationTable
     new = NewAnnotation
-    changes = change_struct(NewAnnotation)
+    changes = struct_of_change(NewAnnotation)
     item = AnnotationItem
     one = single_item_struct(NewAnnotation, AnnotationItem)
     lists: List[Row] = List(

@@ -22,7 +22,7 @@ from gateway.money.budgets.judging import count_unheard
 from gateway.money.insights.findings import finding_key
 from gateway.money.insights.key_troubles import key_troubles
 from gateway.monitoring.channel_trouble import channel_trouble
-from gateway.monitoring.route_trouble import group_by_cause, group_trouble, join_as_sentence
+from gateway.monitoring.route_trouble import group_by_cause, group_trouble, join_with_and
 from gateway.operations.money.notifications import shown_error
 from gateway.operations.money.published_insights import OPENED, insight_state, urgency_sort_key
 from gateway.operations.money.reports.declared import (
@@ -265,7 +265,7 @@ async def _channel_causes(request: OperatorRequest[OperatorServices, None]) -> l
             if number
         ]
         verb = "reaches" if budgets + len(reports) == 1 else "reach"
-        text = f"{title}. {join_as_sentence(waiting)} {verb} nobody." if waiting else ""
+        text = f"{title}. {join_with_and(waiting)} {verb} nobody." if waiting else ""
         return [Cause(kind="no_channel", title=title, text=text, severity=WARNING)]
     shown = [replace(channel, reason=shown_error(request, channel.reason)) for channel in channels]
     return [*_down_channel_causes(shown, request.now()), *_report_causes(reports, channels)]
@@ -303,7 +303,7 @@ def _laptop_causes(rows: Sequence[FleetRow]) -> Iterator[Cause]:
 
 
 def _join_names(names: Sequence[str]) -> str:
-    return join_as_sentence(
+    return join_with_and(
         [*names[:MAX_NAMES], *([f"{len(names) - MAX_NAMES} more"] if names[MAX_NAMES:] else [])]
     )
 

@@ -16,10 +16,10 @@ from gateway.configuration.sections import PriceOverride
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
+    struct_of_change,
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
@@ -171,7 +171,7 @@ class PriceResource(ManagedResource[OwnPrice]):
     noun = "price"
     table = PriceTable
     new = NewPrice
-    changes = change_struct(NewPrice)
+    changes = struct_of_change(NewPrice)
     item = PriceItem
     one = single_item_struct(NewPrice, PriceItem)
     files = InFiles(name="prices", key=("provider", "model", "tier", "since"), ignores_case=False)

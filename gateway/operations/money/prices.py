@@ -101,7 +101,7 @@ async def preview_price(request: OperatorRequest[MoneyServices, NewPrice]) -> Re
     override = to_price_override(price)
     only = PriceBook(book.card, (override,))
     effect = _Effect()
-    after = book.add_override(override)
+    after = book.with_override(override)
     for day in days:
         for one in await services.ledger.usage_of_day(day):
             if one.dimensions.kind == "call" and _override_fits(override, only, one):

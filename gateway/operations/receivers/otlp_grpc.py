@@ -57,8 +57,8 @@ class GrpcServer:
         self, exports: Mapping[str, Export], *, max_bytes: int, max_connections: int, reuse_port: bool = False
     ) -> None:
         """
-        Prepare the server. `exports` are the handlers by service name. The functions `exports`, `waiting` and
-        `refusals` return such handlers.
+        Prepare the server. `exports` are the handlers by service name. `export_handlers`, `waiting_handlers`
+        and `refusing_handlers` return such handlers.
 
         `reuse_port` means that another process of this user may listen on the same address if it sets
         `reuse_port` as well.
@@ -154,7 +154,7 @@ def export_handlers(services: ReceiverServices, table: Mapping[str, Signal | Non
     accepted, but nothing is stored.
     """
     return {
-        name: _wrap_endpoint(f"grpc/{signal}", _store_export(signal, services), services)
+        name: _wrap_endpoint(f"grpc/{signal}", _export_taker(signal, services), services)
         if signal
         else _wrap_endpoint("grpc/profiles", _drop_message, services)
         for name, signal in table.items()
@@ -191,7 +191,7 @@ def _service_handler(name: str, export: Export) -> grpc.GenericRpcHandler:
     return handler
 
 
-def _store_export(signal: Signal, services: ReceiverServices) -> Take:
+def _export_taker(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
         otlp_http = await import_in_thread("gateway.operations.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)

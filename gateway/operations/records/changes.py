@@ -73,7 +73,7 @@ async def changes(request: OperatorRequest[OperatorServices, None]) -> web.Strea
     The stream names only lists that the person may open. For people with restricted access, an event is sent
     only every OWN_EVERY_S.
     """
-    versions = OwnVersions(request) if request.is_limited else partial(_list_versions, request.services)
+    versions = OwnVersions(request) if request.is_limited else partial(_versions_by_list, request.services)
     seen = await versions()
 
     async def news() -> Iterable[bytes]:
@@ -91,7 +91,7 @@ def _may_open(request: OperatorRequest[OperatorServices, Any], name: str) -> boo
     return NEEDS[name] in request.rights.permission_sets
 
 
-async def _list_versions(services: OperatorServices) -> Mapping[str, object]:
+async def _versions_by_list(services: OperatorServices) -> Mapping[str, object]:
     """Return for each list a value that changes whenever the list changes."""
     log = services.spool.log
     deliveries = services.spool.deliveries

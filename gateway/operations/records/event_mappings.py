@@ -13,10 +13,10 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
+    struct_of_change,
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
@@ -152,7 +152,7 @@ class EventMappingResource(ManagedResource[EventMapping]):
     noun = "event_mapping"
     table = EventMappingTable
     new = NewEventMapping
-    changes = change_struct(NewEventMapping)
+    changes = struct_of_change(NewEventMapping)
     item = EventMappingItem
     one = single_item_struct(NewEventMapping, EventMappingItem)
     files = InFiles(name="event-mappings", key=("event_type",), ignores_case=False)

@@ -45,13 +45,13 @@ REPORTED_WITHIN_S = 86_400.0
 OWN_SPAN_S = 48 * 3600.0
 
 
-def _sort_by_amount(name: str) -> Sort[KeptRecord]:
+def _amount_sort(name: str) -> Sort[KeptRecord]:
     return Sort(value=lambda stored: AMOUNTS[name](stored.record))
 
 
 LISTED: List[KeptRecord] = replace(
     RECORDS,
-    sorts={**RECORDS.sorts, **{name: _sort_by_amount(name) for name in AMOUNTS}},
+    sorts={**RECORDS.sorts, **{name: _amount_sort(name) for name in AMOUNTS}},
     filters={**RECORDS.filters, **{name: Filter(holds=lambda *_: True, is_single=True) for name in ONE_SPAN}},
 )
 

@@ -28,7 +28,7 @@ from gateway.core.mounts import AS, OPERATOR_API
 from gateway.http.address import CSRF_HEADER
 from gateway.http.admission import check_single, host_name, is_own_name, parse_authority
 from gateway.http.answers import JSON, UNCACHED, Pieces, json_pieces, send_answer
-from gateway.http.error_table import SAFE_METHODS, refuse_when_durable, statuses_that_need_confirmation
+from gateway.http.error_table import SAFE_METHODS, delay_refusal_until_durable, statuses_to_confirm
 from gateway.http.listening.forwarded import may_be_shared_address
 from gateway.http.listening.listener import begin_work
 from gateway.http.requests import Result, check_parameters, named_holder
@@ -85,12 +85,12 @@ def operator_endpoint(row: OperatorAddress, services: OperatorServices) -> Handl
             # check again, because the rights may have changed while the body arrived
             admitted = await admit(request)
             admitted.body = body
-        statuses = () if row.needs is None else statuses_that_need_confirmation(request.method)
+        statuses = () if row.needs is None else statuses_to_confirm(request.method)
 
         async def work() -> Result:
             viewer, registry = _make_viewer(row, admitted), services.installation.registry
             handled = record_viewings(row.handler(admitted), viewer, registry)
-            answer = await refuse_when_durable(handled, registry, statuses=statuses)
+            answer = await delay_refusal_until_durable(handled, registry, statuses=statuses)
             if (
                 row.asks_closed is None
                 or isinstance(answer, (web.StreamResponse, Pieces))

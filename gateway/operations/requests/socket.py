@@ -71,7 +71,7 @@ class OperatorSocket:
         """
         if sys.platform == "win32":
             return self._directory / "operator.sock"
-        path = self._choose_path()
+        path = self._prepare_path()
         # Bind, restrict the file mode, then listen, so that no other user can connect in between.
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
@@ -97,7 +97,7 @@ class OperatorSocket:
             shutil.rmtree(self._shelter, ignore_errors=True)
             self._shelter = None
 
-    def _choose_path(self) -> Path:
+    def _prepare_path(self) -> Path:
         path = self._directory / "operator.sock"
         path.unlink(missing_ok=True)
         self._forget_old_shelter()

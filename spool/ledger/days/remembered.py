@@ -54,7 +54,9 @@ class RememberedCosts:
     ) -> list[CostRow]:
         if not _is_cached(query, now):
             return query_costs(rows, query, limit, rates)
-        marks = change_marks(rows.state_values(), query.since, query.until, is_billed=bool(query.arranged))
+        marks = marks_of_changes(
+            rows.state_values(), query.since, query.until, is_billed=bool(query.arranged)
+        )
         key = _query_key(query)
         if isinstance(found := self._find_answer(key, marks), list):
             return found
@@ -118,7 +120,7 @@ def _is_cached(query: CostQuery, now: float) -> bool:
     )  # in every time zone, the query ends before the running month
 
 
-def change_marks(
+def marks_of_changes(
     state: Mapping[str, int], since: datetime, until: datetime, *, is_billed: bool = False
 ) -> Marks:
     of_state, every = (_OF_BILLED, EVERY_BILLED) if is_billed else (_OF_STATE, EVERY)
@@ -134,7 +136,7 @@ def _mark_names(since: datetime, until: datetime, every: str) -> Iterator[str]:
 
 
 def _place_of_usages(query: CostQuery, state: Mapping[str, int]) -> tuple[Hashable, Marks]:
-    return ("usages", _query_key(query)), change_marks(state, query.since, query.until)
+    return ("usages", _query_key(query)), marks_of_changes(state, query.since, query.until)
 
 
 def _query_key(query: CostQuery) -> Hashable:

@@ -136,7 +136,7 @@ def divide_periods(
     spans: Spans = partial(divide_into_sums, daily=state["daily"], hourly=state["hourly"])
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= min(high, state["daily"]):
-        spans = _use_rollups(rows, query, low, high, spans)
+        spans = _spans_with_rollups(rows, query, low, high, spans)
     return plan_reads(time_ranges, spans)
 
 
@@ -147,11 +147,11 @@ def divide_billed_periods(
     moments = distinct_moments(time_ranges)
     low, high = int(min(moments, default=0)), int(max(moments, default=0))
     if low + DAY_S <= high:
-        spans = _use_rollups(rows, query, low, high, spans)
+        spans = _spans_with_rollups(rows, query, low, high, spans)
     return plan_reads(time_ranges, spans)
 
 
-def _use_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
+def _spans_with_rollups(rows: LedgerRows, query: CostQuery, low: int, high: int, spans: Spans) -> Spans:
     from spool.ledger.days.rollups import Division  # imported only for queries that need days
 
     longest = DAY_S if query.currency != CURRENCY else FOUR_WEEKS_S

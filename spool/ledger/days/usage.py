@@ -46,7 +46,7 @@ def priceable_day_sums(
 def day_sums_by_dimensions(
     rows: LedgerRows, days: Iterable[int], most: int, chosen: Callable[[Dimensions], bool] | None = None
 ) -> list[list[DaySum]]:
-    """Return `sums_of_day` of several days by dimensions, in no order, each in the order of the days."""
+    """Return `priceable_day_sums` of several days by dimensions, in no order, each in the order of the days."""
     sums_by_number: dict[int, list[DaySum]] = {}  # by number of their dimensions
     # None for numbers that `chosen` does not select
     known: dict[int, Dimensions | None] = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from spool.log.planning.nested_reports import are_same, contain_each_other
+from spool.log.planning.nested_reports import are_same, is_one_within_other
 from spool.record import Inference
 
 MOST_BESIDE: Final = 64  # limit of equal reports under one parent; if there are more, none is paired
@@ -28,7 +28,7 @@ def are_beside(one: Inference, other: Inference) -> bool:
     if not (are_same(one, other) or are_same(other, one)):
         return False
     first, second = [(start or 0, end or 0) for start, end in times]
-    return contain_each_other(first, second)
+    return is_one_within_other(first, second)
 
 
 def pair_reports(fitting: Mapping[int, Sequence[int]], pairs: Mapping[int, int]) -> dict[int, int]:

@@ -93,7 +93,7 @@ class DeviceReports:
             return False
         return not self._is_known(_settled_name(known.id, name))
 
-    def remove_claims(self, known: Inference, later: LaterReport) -> Inference:
+    def without_claims(self, known: Inference, later: LaterReport) -> Inference:
         """Remove an owner that a device stated, where a server states another."""
         replaced: dict[str, Any] = {
             name: None

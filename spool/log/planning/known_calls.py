@@ -227,7 +227,7 @@ class KnownCalls:
         rank = cost_rank(record, identity)
         replaces = False
         if rank == Rank.GUESS and has_cost(known):
-            record = _drop_cost(record, known)
+            record = _without_cost(record, known)
         elif rank == Rank.FINAL or (rank and has_cost(known)):
             replaces = self._known_costs(hours).can_replace(known, rank, record.sender_key)
         later = arriving_report(record)
@@ -683,7 +683,7 @@ class KnownCalls:
         takes_cost, cost_names = costs.decide_later_cost(known, later_call, keys)
         said = later_call
         if has_cost(known) and costs.is_guess(later_call):
-            said = _drop_cost(later_call, known)
+            said = _without_cost(later_call, known)
         devices = self._device_reports(hours)
         later_report = LaterReport(
             said, devices.is_only_from_devices(later_call), devices.claimed_fields(later_call)
@@ -773,7 +773,7 @@ class KnownCalls:
                 return self._server_changes(known, record, is_open=is_open)
             if later.is_of_device and states_measurement(known) and not devices.is_only_from_devices(known):
                 record = added_by_device(record)
-            effective = devices.remove_claims(effective, later)
+            effective = devices.without_claims(effective, later)
         fields = missing_fields(effective, record)
         if fields:
             self._estimate_anew(effective, fields)
@@ -822,7 +822,7 @@ def _take_later_cost(known: Inference, later: Inference) -> Inference:
     return replace_fields(known, cost)
 
 
-def _drop_cost(report: Inference, known: Inference) -> Inference:
+def _without_cost(report: Inference, known: Inference) -> Inference:
     return replace_fields(report, {"cost": None, "charges": {}, "cost_source": known.cost_source})
 
 

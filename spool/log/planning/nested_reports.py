@@ -129,7 +129,7 @@ class NestedReports:
             return False
         own = nesting.start, nesting.end
         return not any(
-            contain_each_other(own, times)
+            is_one_within_other(own, times)
             for record in records
             for times in nested_times(further_names(record), is_inner=nesting.is_inner)
         )
@@ -187,7 +187,7 @@ def _duration_ns(fit: _Fit) -> int:
     return fit.times[1] - fit.times[0]
 
 
-def contain_each_other(one: Times, other: Times) -> bool:
+def is_one_within_other(one: Times, other: Times) -> bool:
     """Return whether one span of time contains the other, as those of one call do."""
     return any(
         outer[0] - SLACK_NS <= inner[0] and inner[1] - SLACK_NS <= outer[1]

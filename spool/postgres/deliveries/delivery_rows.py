@@ -147,7 +147,7 @@ class DeliveryRows(NamedTuple):
             values |= {
                 f"landed_{name}": value for name, value in LANDING.stored_values(change.landing).items()
             }
-        statement = queries.change_statement(
+        statement = queries.statement_of_change(
             removed=bool(change.removed),
             changed=change.changed is not None,
             added=bool(change.added),

@@ -242,7 +242,7 @@ COMMITTED = """
 
 
 @cache
-def change_statement(
+def statement_of_change(
     *,
     removed: bool,
     changed: bool,

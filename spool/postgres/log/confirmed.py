@@ -89,7 +89,7 @@ class ConfirmedCommits:
         self._is_written = True
         text = json.dumps({"incarnation": self._incarnation, "commits": list(self._commits)})
         try:
-            await asyncio.to_thread(_write_draft, self._directory / CONFIRMED_FILE, text)
+            await asyncio.to_thread(_replace_text, self._directory / CONFIRMED_FILE, text)
         except OSError as error:
             if not self._has_failed:
                 facts = {"action": "confirmed_not_written", "reason": error.strerror}
@@ -110,7 +110,7 @@ class ConfirmedCommits:
         path = self._directory / LOST_FILE
         text = json.dumps([*_read_json(path, []), asdict(lost)])
         try:
-            await asyncio.to_thread(_write_draft, path, text)
+            await asyncio.to_thread(_replace_text, path, text)
         except OSError as error:
             _log.error(
                 "the list of lost commits cannot be written",
@@ -197,7 +197,7 @@ def _read_json(path: Path, otherwise: Any) -> Any:
         return otherwise
 
 
-def _write_draft(path: Path, text: str) -> None:
+def _replace_text(path: Path, text: str) -> None:
     draft = path.with_suffix(".new")
     draft.write_text(text)  # unflushed: after a machine crash, the older list is still correct
     draft.chmod(0o600)

@@ -93,7 +93,7 @@ def book_oldest(database: Database, connection: Connection) -> bool:
             )
     sums = sum_terms(commits)
     if sums:
-        count_terms(database, connection, queries.COUNT, sums)
+        add_term_counts(database, connection, queries.COUNT, sums)
     _keep_finds(database, connection, commits)
     return len(commits) == AT_ONCE
 
@@ -110,7 +110,7 @@ def sum_terms(commits: Iterable[BookedCommit]) -> Counter[tuple[str, str]]:
     return sums
 
 
-def count_terms(
+def add_term_counts(
     database: Database, connection: Connection, query: str, sums: Counter[tuple[str, str]]
 ) -> None:
     """Add up sums. `query` decides whether they are running or carried sums."""

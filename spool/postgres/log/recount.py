@@ -26,7 +26,7 @@ from spool.log.values import Books
 from spool.postgres.database import Connection, Database
 from spool.postgres.log import queries
 from spool.postgres.log.entries import read_entries
-from spool.postgres.log.finds import BookedMeanwhile, count_terms, read_unbooked, sum_terms
+from spool.postgres.log.finds import BookedMeanwhile, add_term_counts, read_unbooked, sum_terms
 from spool.postgres.log.retention import RouteNeeds
 from spool.record import TOPICS
 
@@ -176,7 +176,7 @@ def set_aside(
         raise BookedMeanwhile
     for query, sums in ((queries.CARRY, terms), (queries.COUNT, uncounted)):
         if sums:
-            count_terms(database, connection, query, sums)
+            add_term_counts(database, connection, query, sums)
 
 
 def _count_records(

@@ -23,7 +23,7 @@ from spool.log.retention import Candidate, DamagedCommits, DrainRate, Progress, 
 from spool.postgres.database import Connection, Database, JoinedTransaction
 from spool.postgres.log import queries
 from spool.postgres.log.entries import highest_accepted, lowest_stored, topic_code
-from spool.postgres.log.finds import count_terms
+from spool.postgres.log.finds import add_term_counts
 from spool.postgres.partial_reports import remove_aged
 from spool.record import TOPICS
 
@@ -245,7 +245,7 @@ class PostgresRetention:
         if connection.execute(self._database.fill_in_names(queries.REMOVED), mark).rowcount != 1:
             raise RemovedMeanwhile
         term = books.EXPIRED if needed is None else books.RETIRED
-        count_terms(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
+        add_term_counts(self._database, connection, queries.COUNT, Counter({(topic, term): number - first}))
 
     def _skip_undelivered(self, connection: Connection, numbers: Mapping[str, int]) -> None:
         for topic, skipped in self._routes.skip_below(connection, numbers).items():
@@ -295,7 +295,7 @@ class PostgresRetention:
         if connection.execute(self._database.fill_in_names(queries.CARRIED), mark).rowcount != 1:
             raise RemovedMeanwhile
         if sums:
-            count_terms(self._database, connection, queries.CARRY, sums)
+            add_term_counts(self._database, connection, queries.CARRY, sums)
         return len(rows)
 
     def _first_commit_with_entries(self, connection: Connection, kept_from: Mapping[str, int]) -> int:
@@ -308,7 +308,7 @@ class PostgresRetention:
     def sum_progress(self, connection: Connection) -> Progress:
         progress = Progress(0, 0)
         for topic in TOPICS:
-            progress = progress.add_topic(
+            progress = progress.with_topic(
                 last=highest_accepted(self._database, connection, topic),
                 oldest=lowest_stored(self._database, connection, topic),
                 needed=self._routes.lowest_needed(connection, topic),

@@ -187,7 +187,7 @@ class Retention:
     def sum_progress(self, connection: sqlite3.Connection) -> Progress:
         progress = Progress(0, 0)
         for topic in TOPICS:
-            progress = progress.add_topic(
+            progress = progress.with_topic(
                 last=highest_accepted(connection, topic),
                 oldest=lowest_stored(connection, topic),
                 needed=self._routes.lowest_needed(connection, topic),

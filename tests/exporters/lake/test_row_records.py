@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from exporters.lake.columns import COLUMNS, record_row
+from exporters.lake.columns import COLUMNS, row_of_record
 from exporters.lake.formats import FORMATS
 from exporters.lake.partitions import FileFormat
 from exporters.lake.past.records import READ, past_record
@@ -60,7 +60,8 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
     correction is not read back as a record.
     """
     rows = [
-        record_row(each, number=n, committed_at=AT, edition="3f9c1a2b") for n, each in enumerate(records, 1)
+        row_of_record(each, number=n, committed_at=AT, edition="3f9c1a2b")
+        for n, each in enumerate(records, 1)
     ]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"file.{format.ending}"

@@ -18,7 +18,7 @@ from gateway.devices.fleet.matching import ExpectedMachines
 from gateway.devices.fleet.uses import RECENT_S, USES
 from gateway.devices.lifecycle import DeviceLifecycle
 from gateway.devices.machine_state import Evidence, MachineState, machine_state
-from gateway.devices.states import approve_device, newest_word
+from gateway.devices.states import approved_device, newest_word
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.registry.tables.inventory import Machine
@@ -149,5 +149,5 @@ def test_a_copied_device_that_is_approved_was_enrolled_all_along(state: str, sin
     device = Device(
         id="laptop", state=state, enrolled_at=1.0, enrolled_by="fleet", last_seen=2.0, copied_at=3.0
     )
-    known = approve_device(device, 9.0)
+    known = approved_device(device, 9.0)
     assert (ENROLLED, None, since) == (known.state, known.copied_at, known.enrolled_at)

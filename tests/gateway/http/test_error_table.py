@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from gateway.core.errors import Refusal
-from gateway.http.error_table import refuse_when_durable, statuses_that_need_confirmation
+from gateway.http.error_table import delay_refusal_until_durable, statuses_to_confirm
 from spool.errors import AlreadyThere, Invalid, NotAllowed, NotCertain, NotThere
 from spool.registry.registry import Registry
 
@@ -26,8 +26,8 @@ async def told(error: Exception, method: str = "POST") -> type[Exception]:
         raise error
 
     with pytest.raises(Exception) as raised:
-        await refuse_when_durable(
-            refuse(), cast(Registry, Unconfirmed()), statuses=statuses_that_need_confirmation(method)
+        await delay_refusal_until_durable(
+            refuse(), cast(Registry, Unconfirmed()), statuses=statuses_to_confirm(method)
         )
     return raised.type
 

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.intake import callers, shadows
 from gateway.intake.callers import KEEP_EVERY_S, WINDOW_S
-from gateway.intake.shadows import NOTED_S, Reporter, Shadows, record_reporters, senders_to_keep
+from gateway.intake.shadows import NOTED_S, Reporter, Shadows, reporters_of_record, senders_to_keep
 from spool.log.heard import CALLER_BYTES
 from spool.record import AiRecord, Inference, UsageMetric
 from tests.moved_clock import MovedClock
@@ -166,7 +166,7 @@ async def test_counters_are_repeats_as_in_a_plain_model(
         elif action < 0.64:
             running[number], own[number] = Shadows(clock, heard=stored), Model()
         else:
-            reporters = tuple(record_reporters(drawn_counter(chance)))
+            reporters = tuple(reporters_of_record(drawn_counter(chance)))
             last = max((model.last[reporter] for reporter in reporters), default=-inf)
             last_here = max((own[number].last[reporter] for reporter in reporters), default=-inf)
             if is_looked_up := chance.random() < 0.5:

@@ -14,7 +14,7 @@ from gateway.intake.shadows import (
     NOTED_S,
     STEP,
     Shadows,
-    record_reporters,
+    reporters_of_record,
     senders_to_keep,
 )
 from gateway.normalise.reading.token_metrics import OPERATION, USAGE
@@ -163,7 +163,7 @@ async def test_where_nothing_is_kept_of_senders_the_newest_records_tell(hold_s: 
 
     await spool.heard.open()  # read the stored senders again, as at a start
     again, metric = Shadows(clock, heard=spool.heard), counter(session="s1")
-    await again.look_up(record_reporters(metric))
+    await again.look_up(reporters_of_record(metric))
     again.shade(metric)
     assert metric.shadow
     await spool.close()
@@ -244,7 +244,7 @@ async def test_a_look_up_finds_what_was_kept_and_no_more() -> None:
         for metric, expected in [*((one, shadow) for one in known), *((one, False) for one in unknown)]:
             again = Shadows(clock, heard=heard)
             metric.shadow = False
-            await again.look_up(record_reporters(metric))
+            await again.look_up(reporters_of_record(metric))
             again.shade(metric)
             assert expected == metric.shadow, metric
 
@@ -473,7 +473,7 @@ async def test_senders_that_an_earlier_build_stored_are_found() -> None:
             Shadows(clock, heard=spool.heard),
             counter(source="otel", session="s1", model=model),
         )
-        await after_upgrade.look_up(record_reporters(metric))
+        await after_upgrade.look_up(reporters_of_record(metric))
         after_upgrade.shade(metric)
         assert is_repeat == metric.shadow
     await spool.close()

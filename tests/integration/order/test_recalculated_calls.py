@@ -26,7 +26,9 @@ RUN = "00000001-0000-4000-8000-000000000000"
 EVER: Any = {"since": datetime(2020, 1, 1, tzinfo=UTC), "until": datetime(2030, 1, 1, tzinfo=UTC)}
 CALLS = 10
 # a model that no list has, at 2.00 a call of 1,000 tokens
-BOOK = PriceBook.load().add_override(PriceOverride(model="own-model", input=Decimal(2000), output=Decimal(0)))
+BOOK = PriceBook.load().with_override(
+    PriceOverride(model="own-model", input=Decimal(2000), output=Decimal(0))
+)
 
 
 def spans_of(*, cached: int | None = None, run: str = "") -> Request:

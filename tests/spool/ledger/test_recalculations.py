@@ -432,7 +432,7 @@ async def test_a_sum_over_several_prices_keeps_its_estimate(later: int) -> None:
     assert (0, 1 if later else 2) == (kept.rows, kept.unpriced)
     assert before == await sums_of(ledger, ())
     own = PriceOverride(model="deepseek-*", input=Decimal(10_000), output=Decimal(0), cache_read=Decimal(0))
-    assert "5" == (await ledger.reprice(list_prices.add_override(own), since=ever)).after
+    assert "5" == (await ledger.reprice(list_prices.with_override(own), since=ever)).after
     await ledger.rebuild(log)
     await ledger.catch_up(log)
     assert "5" == (await sums_of(ledger, ()))[()][2]

@@ -218,8 +218,8 @@ def test_a_dimension_that_is_gone_shows_nothing() -> None:
         parts=((team("search"),), (RoleFilter(dimension="tag:x", values=("a",), mode=EXCEPT),))
     )
     assert ("tag:x", "team") == both.dimensions
-    assert LedgerSlice(parts=((team("search"),),)) == both.drop_unknown(("team", "model"))
-    assert () == both.drop_unknown(()).parts
+    assert LedgerSlice(parts=((team("search"),),)) == both.without_unknown(("team", "model"))
+    assert () == both.without_unknown(()).parts
 
 
 def test_only_full_data_with_all_sets_is_everything() -> None:

@@ -112,7 +112,7 @@ def time_edge(case: Case) -> Iterator[Claim]:
         beside.append("tier_unknown")
     claim = remainder.take(
         "time_edge",
-        remainder.add_unexplained_rates(remainder.volume()),
+        remainder.with_unexplained_rates(remainder.volume()),
         sure=STRONG if shift is not None and shift.is_exact and not (is_apart or portions) else WEAK,
         evidence=evidence,
         advice=(

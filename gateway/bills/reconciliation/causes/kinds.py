@@ -172,7 +172,7 @@ def _claim_tiers(
     unlisted = _unlisted_tier_portions(case, exchanges)
     claim = case.remainder.take(
         cause,
-        case.remainder.add_unexplained_rates(entries) if is_mixed else [*entries, *unlisted],
+        case.remainder.with_unexplained_rates(entries) if is_mixed else [*entries, *unlisted],
         sure=EXACT if all(exchange.is_exact for exchange in exchanges.values()) else WEAK,
         evidence=f"the bill has these tokens under {join_names(sorted(tiers))}, Tollhouse under another tier"
         + ("" if all(exchange.is_whole for exchange in exchanges.values()) else _MORE)

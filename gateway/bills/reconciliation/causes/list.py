@@ -81,7 +81,7 @@ def find_claims(case: Case) -> list[Claim]:
     """
     Return the claims, largest first, each with the causes that would explain the same amounts.
 
-    `worded` adds these causes to the evidence.
+    `with_other_causes` adds these causes to the evidence.
     """
     found = [claim for test in TESTS for claim in test(case)]
     named_claims = [_name_other_causes(claim, found, case) for claim in found]
@@ -108,7 +108,7 @@ def _name_other_causes(claim: Claim, all_claims: Sequence[Claim], case: Case) ->
     return replace(claim, beside=tuple(sorted(set(names) - {claim.cause} - _NO_CAUSE)))
 
 
-def add_other_causes_to_evidence(claim: Claim) -> Claim:
+def with_other_causes(claim: Claim) -> Claim:
     if not claim.beside:
         return claim
     beside = tuple(sorted(set(claim.beside) - {claim.cause}))

@@ -74,7 +74,7 @@ def _claim_keys_matching_gap(case: Case) -> Iterator[Claim]:
         if entries and are_alike(_tokens_by_day(expected_tokens), gap):
             claim = case.remainder.take(
                 "unreported_traffic",
-                case.remainder.add_unexplained_rates(entries),
+                case.remainder.with_unexplained_rates(entries),
                 sure=STRONG,
                 evidence=f"the tokens of the provider's key {join_names(keys)} match the missing tokens day by day",
                 advice=_POINT,
@@ -155,7 +155,7 @@ def _entries_with_name(case: Case, name: str, value: str) -> list[Entry]:
     priced = [
         entry for part in (RATE, OWN) for entry in remainder.of(part) if value and field_of(entry[1]) == value
     ]
-    return list(dict.fromkeys((*remainder.add_unexplained_rates(volume), *priced)))
+    return list(dict.fromkeys((*remainder.with_unexplained_rates(volume), *priced)))
 
 
 def _tokens_by_day(tokens: Mapping[tuple[int, str], int]) -> dict[int, int]:

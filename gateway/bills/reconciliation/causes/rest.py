@@ -17,7 +17,7 @@ from gateway.bills.reconciliation.wording import format_dollars, join_names
 def failed_calls(case: Case) -> Iterator[Claim]:
     """
     Claim the cost M of failed calls with tokens that the bill leaves out: -M. Claim the value V of those that the
-    bill has, although the ledger counts them as 0: V. `set_aside.without_failed` has both equations.
+    bill has, although the ledger counts them as 0: V. `set_aside_failed_calls` has both equations.
     """
     by_cell = {cell: sums.failed for cell, sums in case.split.counted.items() if sums.failed}
     for sign, evidence, advice in (

@@ -317,7 +317,7 @@ def _entries_on_days(case: Case, days: Collection[int]) -> list[Entry]:
             other_days = set(of_meter.worth) - chosen if of_meter is not None else set()
             if of_meter is None or not other_days or abs(of_meter.ratio(other_days) - 1) <= SAME:
                 rates.append(entry)
-    return list(dict.fromkeys((*volume, *remainder.add_unexplained_rates(volume), *rates)))
+    return list(dict.fromkeys((*volume, *remainder.with_unexplained_rates(volume), *rates)))
 
 
 def _price_portions(case: Case, days: Collection[int]) -> dict[Entry, Portion]:

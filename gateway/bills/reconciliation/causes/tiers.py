@@ -14,7 +14,7 @@ from gateway.bills.reconciliation.wording import join_names
 
 
 def tier_price(case: Case) -> Iterator[Claim]:
-    """Claim what `of_unlisted_tier` finds, if both sides have the tier."""
+    """Claim what `fit_unlisted_tier` finds, if both sides have the tier."""
     for model, tier in sorted(case.split.unlisted):
         fit = fit_unlisted_tier(case, model, tier)
         if fit is None:

@@ -201,8 +201,8 @@ def _check_number(checked: CheckedBundle, record: _Record) -> None:
 
 def remove_policy(system: str, root: Path) -> PolicyChanges:
     """
-    Delete the files that `apply` wrote and nobody has changed since. Its record keeps only the number of the bundle,
-    so that no older bundle is applied later.
+    Delete the files that `apply_bundle` wrote and nobody has changed since. Its record keeps only the number of the
+    bundle, so that no older bundle is applied later.
     """
     tree = _Tree(root)
     record, outcome = _read_record(tree, system), PolicyChanges()

@@ -101,7 +101,7 @@ def build_bundle(
         files[path] = content
         # the assistants of every user read the file, so all users may read it, also if it has a key
         facts |= {"system": system, "target": target, "assistant": assistant, "mode": "0644", "owner": "root"}
-        installed[path] = _list_file(path, content, **facts)
+        installed[path] = _bundle_file(path, content, **facts)
 
     for assistant in assistants:
         content = assistant.content(everywhere).encode()
@@ -137,13 +137,13 @@ def build_bundle(
         mode="direct" if destination.key else "agent",
         endpoint=destination.endpoint,
         assistants=[assistant.name for assistant in assistants],
-        files=[installed.get(path) or _list_file(path, files[path]) for path in sorted(files)],
+        files=[installed.get(path) or _bundle_file(path, files[path]) for path in sorted(files)],
     )
     signed = msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
     return {**files, MANIFEST: signed, SIGNATURE: signing_key.sign(signed)}
 
 
-def _list_file(path: str, content: bytes, **facts: Any) -> BundleFile:
+def _bundle_file(path: str, content: bytes, **facts: Any) -> BundleFile:
     return BundleFile(path=path, sha256=sha256(content).hexdigest(), **facts)
 
 

@@ -23,7 +23,7 @@ MACOS: Final = "macos"
 WINDOWS: Final = "windows"
 SYSTEMS: Final = (LINUX, MACOS, WINDOWS)
 
-# the record of what `apply` wrote, and the folder of the MDM's preferences
+# the record of what `apply_bundle` wrote, and the folder of the MDM's preferences
 RECORDS: Final = {
     LINUX: "/var/lib/tollhouse-policy/record.json",
     MACOS: "/Library/Application Support/Tollhouse/policy-record.json",

@@ -168,7 +168,7 @@ class _Record(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Policy:
-    """The policy that `apply` wrote. `lacking` are its files that are missing or changed."""
+    """The policy that `apply_bundle` wrote. `lacking` are its files that are missing or changed."""
 
     record: _Record
     applied_at: float
@@ -251,7 +251,7 @@ class _Look:
             nobody = UserHome(folder=GuardedFolder(self._machine.root.path / "nonexistent"))
             alone = self._assistant_facts(nobody, common, version, looks_at_use=False)
             facts = [(None, replace(alone, is_installed=is_on_machine))]
-        found_homes = [self._evaluate_home(user, each) for user, each in self._add_newest_calls(facts)]
+        found_homes = [self._evaluate_home(user, each) for user, each in self._with_newest_calls(facts)]
         worst = worst_home(found_homes, now=self._now)
         found: dict[str, Any] = {
             "state": worst.state,
@@ -278,7 +278,7 @@ class _Look:
             found["endpoint"] = host[:MAX_TEXT]
         return found
 
-    def _add_newest_calls(
+    def _with_newest_calls(
         self, homes: Sequence[tuple[int | None, AssistantFacts]]
     ) -> Iterator[tuple[int | None, AssistantFacts]]:
         """

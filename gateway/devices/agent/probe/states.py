@@ -22,7 +22,7 @@ from gateway.devices.fleet.facts import (
     UNREACHABLE,
     UNUSED,
 )
-from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, update_memory
+from gateway.devices.fleet.uses import LOSING, RECENT_S, UseLook, UseMemory, memory_after_look
 
 # states of homes without a loss, the worst first
 _WORST: Final = (
@@ -106,7 +106,7 @@ def evaluate_home(
         used=None if facts.is_direct else facts.used_at,
         heard=facts.newest_call,
     )
-    memory = update_memory(before, look, now=now)
+    memory = memory_after_look(before, look, now=now)
     heard = memory.heard
     is_disproved = heard is not None and heard >= memory.since
     is_losing = memory.use(now=now) == LOSING

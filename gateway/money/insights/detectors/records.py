@@ -17,7 +17,7 @@ from gateway.money.insights.facts import (
     mark_unplantable,
 )
 from gateway.money.insights.findings import MAX_FINDINGS, build_finding, printable_name, sort_by_impact
-from gateway.monitoring.route_trouble import group_by_cause, how_to_resume, join_as_sentence
+from gateway.monitoring.route_trouble import group_by_cause, how_to_resume, join_with_and
 from spool.deliveries.protocols import LakeVerdict
 from spool.deliveries.values import ORPHANED, PARKED, REFUSING, RUNNING, RouteState
 from spool.log.counted_names import EventType
@@ -202,7 +202,7 @@ def _stuck_routes_finding(routes: Sequence[RouteState], usual: Decimal, types: M
     """Return one finding for routes with the same cause. The name of the first identifies it."""
     route = routes[0]
     reason = f" ({printable_name(route.reason, most=MAX_REASON)})" if route.reason else ""
-    names = join_as_sentence([printable_name(each.name) for each in routes])
+    names = join_with_and([printable_name(each.name) for each in routes])
     queued = sum(each.queued for each in routes)
     return build_finding(
         "stuck_route",

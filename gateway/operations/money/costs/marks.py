@@ -64,7 +64,7 @@ async def marks(request: OperatorRequest[MoneyServices, None]) -> Result:
     """
     await request.ledger.catch_up(request.services.log)
     query = (await read_question(request, await request.reads.dimensions(units=True))).query
-    return await chart_marks(request, request.services, query.drop_units())
+    return await chart_marks(request, request.services, query.without_units())
 
 
 async def chart_marks(request: OperatorRequest[Any, None], money: MoneyServices, query: CostQuery) -> Answer:

@@ -148,7 +148,7 @@ async def _build_report(
     if form.has_lines:
         lines = await import_in_thread("gateway.money.costs.price_lines")
         charged = await lines.charged_lines(result.ledger, result.query, services.prices)
-        show = lines.add_price_lines(show, charged)
+        show = lines.with_price_lines(show, charged)
     page = await page_of_rows(
         request,
         rows.places,

@@ -19,10 +19,10 @@ import msgspec
 from gateway.core.fields import (
     KEPT,
     build_answer,
-    change_struct,
     given_fields,
     item_struct,
     single_item_struct,
+    struct_of_change,
 )
 from gateway.core.visible import WHOLE
 from gateway.http.lists import Filter, List, Sort
@@ -342,7 +342,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
     files = NotInFiles("links describe work that was done; they are not settings")
     table = WorkLinkTable
     new = NewWorkLink
-    changes = change_struct(NewWorkLink)
+    changes = struct_of_change(NewWorkLink)
     item = WorkLinkItem
     one = single_item_struct(NewWorkLink, WorkLinkItem)
     lists: List[WorkLink] = List(

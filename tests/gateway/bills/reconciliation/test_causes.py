@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bills.reconciliation.causes.list import add_other_causes_to_evidence, find_claims
+from gateway.bills.reconciliation.causes.list import find_claims, with_other_causes
 from gateway.bills.reconciliation.cells import Levels, split_difference
 from gateway.bills.reconciliation.claims import Case, Claim, Left
 from gateway.bills.reconciliation.sides import (
@@ -108,7 +108,7 @@ def found(sides: Sides, **fields: Any) -> tuple[list[Claim], int, int]:
     case = Case(split=parts, remainder=Left(parts), days=tuple(DAYS), **fields)
     counted_total = sum(sums.cost for sums in parts.counted.values())
     return (
-        [*map(add_other_causes_to_evidence, find_claims(case))],
+        [*map(with_other_causes, find_claims(case))],
         case.remainder.unexplained,
         parts.billed_total - counted_total,
     )

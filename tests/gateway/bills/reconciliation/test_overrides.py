@@ -58,7 +58,7 @@ async def pasted(provider: str, plant: Plant) -> tuple[Reconciliation, Reconcili
             for name, value in table.items()
         }
         entries.append(PriceOverride(**fields))
-        prices = prices.add_override(entries[-1])
+        prices = prices.with_override(entries[-1])
     assert not [problem for entry in entries for problem in entry.problems("prices.override")]
     return before, reconcile(provider, rows, await count(reports, prices)), entries
 

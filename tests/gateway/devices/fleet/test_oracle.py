@@ -15,7 +15,7 @@ from itertools import pairwise
 import pytest
 
 from gateway.devices.fleet.assistant_states import correct_time, updated_memories
-from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, update_memory
+from gateway.devices.fleet.uses import LOSING, LOSSES_OF_A_DAY, UseLook, UseMemory, memory_after_look
 from gateway.devices.machine_state import COVERED, Evidence, machine_state
 from spool.devices.device import Device
 from spool.record import moment
@@ -109,7 +109,7 @@ def looks(past: History, *, is_old: bool) -> Iterator[tuple[float, Device]]:
             continue
         is_bad, used, heard = past.is_bad(now), past.seen_use(now), past.newest(past.calls, now)
         setting = "not_configured" if is_bad else "configured"
-        memory = update_memory(
+        memory = memory_after_look(
             memory, UseLook(setting=setting, is_bad=is_bad, used=used, heard=heard), now=now
         )
         claim: dict[str, object] = {"state": setting if is_bad else "unused"}

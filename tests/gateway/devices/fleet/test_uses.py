@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from gateway.devices.fleet.uses import UseLook, UseMemory, update_memory
+from gateway.devices.fleet.uses import UseLook, UseMemory, memory_after_look
 
 MINUTE, HOUR = 60.0, 3600.0
 LOOK_S = 300.0
@@ -42,7 +42,7 @@ def states(day: Day, hours: float) -> dict[float, str]:
         )
         local = shown(day, now)
         memory = msgspec.json.decode(
-            msgspec.json.encode(update_memory(memory, look, now=local)), type=UseMemory
+            msgspec.json.encode(memory_after_look(memory, look, now=local)), type=UseMemory
         )
         found[now] = memory.use(now=local)
     return found
@@ -149,7 +149,7 @@ def test_a_loss_has_the_cause_of_its_uses() -> None:
             cut = "agent_down" if pause[0] <= now < pause[1] else ""
             newest = max((at for at in used if at <= now), default=None)
             look = UseLook(setting="configured", is_bad=False, cut=cut, used=newest)
-            memory = update_memory(memory, look, now=now)
+            memory = memory_after_look(memory, look, now=now)
         assert ("losing", cause) == (memory.use(now=now), memory.cut)
 
 

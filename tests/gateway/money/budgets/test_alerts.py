@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, is_past, update_alerts
+from gateway.money.budgets.alerts import AlertNotice, Reading, Thresholds, is_past, judge_alerts
 from gateway.money.budgets.declared import (
     ACTUAL,
     BUDGET_ALERTS,
@@ -47,7 +47,7 @@ def told(alerts: Alerts, *readings: Reading) -> tuple[Alerts, list[tuple[str, in
     """Apply readings; return the alerts and the sent notifications (kind, percent, state)."""
     all_notices: list[AlertNotice] = []
     for new_reading in readings:
-        after, new = update_alerts(BOTH, tuple(alerts.values()), new_reading)
+        after, new = judge_alerts(BOTH, tuple(alerts.values()), new_reading)
         alerts = by_threshold(after)
         all_notices += new
     return alerts, [(notice.kind, notice.percent, notice.state) for notice in all_notices]
@@ -112,13 +112,13 @@ def test_an_actual_crossing_silences_the_forecast() -> None:
 
 
 def test_without_an_amount_nothing_is_judged() -> None:
-    assert ((), []) == update_alerts(BOTH, (), Reading(now=0, actual=UNIT, limit=None))
+    assert ((), []) == judge_alerts(BOTH, (), Reading(now=0, actual=UNIT, limit=None))
 
 
 @pytest.mark.parametrize(("actual", "fires"), [(0, False), (1, True)])
 def test_an_amount_of_zero_is_crossed_by_the_first_cent(actual: int, fires: bool) -> None:
     """If nothing is planned and nothing is spent, no alert fires."""
-    _, notices = update_alerts(BOTH, (), Reading(now=0, actual=actual, limit=0))
+    _, notices = judge_alerts(BOTH, (), Reading(now=0, actual=actual, limit=0))
     assert fires == bool(notices)
 
 
@@ -149,7 +149,7 @@ def test_any_course_fires_each_threshold_once(
         now += hours * HOUR
         new_reading = reading(spent, at=now, forecast=expected, is_silent=silent, is_whole=whole)
         before = by_threshold(alerts)
-        alerts, new = update_alerts(both, alerts, new_reading)
+        alerts, new = judge_alerts(both, alerts, new_reading)
         # After a restart, the states are read from the registry.
         period_alerts = PeriodAlerts(
             budget_id="b", first_day="2026-11-01", end=1.0, rules="r", owners={"": alerts}

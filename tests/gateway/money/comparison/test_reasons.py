@@ -18,10 +18,10 @@ from tests.gateway.money.comparison.test_comparing import BASELINE, BOOK, QUERY,
 
 GPT = ("openai", "gpt-4o")
 PAST = Past(state=WHOLE, known_from=None, comparable_days=0)
-NEW = BOOK.add_override(
+NEW = BOOK.with_override(
     PriceOverride(model="gpt-4o", since="2026-11-01", input=Decimal(5), output=Decimal(20))
 )
-OLD_TOO = NEW.add_override(
+OLD_TOO = NEW.with_override(
     PriceOverride(model="gpt-4o", since="2026-10-01", input=Decimal(5), output=Decimal(20))
 )
 
@@ -64,7 +64,7 @@ async def test_a_new_price_is_a_reason() -> None:
     own = ("openai", "own-model")
     ledger = MadeUp(spent(1, "a", own, "4", 10**6), spent(2, "a", own, "0", 10**6))
     price = PriceOverride(model="own-model", since="2026-11-01", input=Decimal(3), output=Decimal(6))
-    comparison = await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK.add_override(price))
+    comparison = await compare_costs(ledger, QUERY, BASELINE, top=5, prices=BOOK.with_override(price))
     assert "because prices rose: own-model input $3, before without a price" in comparison_sentence(
         comparison, PAST
     )

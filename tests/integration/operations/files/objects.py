@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from gateway.operations.files.kinds import file_kinds
-from gateway.operations.files.text import write_fields, write_objects
+from gateway.operations.files.text import format_fields, format_objects
 
 SECRETS = {"mail secret": "pass-word", "hook": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "sender": "s" * 40}
 
@@ -283,7 +283,7 @@ def files_of(
     objects: Mapping[str, list[dict[str, Any]]] = OBJECTS, *, name: str = "platform"
 ) -> dict[str, str]:
     """Return the files with these objects, as an export writes them."""
-    files = {"tollhouse.yaml": write_fields({"set": name, "format": 1})}
+    files = {"tollhouse.yaml": format_fields({"set": name, "format": 1})}
     for kind, ones in objects.items():
         if file_kinds()[kind].files.is_folder:
             files |= {f"{kind}/{one['namespace']}.yaml": one["definition"] for one in ones}
@@ -291,5 +291,5 @@ def files_of(
         order = (*file_kinds()[kind].fields, "secret_file")
         ordered = [{field: one[field] for field in order if field in one} for one in ones]
         if ordered:
-            files[f"{kind}.yaml"] = write_objects(sorted(ordered, key=file_kinds()[kind].key_of))
+            files[f"{kind}.yaml"] = format_objects(sorted(ordered, key=file_kinds()[kind].key_of))
     return files

@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from gateway.core.mounts import AS, OPERATOR_API
 from gateway.operations.files.calls import MAX_FILES_BYTES
-from gateway.operations.files.text import write_objects
+from gateway.operations.files.text import format_objects
 from spool.errors import SpoolUnavailable
 from spool.registry.documents import DocumentKind
 from tests.integration.operations.files.objects import files_of
@@ -82,7 +82,7 @@ async def test_all_errors_are_reported_with_their_places(server: OperatorServer)
         ),
         **{name: text for name, text in files_of({"views": [VIEW]}).items() if name == "roles.yaml"},
     }
-    files["views.yaml"] += write_objects([VIEW])
+    files["views.yaml"] += format_objects([VIEW])
     assert await apply(server, files) == [
         'budget.yaml:1:1: no such kind of objects; did you mean "budgets.yaml"?',
         "views.yaml:4:3: unknown field 'colour'",

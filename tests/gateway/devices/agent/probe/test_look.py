@@ -375,7 +375,7 @@ def test_the_host_of_a_foreign_endpoint(tree: Tree) -> None:
 
 
 def test_a_policy_that_is_missing(tree: Tree) -> None:
-    """`apply` recorded a file that was deleted or changed since."""
+    """`apply_bundle` recorded a file that was deleted or changed since."""
     present(tree, "codex")
     file = tree.apply_policy("codex")
     target = MANAGED["codex"].files[LINUX]

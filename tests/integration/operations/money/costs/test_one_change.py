@@ -24,7 +24,7 @@ from tests.spool.contract.examples import add, call, counted_from
 
 NOON = {day: datetime.fromisoformat(f"2026-09-{day:02d}T12:00+00:00").timestamp() for day in (8, 15)}
 NEW_PRICE = PriceOverride(model="gpt-4o", since="2026-09-10", input=Decimal(4), output=Decimal(16))
-BOOK = PriceBook.load().add_override(NEW_PRICE)
+BOOK = PriceBook.load().with_override(NEW_PRICE)
 SONNET, HAIKU = "claude-sonnet-4-5", "claude-haiku-4-5"
 Fields = dict[str, Any]
 

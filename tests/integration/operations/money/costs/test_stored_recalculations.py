@@ -21,7 +21,9 @@ async def test_a_restarted_gateway_reads_the_prices_of_a_recalculation(tmp_path:
     file.write_text(f'data_dir = "{tmp_path / "data"}"\n')
     config = load(file, env={})
     ever = datetime.fromtimestamp(BEGIN - 86_400, UTC)
-    book = PriceBook.load().add_override(PriceOverride(model="own", input=Decimal(20_000), output=Decimal(0)))
+    book = PriceBook.load().with_override(
+        PriceOverride(model="own", input=Decimal(20_000), output=Decimal(0))
+    )
     unpriced = call(request_model="own", estimated_cost=None, cost_source="none")
     log.add([unpriced])
     async with open_storage(config, clock=clock) as storage:
