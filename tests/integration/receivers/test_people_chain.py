@@ -28,6 +28,7 @@ from spool.errors import SpoolUnavailable
 from spool.people import ERASED, HASH, People, hash_under
 from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST
 from spool.settings import SpoolSettings
+from tests.exporters.upstream import FakeUpstream, Received, Reply
 from tests.integration.conftest import Serve, Serving
 from tests.integration.operations.people.test_privacy import allow
 from tests.integration.payloads import json_span, json_traces
@@ -369,3 +370,45 @@ async def test_an_erasure_that_is_cut_off_below_is_finished(
     await until(partial(is_confirmed, chain))
     hashes = [hash_at(serving) for serving in chain.all]
     assert [] == holders(chain, ADDRESS, *hashes)
+
+
+@pytest.mark.parametrize("failure", [Reply(503), Reply(drop=True)], ids=["refused", "unanswered"])
+async def test_a_repeat_after_a_link_has_the_same_bytes(serve: Serve, tmp_path: Path, failure: Reply) -> None:
+    """
+    A cost service, a collector and a webhook fail until names in their requests are linked. If they have not answered,
+    the key of the request is also the same.
+    """
+    file = tmp_path / "key"
+    file.write_text("a-key-of-a-receiver")
+    answer: Reply | None = failure
+    async with FakeUpstream() as receiver:
+        receiver.judge = lambda _: answer
+        upstream = UpstreamSettings(
+            base_url=receiver.url,
+            keys=(UpstreamKey(name="telemetry", secret_file=file, scopes=(INGEST,)),),
+        )
+        others = [
+            DestinationSettings(name=type, type=type, url=f"{receiver.url}/{type}", secret_file=file)
+            for type in ("otlp", "webhook")
+        ]
+        serving = await serve(config=Config(spool=SPOOL, upstream=upstream, destinations=(*others,)))
+        for number in range(3):
+            await call_at(serving, random.Random(number), user__id=LOGIN)
+            await call_at(serving, random.Random(number), user__id=ADDRESS)
+        paths = {"/v1/traces", "/otlp/v1/traces", "/webhook"}
+        await receiver.until(lambda: paths <= {each.path for each in receiver.requests}, 120)
+        before = [*receiver.requests]
+        world = world_at(serving)
+        names = [world.people.hash_address(ADDRESS), LOGIN]
+        checked(await world.ask("POST", "/people", {"people": [{"users": names, "name": "Somebody Else"}]}))
+        answer = None
+        repeated = {sent(each, is_answered=not failure.drop) for each in before if each.path in paths}
+        assert paths == {path for path, *_ in repeated}
+        await receiver.until(
+            lambda: repeated <= {sent(each, is_answered=not failure.drop) for each in receiver.accepted}, 120
+        )
+    assert any(LOGIN.encode() in each.body for each in before)
+
+
+def sent(request: Received, *, is_answered: bool) -> tuple[str, bytes, str | None]:
+    return request.path, request.raw, None if is_answered else request.key
