@@ -353,6 +353,12 @@ async def test_an_erasure_that_is_cut_off_below_is_finished(
     await chain.laptop.app.stop()
     await chain.site.app.stop()
     await erased(chain)
+
+    async def is_erased_above() -> bool:
+        registry = chain.region.app.services.storage.registry
+        return registry is not None and [1] == [each.passes for each in registry.persons.erasures]
+
+    await until(is_erased_above)  # the failure below reaches every server of this process
     failed = asyncio.Event()
 
     async def fail(_: object) -> Sequence[str]:
