@@ -88,6 +88,8 @@ async def _finish_erasure(
     sums, renamed = await storage.ledger.rename(lambda name: renaming(name, EVER), records)
     if erasure.devices:
         await _erase_devices(storage, person_devices(storage, registry.people, erasure), revoked, actor)
+        named = partial(find_pseudonym, registry.people, pseudonyms_by_digest([erasure]))
+        await _rename_labels(storage, named, actor)
     remains = await overwrite_deleted(storage) if overwrites else ()
     await registry.persons.note_pass(erasure)  # last, so that a start after a crash repeats everything
     return ErasureResult(records=renamed, sums=sums, remains=remains)
@@ -191,6 +193,23 @@ async def _erase_devices(
     for id in ids:
         change = AuditedChange(actor=actor, action="device.erase", target=id)
         await storage.devices.update(id, require_known(erase_device), change)
+
+
+async def _rename_labels(storage: Storage, named: Callable[[str], str], actor: Actor) -> None:
+    """Replace the person's names in labels of other devices, for example the owner of a server."""
+
+    def with_pseudonyms(device: Device) -> Device:
+        reported, own = (
+            {key: named(value) for key, value in labels.items()}
+            for labels in (device.labels, device.operator_labels)
+        )
+        if (reported, own) == (device.labels, device.operator_labels):
+            return device
+        return device.with_changes(facts=True, labels=reported, operator_labels=own)
+
+    for device in [each for each in storage.devices.all() if with_pseudonyms(each) is not each]:
+        change = AuditedChange(actor=actor, action="device.erase", target=device.id)
+        await storage.devices.update(device.id, require_known(with_pseudonyms), change)
 
 
 def _require_registry(storage: Storage) -> Registry:

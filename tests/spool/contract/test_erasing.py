@@ -311,6 +311,22 @@ async def test_devices_lose_their_person(storage: Storage) -> None:
     assert ("revoked", "", "", "") == (known.state, known.user, known.hostname, known.serial)
 
 
+async def test_labels_of_other_devices_lose_the_person(storage: Storage) -> None:
+    """Reported or set by an operator. The device stays in use, and keeps other labels."""
+    people = use_people(storage)
+    labels = {"process.owner": "ada", "site": "adamstown"}
+    server = replace(device(), user="", labels=labels, operator_labels={"owner": "ADA@example.com"})
+    await storage.devices.replace_row(server)
+    await erased(storage, erasure_of(people, ADA, NOON))
+    assert [server] == [*storage.devices.all()]
+    done = await erased(storage, erasure_of(people, ADA, NOON + 1, devices=True))
+    [known] = storage.devices.all()
+    assert () == (*done.devices,) and known.state == server.state and known.version > server.version
+    assert "adamstown" == known.labels["site"]
+    assert known.labels["process.owner"].startswith("erased:")
+    assert known.operator_labels["owner"].startswith("erased:")
+
+
 async def test_a_changed_delivery_has_a_new_key(storage: Storage, clock: MovedClock) -> None:
     """A delivery whose body changes must not be sent under its old key."""
     people = use_people(storage)
