@@ -67,7 +67,7 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = "0"
     included: Annotated[
         str,
-        words("Usage that a seat includes per billing cycle, in the unit; leave empty for unlimited."),
+        words("Usage that a seat includes per billing cycle, in the unit; empty for unlimited."),
         Option(metavar="QUANTITY"),
     ] = ""
     unit: Annotated[

@@ -676,9 +676,7 @@ class OwnerItem(msgspec.Struct, kw_only=True):
     percent: Annotated[int | None, words("The percentage of the amount."), example(86)]
     forecast: Annotated[str | None, words("The expected amount of the whole period."), example("5.12")]
     calls: Annotated[int, words("The number of calls."), example(4547)]
-    unpriced_calls: Annotated[
-        int, words("The number of calls that used something without a known price."), example(79)
-    ]
+    unpriced_calls: Annotated[int, words("Calls that used something without a known price."), example(79)]
     unconverted: Annotated[
         dict[str, str],
         words("Amounts in currencies without a rate, by currency."),

@@ -42,7 +42,7 @@ RoleItem = item_struct(
         ],
         "version": Annotated[
             str | None,
-            words("Changes with each edit; send it back with your edit."),
+            words("Changes with each edit; send it back."),
             example("26dd4ddbeacc79f07a421197", changed="c0c7ab7fb0146d1ab79562f2"),
         ],
     },
