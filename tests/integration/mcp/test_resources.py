@@ -17,7 +17,9 @@ from tests.integration.mcp.conftest import Assistant, OpenAssistant
 
 async def make_views(assistant: Assistant, names: Sequence[str], **fields: Any) -> list[str]:
     table = assistant.serving.app.services.operators.installation.require_registry().views
-    drafts = [NewView(**{"name": name, "filter": {}, "principal_dimension": "model", **fields}) for name in names]
+    drafts = [
+        NewView(**{"name": name, "filter": {}, "principal_dimension": "model", **fields}) for name in names
+    ]
     return [
         (await table.create(each, known=("model", "tag:x"), most=1000, actor=ACTOR)).id for each in drafts
     ]
