@@ -33,7 +33,7 @@ async def announce(): pass
 
 within = serve.exit_after
 serve.exit_after = lambda loop: within(loop, within_s=float(sys.argv[2]))
-logs.configure("info")
+logs.start_logging("info")
 code = asyncio.run(serve.run_app(App(), announce))
 timers = [each for each in threading.enumerate() if isinstance(each, threading.Timer)]
 sys.exit(code + 6 + any(not each.finished.is_set() for each in timers))

@@ -123,7 +123,7 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
         ("not wanted", {"anomalies": Anomalies(enabled=False)}),
         ("broken", {"group_by": ("tag:gone",)}),
     ):
-        draft = NewView(name=name, principal_dimension="team", **fields)
+        draft = NewView(**{"name": name, "filter": {}, "principal_dimension": "team", **fields})
         await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
     await make_inspector(server.services).inspect()
     items = (await server.ask("GET", "/insights")).payload["insights"]

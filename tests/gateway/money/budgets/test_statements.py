@@ -97,6 +97,8 @@ async def test_an_evaluation_asks_few_statements(opened: Open, now: float, zone:
     await house.budget(await house.view(), time_zone=zone, forecast_alerts={"100": "Y"})
     await house.evaluate()
     counted.statements = 0
+    house.spend("1")
+    await house.ledger.catch_up(house.log)
     await house.evaluate()
     assert 0 < counted.statements <= EVALUATION
 
