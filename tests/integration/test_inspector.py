@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -123,7 +124,8 @@ async def test_an_anomaly_is_looked_for_inside_each_view(server: OperatorServer)
         ("not wanted", {"anomalies": Anomalies(enabled=False)}),
         ("broken", {"group_by": ("tag:gone",)}),
     ):
-        draft = NewView(**{"name": name, "filter": {}, "principal_dimension": "team", **fields})
+        stated: dict[str, Any] = {"filter": {}, **fields}
+        draft = NewView(name=name, principal_dimension="team", **stated)
         await server.registry.views.create(draft, known=known, most=9, actor=ACTOR)
     await make_inspector(server.services).inspect()
     items = (await server.ask("GET", "/insights")).payload["insights"]
