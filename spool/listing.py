@@ -21,10 +21,8 @@ SortValue = str | int | float | None
 
 ASCENDING, DESCENDING = "asc", "desc"
 MOST_KNOWN = 200  # a filter with more values offers none
-_FIRST_CASED, _PAST_CASED = (
-    ord("A"),
-    0x1E944,
-)  # range that contains all letters that have capital and small forms
+# range that contains all letters that have capital and small forms
+_FIRST_CASED, _PAST_CASED = ord("A"), 0x1E944
 
 
 @cache

@@ -29,9 +29,8 @@ def composed(rows: Sequence[Address], *, without: Collection[str]) -> Iterator[t
     for row in rows:
         for method in row.operations:
             name = f"{method} {row.documented_path}"
-            kind = _answer_type(row) or kinds.get(
-                row.documented_path
-            )  # a deletion has the fields of its resource
+            # a deletion has the fields of its resource
+            kind = _answer_type(row) or kinds.get(row.documented_path)
             if name not in without and kind is not None:
                 yield name, _operation(row, method, kind)
 

@@ -225,7 +225,7 @@ class DeviceSync:
             await self._hold_device(device, error)
 
     async def _enrol_device(self, device: Device) -> Device:
-        """Enrol a device. Return it with the upstream's state. Changes that were made meanwhile stay due."""
+        """Enrol a device upstream, and return it with the answer. Changes made meanwhile are sent later."""
         body = {"device_id": device.id, **_device_facts(device)}
         if (
             self._tells_changes

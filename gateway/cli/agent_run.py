@@ -210,9 +210,8 @@ async def _keep_link(
         )
         await store_link()
         if service_kind() == DAEMON and not key_file.exists():
-            await probed.wait(
-                FIRST_LOOK_S
-            )  # the enrolment states the hardware id, which only the probe can read
+            # the enrolment states the hardware id, which only the probe can read
+            await probed.wait(FIRST_LOOK_S)
         await link.run()
 
     app.services.topics.devices.called = recorder.called

@@ -69,9 +69,8 @@ _SHOWN = {
     "metrics_listen", "idempotency_header",
 }  # fmt: skip
 WINDOW_S = SpoolSettings().duplicate_window
-LATE_S = (
-    WINDOW_S - DAY_S
-)  # a day before the end of the window, so that time remains to deliver waiting records
+# a day before the end of the window, so that time remains to deliver waiting records
+LATE_S = WINDOW_S - DAY_S
 _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
 # status of a test request -> status of the diagnosis
 _TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}

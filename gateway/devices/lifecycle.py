@@ -67,10 +67,8 @@ FIRST_KEY_S = 3600.0
 FORGET_EVERY_S = 600.0
 NOTE_EVERY_S = 60.0  # seconds between two looks for changed states
 DEVICES_PER_TURN = 200  # devices after which other work gets a turn
-DEVICES_PER_STEP, STEP_S = (
-    2000,
-    60.0,
-)  # with each further 2,000 devices, the interval of reports is a minute longer
+# with each further 2,000 devices, the interval of reports is a minute longer
+DEVICES_PER_STEP, STEP_S = 2000, 60.0
 CLOCK_MOVED_S = 60.0  # seconds; a larger change between two heartbeats was no slow request
 GRACE_S = 3600.0  # seconds after a start before any device is deleted
 
@@ -105,7 +103,7 @@ class DeviceLifecycle:
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
         self._quiet = QuietDevices()
-        table.watchers.append(self._changed)
+        table.watchers.append(self._release_earlier_row)
         self.listening_since = clock.now()
         self._clock = clock
         self._people = people or People.for_installation(secret)
@@ -135,8 +133,8 @@ class DeviceLifecycle:
         evidence = Evidence(device, self.interval_s, machine, self.listening_since)
         return self._states.of(evidence, self._clock.now())
 
-    def _changed(self, id: str) -> None:
-        """Release the earlier row, which takes as much memory as the new one."""
+    def _release_earlier_row(self, id: str) -> None:
+        """Release the earlier row of a device. It takes as much memory as the new row."""
         self._states.changed(id, self.table.find(id))
         self._quiet.forget(id)
 

@@ -49,9 +49,8 @@ WORDS = (
     REPLACED, REVOKED, LEFT, PENDING, COPIED, MISSING, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, DELAYED, REPORTING,
     UNUSED, UNHEALTHY, COLLECTOR,
 )  # fmt: skip
-OTHER_AGENTS = frozenset(
-    {UNHEALTHY, COLLECTOR}
-)  # states of other agents; the fleet does not list their devices
+# states of other agents; the fleet does not list their devices
+OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})
 _WITHOUT_CAUSES = OTHER_AGENTS | {REPLACED, REVOKED, LEFT, PENDING, MISSING}
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
 FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY})  # need a repair

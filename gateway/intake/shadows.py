@@ -181,7 +181,7 @@ def _call_kind(
     response_model: str | None,
     counts_for_any: bool,
 ) -> Kind:
-    """Return the kind of a call. Its facts are those by which counters that repeat the call find it."""
+    """Return the kind of a call: the facts by which counters that repeat the call find it."""
     facts = {_fact_bytes(_OF_SOURCE, source, service): None}
     if source in _COUNTERS:
         facts[_fact_bytes(_OF_SOURCE, _COUNTERS[source], service)] = None

@@ -115,7 +115,7 @@ class RouteState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """A rejected record (dead letter): it was rejected twice while other records were accepted."""
+    """A dead letter: a record that a receiver rejected twice while it accepted other records."""
 
     id: int
     route: str

@@ -574,7 +574,7 @@ def is_plain(query: CostQuery) -> bool:
 
 def has_many_groups(query: CostQuery) -> bool:
     """
-    Return whether finding a few groups is faster than reading all.
+    Return whether a query may have so many groups that finding a few is faster than reading all.
 
     A derived dimension never has many groups, and finding one of them computes the value of every stored set
     of dimensions.

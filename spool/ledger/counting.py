@@ -37,10 +37,8 @@ WORK = ("source", "provider", "model", "request_model", "team", "region", "sende
 CHANGED_BY = "changed_by"  # the key, in the state, of a mark of the process that made the last change
 # key, in the state, of the mark of the billing connections' rows, whose tags are dimensions
 ROW_TAGS = "row_tags"
-EVERY, EVERY_BILLED = (
-    "changed",
-    "billed",
-)  # keys, in the state, of the marks of changes that may affect any month
+# keys, in the state, of the marks of changes that may affect any month
+EVERY, EVERY_BILLED = "changed", "billed"
 RECALCULATED = "recalculated"  # key, in the state, of the mark of the stored recalculations; 0 without any
 MAX_TEXT = 256  # characters of a dimension's value
 MOST_NUMBERS = 100_000  # dimension numbers in memory

@@ -133,7 +133,7 @@ class PostgresPartialReports:
             rows = connection.execute(self._database.fill_in_names(_FIND), (list(keys),)).fetchall()
             for begin in under:
                 rows += connection.execute(
-                    self._database.fill_in_names(_UNDER), (begin, _prefix_end(begin))
+                    self._database.fill_in_names(_UNDER), (begin, _end_of_prefix(begin))
                 ).fetchall()
             return {row[0]: PartialReport(*row) for row in rows}
 
@@ -189,5 +189,7 @@ class PostgresHeard:
         return await remove_aged(self._database, "heard", "at", before=before)
 
 
-def _prefix_end(begin: bytes) -> bytes:
-    return begin.rstrip(b"\xff")[:-1] + bytes([begin.rstrip(b"\xff")[-1] + 1])
+def _end_of_prefix(prefix: bytes) -> bytes:
+    """Return the least bytes that are greater than all that begin with a prefix."""
+    head = prefix.rstrip(b"\xff")
+    return head[:-1] + bytes([head[-1] + 1])

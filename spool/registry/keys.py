@@ -21,11 +21,8 @@ from spool.registry.scopes import GROUPS, SCOPES, USE_CASES, resolve_scopes
 ENABLED = "Enabled"
 DISABLED = "Disabled"
 EXPIRED = "Expired"
-STATES = (
-    ENABLED,
-    DISABLED,
-    EXPIRED,
-)  # the published interface has the first two states, as `status`
+# the published interface has the first two states, as `status`
+STATES = ENABLED, DISABLED, EXPIRED
 NOT_IN_USE = "Not In Use"
 # name of the key with the secret in server.api_key_file
 LEGACY_NAME = "Legacy API Key"

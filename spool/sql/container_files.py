@@ -166,7 +166,7 @@ def write_rows(
     gone: Iterable[ContainerFile],
     changes: Iterable[BookChange],
 ) -> None:
-    """Write rows in a fixed order, so that writers cannot deadlock."""
+    """Write changed rows, always in the same order, so that two writers cannot deadlock."""
     changed = sorted((after for before, after in pairs if before is not None), key=lambda file: file.id)
     # sorted by the unique name, because ids are random
     new = sorted((after for before, after in pairs if before is None), key=_file_name)

@@ -66,11 +66,8 @@ def among_dearest(
 TABLES = {HOUR_S: "hours", DAY_S: "days"}
 METERS = "meters"  # for all widths
 # tables of rollups, and of the marks of existing rollups
-ROLLUPS, ROLLED = (
-    "rollups",
-    "rolled",
-)
-# names of amounts in other currencies (spool.currencies) sort between these
+ROLLUPS, ROLLED = "rollups", "rolled"
+# names of amounts in other currencies begin with "charge.", so they sort between these texts
 CHARGES = ("charge.", "charge/")
 _WIDTH = len(Dimensions._fields)
 _COST = 1 + len(COUNTS)  # position of the cost in a row

@@ -566,9 +566,8 @@ class SqlWorkRows(ABC):
         Return a table of sums and the beginning of a condition. `sums` replaces the table, with sets that can
         pass.
         """
-        of_tree = (
-            query.unit if query.aggregated else None
-        )  # the filter by this unit applies to aggregated costs
+        # the filter by this unit applies to aggregated costs
+        of_tree = query.unit if query.aggregated else None
         # A term of both tables is checked for each visible sum. Otherwise an index would find the sets of
         # hidden units.
         visible = " + 0 * units" if query.is_limited else ""

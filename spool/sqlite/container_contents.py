@@ -19,7 +19,7 @@ PIECE = 256 * 1024
 
 
 class DiskContents:
-    """The contents, as files in a directory of a data directory that the first file creates."""
+    """Contents of container files, as files on disk. The first file creates their directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / DIRECTORY

@@ -279,9 +279,8 @@ class Database:
             await self._writer.close()
 
 
-MOST_REWRITTEN = (
-    512 << 20
-)  # bytes of the largest file in use that is rewritten, because commits wait for this
+# bytes of the largest file in use that is rewritten, because commits wait for this
+MOST_REWRITTEN = 512 << 20
 
 
 async def overwrite(database: Database) -> str:

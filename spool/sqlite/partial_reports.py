@@ -155,7 +155,7 @@ class SqliteHeard:
 
 
 def follow_heard(connection: sqlite3.Connection, plan: Plan) -> None:
-    """Store the senders of a plan in the transaction of the commit."""
+    """Store from which senders a commit has calls, in the same transaction."""
     rows = [
         (plan.at, key, len(senders), pack_senders(sorted(senders))) for key, senders in plan.heard.items()
     ]

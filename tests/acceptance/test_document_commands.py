@@ -44,9 +44,8 @@ CONFIGURATIONS = sorted(
     # connect pages also show settings of other programs
     and not {"decisions", "reference", "connect"} & set(path.parts)
 )
-BESIDE = {
-    "docs/mcp-sign-in.md": "docs/sign-in.md"
-}  # the settings on the first page work only with those on the second
+# the settings on the first page work only with those on the second
+BESIDE = {"docs/mcp-sign-in.md": "docs/sign-in.md"}
 
 
 def test_every_page_with_commands_is_followed() -> None:
@@ -70,9 +69,8 @@ def test_commands_run_in_their_order(document: str, installations: Any) -> None:
     """
     tollhouse = installations(hold="1h")  # records stay open for later reports, however long a command takes
     key = tollhouse.key("reader")
-    reader = (
-        tollhouse.directory / "reader"
-    )  # without --config, commands in this directory use its ./tollhouse-data
+    # without --config, commands in this directory use its ./tollhouse-data
+    reader = tollhouse.directory / "reader"
     reader.mkdir()
     (reader / "tollhouse-data").symlink_to(tollhouse.directory / "tollhouse-data")
     commands = tollhouse.directory / "commands"

@@ -142,9 +142,8 @@ def compare_page(console: Console, state: dict[str, str]) -> None:
     legend = page.locator(".legend li").filter(has_text="earlier period")
     # the chart of an old time that is stored by day has no bars of hours
     if legend.count():
-        named = [
-            row for row in report["rows"] if row[query["by"]] is not None
-        ]  # the bars leave the others out
+        # the bars leave the others out
+        named = [row for row in report["rows"] if row[query["by"]] is not None]
         drawn = sum(Decimal(row["previous"]["cost"]) for row in named)
         assert abs(amount(legend.locator("span.faint").inner_text()) - drawn) <= CENT, state
     change = Decimal(total["cost"]) - Decimal(total["previous"]["cost"])

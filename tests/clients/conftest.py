@@ -64,9 +64,8 @@ class Stand:
         """
         self.tollhouse.wait_until_drained()
         gained = self.tollhouse.records()[self.records_before :]
-        records = [
-            one for one in gained if one["kind"] == "inference"
-        ]  # without counters, because they wait and arrive during later tests
+        # without counters, because they wait and arrive during later tests
+        records = [one for one in gained if one["kind"] == "inference"]
         assert [] == [words for words in CONTENT if words in json.dumps(records)]
         return records
 

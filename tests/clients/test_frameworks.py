@@ -18,9 +18,8 @@ from tests.clients.journal import Call, assert_same, without
 
 pytestmark = pytest.mark.clients
 
-Told = Callable[
-    [str, list[Call]], list[Call]
-]  # returns what a client should report for the calls of one program
+# returns what a client should report for the calls of one program
+Told = Callable[[str, list[Call]], list[Call]]
 
 
 PARTS = ("cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
@@ -207,9 +206,8 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
     "mlflow": (mlflow, (*AGENTS, "embeddings")),
     "dspy": (dspy, ("answers", "predictions", "failures", "nested")),
 }
-NO_NAMES: dict[str, Any] = dict.fromkeys(
-    ("request_model", "response_model", "request_id")
-)  # each framework reports its own names
+# each framework reports its own names
+NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))
 RUNS = [(client, name) for client, (_, names) in CLIENTS.items() for name in names]
 
 

@@ -19,9 +19,8 @@ pytestmark = pytest.mark.clients
 
 OPENAI = ("chat", "stream", "silent_stream", "responses", "tools", "failures", "retry", "embeddings")
 ANTHROPIC = ("messages", "raw_stream", "managed_stream", "message_tools", "message_failures")
-Told = Callable[
-    [str, list[Call]], list[Call]
-]  # returns what a client should report for the calls of one program
+# returns what a client should report for the calls of one program
+Told = Callable[[str, list[Call]], list[Call]]
 
 
 def openai_v2(name: str, calls: list[Call]) -> list[Call]:
@@ -39,9 +38,8 @@ def openllmetry(name: str, calls: list[Call]) -> list[Call]:
     # The client has no attribute for OpenAI's cache writes.
     reported = [without("cache_write_tokens")(call) for call in reported]
     if "stream" in name:
-        reported = [
-            without("reasoning_tokens")(call) for call in reported
-        ]  # the client reads these fields only from responses without streaming
+        # the client reads these fields only from responses without streaming
+        reported = [without("reasoning_tokens")(call) for call in reported]
     if name == "embeddings":
         # The client reports 0 where the provider reported nothing.
         reported = [replace(call, cache_read_tokens=0) for call in reported]

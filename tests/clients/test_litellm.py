@@ -91,9 +91,8 @@ class Reported:
         cached = [replace(call, status="cached") for names in CACHED for call in self.of(*names)]
         refused = Call(operation="chat", status="error", request_model="nobody")
         served = self.of(*(name for name in REQUESTS if name != "retry in vain"))
-        one_failure = self.of("retry in vain")[
-            :1
-        ]  # if all retries of one deployment fail, LiteLLM reports one call
+        # if all retries of one deployment fail, LiteLLM reports one call
+        one_failure = self.of("retry in vain")[:1]
         return [_as_litellm_tells(call) for call in (*served, *one_failure, *cached, refused)]
 
     def with_tokens_of(self, call: Call) -> list[dict[str, Any]]:

@@ -116,9 +116,8 @@ CLIENTS: dict[str, tuple[Told, tuple[str, ...]]] = {
         ("chat", "stream", "silent_stream", "responses", "tools", "failures", "embeddings"),
     ),
 }
-NO_NAMES: dict[str, Any] = dict.fromkeys(
-    ("request_model", "response_model", "request_id")
-)  # each client reports its own names
+# each client reports its own names
+NO_NAMES: dict[str, Any] = dict.fromkeys(("request_model", "response_model", "request_id"))
 
 
 @pytest.mark.parametrize("client", CLIENTS)

@@ -75,9 +75,8 @@ class FaultRow:
     lost: int = 0
     duplicates: int = 0
     recovery_s: float | None = None  # longest time until a new record was delivered
-    outcomes: set[str] = field(
-        default_factory=set
-    )  # results of the scenario's tests: passed, failed or skipped
+    # results of the scenario's tests: passed, failed or skipped
+    outcomes: set[str] = field(default_factory=set)
 
 
 class Trial:

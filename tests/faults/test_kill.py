@@ -84,9 +84,8 @@ def test_kill_between_halves(installations: Any) -> None:
             for one in sending:
                 one.result()
     tollhouse.stop()
-    tollhouse.start(
-        env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"}
-    )  # repeated reports wait until this window ends
+    # repeated reports wait until this window ends
+    tollhouse.start(env={"TOLLHOUSE_SPOOL__PENDING_WINDOW": "1s"})
     wait_for(lambda: _pending(tollhouse) == {"ai-telemetry": 0}, 120, "the end of the window")
     tollhouse.wait_until_drained()
     written = [

@@ -81,9 +81,8 @@ def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
             time.sleep(rng.uniform(0.2, 0.6))
             with faults.hanging():
                 wait_for(partial(status_is, f"{site.url}/readyz", 503), 60, "readiness follows the commit")
-                fresh = site.oracle.make(
-                    1
-                )  # send only now, because an earlier call could join the hanging commit, which nothing can end
+                # send only now, because an earlier call could join the hanging commit, which nothing can end
+                fresh = site.oracle.make(1)
                 began = time.monotonic()
                 assert 503 == post(site.url, fresh.body, site.oracle.key).status
                 assert time.monotonic() - began < 60

@@ -30,10 +30,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from tests.faults.oracle import content_hash
 
-NO_ANSWERS = (
-    502,
-    504,
-)  # statuses with which a proxy reports a missing response; they do not interrupt a series of equal failures
+# statuses with which a proxy reports a missing response; they do not interrupt a series of equal failures
+NO_ANSWERS = 502, 504
 _RESET = struct.pack("ii", 1, 0)  # closing a socket with this SO_LINGER value sends RST
 _PROTOBUF = "application/x-protobuf"
 
@@ -122,9 +120,8 @@ class ScriptedUpstream:
         # that the request was not accepted. Failures of other kinds in between do not reset the count,
         # because the client may have timed out before it saw them.
         self.is_consistent = False
-        self._answers: Counter[tuple[str, int]] = (
-            Counter()
-        )  # number of responses by idempotency key and status
+        # number of responses by idempotency key and status
+        self._answers: Counter[tuple[str, int]] = Counter()
         self.port = 0
         self._rng = rng or random.Random()
         self._behaviours: tuple[Behaviour, ...] = (ACCEPT,)

@@ -200,9 +200,8 @@ async def test_a_deleted_key_is_dead_on_the_other_at_once(
         """Hide all changes from the other gateway."""
 
     monkeypatch.setattr(Follower, "read_changes", no_look)
-    monkeypatch.setattr(
-        changes, "LOOKED_S", 3600.0
-    )  # the changes that were read at the start stay recent enough
+    # the changes that were read at the start stay recent enough
+    monkeypatch.setattr(changes, "LOOKED_S", 3600.0)
     schema = new_schema()
     config = shared_config(schema.dsn, schema.name, tmp_path)
     one = await serve(config=config)

@@ -79,9 +79,8 @@ class Copies:
         self._wake.setblocking(False)
         signal.set_wakeup_fd(self._wake.fileno())
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(
-            signal.SIGINT, signal.SIG_IGN
-        )  # ignore Ctrl-C, because the requesting process ends the copies
+        # ignore Ctrl-C, because the requesting process ends the copies
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         while True:
             ready, _, _ = select.select([self._requests, self._woken, *self._running.values()], [], [])
             for pid in [pid for pid, told in self._running.items() if told in ready]:

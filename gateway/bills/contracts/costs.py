@@ -65,7 +65,8 @@ class WorkloadOfMonth(msgspec.Struct, kw_only=True):
     tokens: Annotated[
         str,
         words(
-            "`servers` (counters), `calls`, `unknown` (not all counters are read), or `too_many` (to keep in memory)."
+            "`servers`: their counters. `calls`: reported calls. `unknown`: not all counters are read. `too_many`: "
+            "too many hours for memory."
         ),
     ]
     weights_model: Annotated[str | None, words("The model with these list prices. Null: 1, 0.1 and 4.")]

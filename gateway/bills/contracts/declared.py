@@ -32,22 +32,15 @@ HOUR, DAY, MONTH, TERM = "hour", "day", "month", "term"
 # Kinds of terms about sums of calls. They change no price, and their costs are computed for each query.
 ALLOWANCE, MINIMUM, CREDIT, FEE = SUMS = ("allowance", "minimum", "credit", "fee")
 COMMITMENT, UNUSED = "commitment", "unused"
-_OF_WORKLOAD = (
-    "cluster",
-    "namespace",
-    "workload",
-)  # fields of a CAPACITY term, whose price is its container costs
+# fields of a CAPACITY term, whose price is its container costs
+_OF_WORKLOAD = "cluster", "namespace", "workload"
 # Charges for which bills have lines -> words in the kinds of these lines. A minimum is on the lines of capacity.
 _WORDS_OF_LINES: Mapping[str, Sequence[str]] = {
     COMMITMENT: ("throughput", "priority", "scale_tier", "commitment", "minimum", "shortfall", "true_up"),
     FEE: ("support", "fee"),
 }
-_WORDS_OF_CREDITS = (
-    "credit",
-    "credits",
-    "grant",
-    "grants",
-)  # words in the kinds of lines with a negative amount
+# words in the kinds of lines with a negative amount
+_WORDS_OF_CREDITS = "credit", "credits", "grant", "grants"
 _TOKEN_FEE = "token_fee"  # this kind is usage, in spite of its name
 # The fields of each kind of term: the needed ones, and the optional ones.
 _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
@@ -60,10 +53,8 @@ _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     CREDIT: (("amount", "per"), ()),
     FEE: ((), ("amount", "per", "percent")),
 }
-_PERIODS = {
-    CAPACITY: (HOUR, MONTH),
-    ALLOWANCE: (DAY, MONTH),
-}  # periods of terms; other kinds have MONTH or TERM
+# periods of terms; other kinds have MONTH or TERM
+_PERIODS = {CAPACITY: (HOUR, MONTH), ALLOWANCE: (DAY, MONTH)}
 
 Workload = tuple[str, str, str]  # cluster, namespace and name
 

@@ -349,7 +349,7 @@ class _EnforcerAudit:
             found.append(reset.fault(limit))
         elif len(judged) == faults.IN_A_ROW:
             found += await self._counter_faults(limit, series, judged, value)
-        found += await self._not_refusing_faults(limit, series, value)
+        found += await self._missing_refusal_faults(limit, series, value)
         found += await self._unpriced_faults(limit, value)
         return found
 
@@ -423,7 +423,7 @@ class _EnforcerAudit:
                     return f"its counter lacks exactly the calls with {by} {group or 'unknown'}"
         return ""
 
-    async def _not_refusing_faults(
+    async def _missing_refusal_faults(
         self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str
     ) -> list[EnforcerFault]:
         crossed_at = await self._limit_reached_at(limit, series, value)
@@ -433,7 +433,7 @@ class _EnforcerAudit:
         if not await self._sums.has_succeeded(limit.dimension, value, since):
             return []
         hours = await self._sums.hours(limit.dimension, value, since)
-        return faults.not_refusing_faults(limit, crossed_at, hours, self._last_at)
+        return faults.missing_refusal_faults(limit, crossed_at, hours, self._last_at)
 
     async def _limit_reached_at(
         self, limit: EnforcerLimit, series: Sequence[tuple[float, EnforcerLimit]], value: str

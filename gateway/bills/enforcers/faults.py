@@ -215,7 +215,7 @@ def counter_fault(limit: EnforcerLimit, judged: JudgedReading, cause: str) -> En
     )
 
 
-def not_refusing_faults(
+def missing_refusal_faults(
     limit: EnforcerLimit, crossed_at: float, hours: Sequence[tuple[float, int, Decimal]], read_at: float
 ) -> list[EnforcerFault]:
     """Claim calls that succeeded after the limit was reached."""

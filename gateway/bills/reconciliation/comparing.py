@@ -171,9 +171,8 @@ class Reconciliation:
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()
     error: int = 0  # sum of the unexplained amounts by day and model, without their signs
-    doubtful_calls: Mapping[str, int] = field(
-        default_factory=dict
-    )  # calls of which the cost may be wrong, by reason
+    # calls of which the cost may be wrong, by reason
+    doubtful_calls: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def compared(self) -> bool:

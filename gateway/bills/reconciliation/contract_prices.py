@@ -24,10 +24,8 @@ _CLEAR = 4  # a smaller multiple of a place's rounding may be rounding
 _ROUND = Fraction(2, 10_000)  # share of an amount that the rounding of a percentage may change
 _OF_TIERS = 50  # percentage of the price at which price lists have batch and flex
 _PROVEN = frozenset({"rounding", "reported_cost"})  # causes of amounts that do not depend on our prices
-_LASTING = OF_PRICES - {"price_on_days"} | {
-    "fee",
-    "key_price",
-}  # causes that may apply to every line of a bill
+# causes that may apply to every line of a bill
+_LASTING = OF_PRICES - {"price_on_days"} | {"fee", "key_price"}
 _MOVED = frozenset({"tier_unknown", TIER_NOT_GIVEN, "batch_unreported", "other_model"})
 Group = tuple[str, str]  # model and tier, as far as the billed amounts state them
 
@@ -204,9 +202,8 @@ def find_billed_prices(of_contracts: Split, without: Split, precision: Mapping[i
         group for group, places in groups.items() if group not in factors and _is_in_part(places, ignored)
     }
     is_every = factors.keys() == groups.keys() and not days and len({*factors.values()}) == 1
-    every = (
-        next(iter(factors.values())) if is_every else None
-    )  # includes models that the bill names otherwise
+    # includes models that the bill names otherwise
+    every = next(iter(factors.values())) if is_every else None
     return BilledPrices(
         levels=of_contracts.levels,
         factors=factors,

@@ -46,10 +46,8 @@ FAR = 3  # times the usual deviation of a day, beyond which it is not chance
 # Prices.
 SAME = Decimal("0.005")  # of a price; ratios within this share count as equal, because amounts are rounded
 NOTHING = Decimal("0.0005")  # of a price; a smaller difference over a month is rounding
-NEAR_HALF = (
-    Decimal("0.4"),
-    Decimal("0.55"),
-)  # of a price; half the price less a fifth, or with a fee of a tenth
+# of a price; half the price less a fifth, or with a fee of a tenth
+NEAR_HALF = Decimal("0.4"), Decimal("0.55")
 HOUR_WRITE = Decimal("0.6")  # of the price of a cache write, by which storage for an hour costs more
 REGIONAL = (Decimal("0.1"), Decimal("0.25"))  # of a price; surcharges for regions that price lists publish
 MOST_APART = 6  # regions with their own price each; more would fit any difference

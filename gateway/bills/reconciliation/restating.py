@@ -40,9 +40,8 @@ _Vectors = dict[str, dict[int, _Vector]]  # by key and day
 _KeyAndModel = tuple[str, str]  # key and model
 _ByKeyAndModel = dict[_KeyAndModel, dict[int, list[int]]]  # tokens of input and output, by day
 _NOTHING = [0, 0]
-ExchangedKeys = Mapping[
-    tuple[int, str], str
-]  # by day and key of the ledger: the key under which it is billed
+# by day and key of the ledger: the key under which it is billed
+ExchangedKeys = Mapping[tuple[int, str], str]
 
 
 def exchanged_keys(

@@ -196,9 +196,8 @@ def repair(config: Path | None, name: str | None, dry_run: bool, as_json: bool) 
     file's new bytes differ from the original ones, a second manifest describes it. Exit code 1 if the log no
     longer has the records of a file.
     """
-    client = _operator_client(
-        config, load_installation(config)
-    )  # the records are read through the operator API
+    # the records are read through the operator API
+    client = _operator_client(config, load_installation(config))
     settings = _chosen_lake(config, name)
     body = {"destination": settings.name, "dry_run": dry_run}
     payload = client.request("POST", "/lake-repairs", body=body)

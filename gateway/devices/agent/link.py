@@ -33,15 +33,8 @@ BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
 PROBE_STALE_S: Final = 900.0  # three times as long as between two looks of the probe
 PROBE_STALE, DISK_FULL, BACKLOG = "probe_stale", "disk_full", "backlog"
 DAEMON: Final = "daemon"
-PROBED: Final = (
-    "user",
-    "hardware_id",
-    "serial",
-    "serial_hash",
-    "os",
-    "policy",
-    "assistants",
-)  # fields that heartbeats take from the probe
+# fields that heartbeats take from the probe
+PROBED: Final = "user", "hardware_id", "serial", "serial_hash", "os", "policy", "assistants"
 
 
 class ProbedStates:

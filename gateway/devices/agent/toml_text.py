@@ -107,9 +107,8 @@ def _with_value(text: str, path: tuple[str, ...], value: str) -> str:
     for statement in statements:
         if statement.path == path and statement.value is not None:
             return text[: statement.value] + value + text[statement.end :]
-    text = _without_statements(
-        text, path
-    )  # remove the tables below the key, because the inline value replaces them
+    # remove the tables below the key, because the inline value replaces them
+    text = _without_statements(text, path)
     newline = "\r\n" if "\r\n" in text else "\n"
     pair = f"{_format_key(path[-1])} = {value}"
     for statement in _parse_statements(text):

@@ -52,12 +52,10 @@ SETTINGS: Mapping[str, str] = {  # by claim
     NOT_INSTALLED: ABSENT,
 }
 DELAYED, UNSEEN = "delayed", "unseen"  # uses that only the gateway states
-BAD = frozenset(
-    {OVERRIDDEN, OFF, UNSET, UNKNOWN}
-)  # states in which calls are lost, unless a call shows otherwise
-WAITS_ON_LAPTOP = frozenset(
-    {"backlog", "tls", "dns", "refused", "no_answer"}
-)  # causes of calls that the agent will still send
+# states in which calls are lost, unless a call shows otherwise
+BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})
+# causes of calls that the agent will still send
+WAITS_ON_LAPTOP = frozenset({"backlog", "tls", "dns", "refused", "no_answer"})
 FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # need no repair
 OTHER_CALLS = ""  # calls of a device that no coding assistant made
 

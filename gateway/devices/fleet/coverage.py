@@ -24,9 +24,8 @@ from gateway.devices.machine_state import (
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
-STATES = tuple(
-    word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS)
-)  # the best word is first
+# the best word is first
+STATES = tuple(word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS))
 _UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})  # without current assistants
 
 

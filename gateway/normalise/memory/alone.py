@@ -45,17 +45,8 @@ _COUNTS: Final = (
 _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
-_PLAIN: Final = (
-    (),
-    True,
-    (),
-    (),
-    (),
-    False,
-    False,
-    None,
-    None,
-)  # values of the fields between the id and `above` in an Identity
+# values of the fields between the id and `above` in an Identity
+_PLAIN: Final = (), True, (), (), (), False, False, None, None
 COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
 SPAN_PLACE: Final = 5  # index of the id of the span in a row

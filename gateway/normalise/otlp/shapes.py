@@ -49,11 +49,8 @@ _FURTHER = (
     semconv.CLOUD,
     *[name for product in PRODUCTS for names in product.own_names.values() for name in names],
 )
-_FLAGS = (
-    "names_tool",
-    "names_operation",
-    "names_end_user",
-)  # fields that are True if a name is in their tables
+# fields that are True if a name is in their tables
+_FLAGS = "names_tool", "names_operation", "names_end_user"
 Entry = tuple[str, Any]  # an attribute name, and the value that it adds to the shape
 
 
@@ -137,9 +134,8 @@ _facts_by_name = _facts.__getitem__
 _metadata = CachedResults(_metadata_of).__getitem__
 
 _MOST_SHAPES = 4096
-_MOST_KEYS = (
-    1 << 17
-)  # limit of names for all cached shapes together, because senders choose the names of an item
+# limit of names for all cached shapes together, because senders choose the names of an item
+_MOST_KEYS = 1 << 17
 _shapes: dict[frozenset[NameFacts], AttributeShape] = {}
 _keys = 0  # number of names for all cached shapes, including those deleted since the cache was last full
 

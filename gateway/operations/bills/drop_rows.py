@@ -75,7 +75,7 @@ class MonthRows:
             places, at, page_query.limit, is_falling=is_falling, is_backward=is_backward
         )
         cut = places[start:end]
-        texts = _texts_at_places(hours, set(cut))
+        texts = _rows_by_index(hours, set(cut))
         rows = [DropRow(texts[index], f"{index} {walk}") for index in cut]
         return ListPage(
             rows=rows,
@@ -141,8 +141,8 @@ def _matching_indexes(hours: Sequence[HourRows], page_query: PageQuery) -> Itera
             yield index
 
 
-def _texts_at_places(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
-    """Return the rows at these positions. Hours without a requested row stay compressed."""
+def _rows_by_index(hours: Sequence[HourRows], places: set[int]) -> dict[int, bytes]:
+    """Return the rows at these places by index. Hours without a requested row stay compressed."""
     text_by_index: dict[int, bytes] = {}
     first = 0
     for hour in hours:

@@ -42,10 +42,8 @@ class ListedDevices:
         self._clock = clock
         self._rows: OrderedRows[Shown] = OrderedRows(DEVICES, "state")
         self._turn = asyncio.Lock()
-        self._basis: tuple[float, ExpectedMachines] = (
-            0.0,
-            NOBODY,
-        )  # what the states of all devices depend on
+        # what the states of all devices depend on
+        self._basis: tuple[float, ExpectedMachines] = 0.0, NOBODY
         self._latest = inf  # the latest time for which a state was computed
         # by device id: the time after which its state must be computed again
         self._due: dict[str, float] = {}

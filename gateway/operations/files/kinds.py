@@ -263,7 +263,7 @@ class ResourceKind(FileKind):
 
     @cached_property
     def _default_values(self) -> Mapping[str, Any]:
-        """The defaults, not in the form of JSON."""
+        """Return the default of each field, as a Python value."""
         return {field.name: field_default(field) for field in msgspec.structs.fields(self.new)}
 
     async def create(self, asking: Asking, given: Any, secret: str | None) -> str:

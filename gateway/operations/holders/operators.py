@@ -452,9 +452,8 @@ class MoneyServices(WithRegistry):
     allocation: Callable[[], AllocationSettings] = AllocationSettings
     currency: Callable[[], CurrencySettings] = CurrencySettings
     sender_hours: KeptSenderHours | None = None  # None in an agent, and while the registry is damaged
-    served_hours: ServedHours | None = field(
-        init=False, repr=False, default=None
-    )  # made by the first query for it
+    # made by the first query for it
+    served_hours: ServedHours | None = field(init=False, repr=False, default=None)
     published: Published = field(init=False, repr=False)
     publishing: Publishing | None = field(init=False, repr=False)
     _known: Mapping[str, Sequence[str]] = field(init=False, repr=False, default_factory=dict)

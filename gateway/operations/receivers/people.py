@@ -76,9 +76,8 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     await registry.persons.join_forms(names, most=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
-    return {
-        "accepted": len(body.addresses)
-    }  # not the number of new links, because that would show which links exist
+    # not the number of new links, because that would show which links exist
+    return {"accepted": len(body.addresses)}
 
 
 @Address(

@@ -20,10 +20,8 @@ _READ: Mapping[str, Sequence[str]] = {
     "model": ("response_model", "request_model", "model"),
     "sender": ("sender_key",),
 }
-_OF_CALLS = (
-    "status",
-    "cost_source",
-)  # they depend on more than fields, for calls without usage and for counters
+# they depend on more than fields, for calls without usage and for counters
+_OF_CALLS = "status", "cost_source"
 
 
 def choices(

@@ -80,9 +80,8 @@ class ServedHours:
             count = int(record.value)
             counted = {
                 INPUT: ModelTokens(input=count),
-                CACHE_READ: ModelTokens(
-                    input=-count, cache_read=count
-                ),  # cached input is a part of the input
+                # cached input is a part of the input
+                CACHE_READ: ModelTokens(input=-count, cache_read=count),
                 OUTPUT: ModelTokens(output=count),
             }.get(record.token_type or "")
             if counted is not None:

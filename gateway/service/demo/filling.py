@@ -225,8 +225,9 @@ async def fill_directory(
     progress: Callable[[int], None] = lambda _: None,
 ) -> Filled:
     """
-    Fill an empty directory. Raises NotAllowed if it already has records, and SpoolLocked while a server
-    runs on it.
+    Fill an empty directory with the data of a demo.
+
+    Raises NotAllowed if it already has records, and SpoolLocked while a server runs on it.
 
     `progress` is called after each batch with the number of reports.
     """

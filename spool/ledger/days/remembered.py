@@ -115,9 +115,8 @@ def _is_cached(query: CostQuery, now: float) -> bool:
     if query.currency != CURRENCY or query.until - query.since >= MOST_YEARS * 366 * _DAY:
         return False
     month = datetime.fromtimestamp(now, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return (
-        not query.arranged or query.until <= month + _DAY
-    )  # in every time zone, the query ends before the running month
+    # in every time zone, the query ends before the running month
+    return not query.arranged or query.until <= month + _DAY
 
 
 def marks_of_changes(

@@ -63,9 +63,8 @@ class Plan:
     gone_spans: list[bytes] = field(default_factory=list)  # keys of rows to delete
     # positions of refused submissions, of which nothing is stored
     stale: set[int] = field(default_factory=set)
-    ended: set[int] = field(
-        default_factory=set
-    )  # positions of submissions of which the Tollhouse key has ended
+    # positions of submissions of which the Tollhouse key has ended
+    ended: set[int] = field(default_factory=set)
     # positions of submissions of which the idempotency key had another body
     reused: set[int] = field(default_factory=set)
     submissions: list[Terms] = field(default_factory=list)  # counts of the stored submissions, in order

@@ -155,7 +155,7 @@ def write_log_pages_into(log: Path, database: Path, page_size: int) -> None:
 
 
 def _read_header(data: bytes) -> tuple[str, tuple[int, ...], set[_Sums]]:
-    """Return the header. If it is damaged, the first frame is used."""
+    """Return byte order, salts and possible checksums. If the header is damaged, the first frame has the salts."""
     magic, *_, first_salt, second_salt, first, second = HEADER.unpack_from(data)
     order = {LITTLE: "<", BIG: ">"}.get(magic, "<" if sys.byteorder == "little" else ">")
     computed = _add((0, 0), data[:24], order)

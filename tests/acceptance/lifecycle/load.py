@@ -17,9 +17,8 @@ from gateway.service.listeners import LEAVE_S
 from tests.bench.load.payloads import RUN, protobuf_spans
 
 SPANS = 5
-LATE_S = (
-    LEAVE_S / 2
-)  # half of the time that a stopping server waits for the next request of an open connection
+# half of the time that a stopping server waits for the next request of an open connection
+LATE_S = LEAVE_S / 2
 
 
 @dataclass

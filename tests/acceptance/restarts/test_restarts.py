@@ -30,12 +30,8 @@ SOME = [
     (SQLITE, OPEN, "take-over"),
     (POSTGRES, DECIDED, "stop"),
 ]
-ANSWERS = {
-    200,
-    207,
-    422,
-    429,
-}  # The workload gets 422 for another body under a used key, and 429 for a tool call beyond the daily limit.
+# The workload gets 422 for another body under a used key, and 429 for a tool call beyond the daily limit.
+ANSWERS = {200, 207, 422, 429}
 Run = Callable[[str, str, str], Mapping[str, Any]]
 
 

@@ -175,9 +175,8 @@ def bytes_on_disk(found: Writers, primary: Server, schema: str) -> tuple[float, 
         f"SELECT sum(pg_total_relation_size(i.inhrelid)) FROM pg_inherits i WHERE i.inhparent IN ({tables})"
     )
     [(records,)] = primary.execute(f"SELECT sum(count) FROM {schema}.entries")
-    primary.execute(
-        f"VACUUM FULL {schema}.id_runs"
-    )  # free the space of id runs that were merged into other runs
+    # free the space of id runs that were merged into other runs
+    primary.execute(f"VACUUM FULL {schema}.id_runs")
     [(runs, ids)] = primary.execute(
         f"SELECT pg_total_relation_size('{schema}.id_runs'), coalesce(sum(count), 0) FROM {schema}.id_runs"
     )

@@ -110,9 +110,8 @@ def measure(
     jobs = [job_of(scenario, one, folder / f"bodies-{place}", seconds) for place, one in enumerate(running)]
     before = [sum(meters.cpu_seconds(one.pid) for one in running), *map(used, servers)]
     had = upstream.figures()["records"]
-    everywhere = os.sched_getaffinity(
-        0
-    )  # all processes share all cores, because there are more processes than cores
+    # all processes share all cores, because there are more processes than cores
+    everywhere = os.sched_getaffinity(0)
     begun = [start_load(replace(job, first=place * APART), everywhere) for place, job in enumerate(jobs)]
     loads = [load_figures(process) for process in begun]
     records = sum(load.accepted for load in loads) * scenario.items

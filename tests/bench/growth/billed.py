@@ -40,10 +40,8 @@ from tests.spool.ledger_log import FakeClock, FakeLog
 
 MONTH = CalendarMonth.of("2026-03")
 END = MONTH.days[-1] + DAY_S
-RATES = {
-    "input": Decimal("0.00000123457"),
-    "output": Decimal("0.0000049383"),
-}  # the prices have so many digits that bills cannot be divided without a remainder
+# the prices have so many digits that bills cannot be divided without a remainder
+RATES = {"input": Decimal("0.00000123457"), "output": Decimal("0.0000049383")}
 LAYERS = (("discount", "-0.09", 3), ("credit", "-0.05", 9), ("tax", "0.19", 29))
 ROUNDS = 5
 GROUPS = ((), ("team",), ("user",), ("model", "team"), ("api_key", "charge"), ("basis",))

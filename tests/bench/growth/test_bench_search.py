@@ -17,9 +17,8 @@ from tests.bench.growth.units import AGENTS, END, MODELS, USERS, dimensions
 from tests.spool.ledger_log import FakeClock
 
 FULL = os.environ.get("TOLLHOUSE_BENCH") == "full"
-SETS = (
-    40_000 if FULL else 4_000
-)  # sets of names; a million calls of 5,000 users with 8 models each have as many
+# sets of names; a million calls of 5,000 users with 8 models each have as many
+SETS = 40_000 if FULL else 4_000
 ROUNDS = 7
 # Reading takes 3.5 us per set, and a search up to 6. When each set was searched by itself, it took up to 60.
 MOST = 3.0 if FULL else 6.0

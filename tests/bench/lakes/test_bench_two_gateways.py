@@ -115,9 +115,8 @@ def test_two_gateways_bring_each_call_once(
                 break
             done += 1
             if turn == 1:
-                gateways.freeze(
-                    turn % 2
-                )  # wait until the other gateway has uploaded something; it may have to wait for the lease first
+                # wait until the other gateway has uploaded something; it may have to wait for the lease first
+                gateways.freeze(turn % 2)
                 asyncio.run(after_one_more(run, gateways, names.MANIFESTS))
                 gateways.thaw(turn % 2)
             else:

@@ -75,9 +75,8 @@ class LoadFigures:
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     latencies_ms: dict[str, float] = field(default_factory=dict)
-    each_ms: list[float] = field(
-        default_factory=list
-    )  # the duration of every request; only the single steady client stores them
+    # the duration of every request; only the single steady client stores them
+    each_ms: list[float] = field(default_factory=list)
 
     def refuse(self, status: str) -> None:
         self.refused[status] = self.refused.get(status, 0) + 1

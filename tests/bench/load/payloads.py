@@ -23,9 +23,8 @@ else:
     from backports import zstd
 
 RUN = b"@@run@@@"  # as long as the digits that replace this text, so that a body's length never changes
-IDS = re.compile(
-    rb"chatcmpl-(\d{24})"
-)  # the digits in a received record are the request's number and the position within the request
+# the digits in a received record are the request's number and the position within the request
+IDS = re.compile(rb"chatcmpl-(\d{24})")
 FLEET_USERS = 5000
 LITELLM = Path(__file__).parents[2] / "cases/gateway/litellm/slp-batch-array.json"
 

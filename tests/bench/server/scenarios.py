@@ -34,14 +34,8 @@ NAME = re.compile(
     r"(?:@(?P<rate>\d+))?(?:\+(?P<backlog>\d+[kM]?))?"
 )
 STATE = re.compile(r"(?P<kind>drain|start)-(?P<backlog>\d+[kM]?)|(?P<idle>idle)")
-SPANS = (
-    None,
-    "trees",
-    "mixed",
-    "kinds",
-    "real",
-    "conversations",
-)  # the load generator sends these kinds as spans
+# the load generator sends these kinds as spans
+SPANS = None, "trees", "mixed", "kinds", "real", "conversations"
 FORWARDED = ("spans", "litellm", "fleet", "trees", "kinds", "real", "conversations")
 MULTIPLES = {"k": 1000, "M": 1_000_000}
 

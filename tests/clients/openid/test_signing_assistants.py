@@ -55,9 +55,8 @@ async def ended(
     except TimeoutError:
         process.kill()
         await process.wait()
-    await asyncio.wait(
-        readers, timeout=5
-    )  # wait only briefly, because a browser that hangs keeps the pipes open
+    # wait only briefly, because a browser that hangs keeps the pipes open
+    await asyncio.wait(readers, timeout=5)
     assert process.returncode is not None
     return process.returncode, said.decode(), errors.decode()
 

@@ -181,9 +181,8 @@ def test_damage(trial: Trial, broken: BrokenPair) -> None:
     site, damaged_calls = broken.site, 0
     for _ in trial.rounds(short=1, full=5):
         with broken.row(trial, load=False):
-            site.upstream.behave(
-                refuse(503)
-            )  # the upstream refuses, so that no gateway reads the damaged records
+            # the upstream refuses, so that no gateway reads the damaged records
+            site.upstream.behave(refuse(503))
             body, terms, ids = [sent_alone(broken) for _ in range(3)]
             broken.is_booked(ids.commit)
             for number in range(len(site.gateways)):
@@ -320,9 +319,8 @@ def test_a_standby_that_lags_takes_over(trial: Trial, tmp_path: Path) -> None:
             site.passes()
             pair.catch_up()
             pair.standby.stop()
-            site.upstream.behave(
-                refuse(503)
-            )  # the upstream refuses; otherwise it would have the records that the database lost
+            # the upstream refuses; otherwise it would have the records that the database lost
+            site.upstream.behave(refuse(503))
             tail = [site.oracle.make(5) for _ in range(20)]
             for sent in tail:
                 assert site.oracle.is_taken(site.gateways[0].url, sent)

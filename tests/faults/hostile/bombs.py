@@ -62,9 +62,8 @@ def _call(size: int, number: bytes) -> bytes:
 
 
 def _generation(size: int, number: bytes) -> bytes:
-    body = b'{"model":"m","usageDetails":{"input":1},"input":%b}' % _numbers(
-        size, number
-    )  # the generation has no id, so it is read and then rejected
+    # the generation has no id, so it is read and then rejected
+    body = b'{"model":"m","usageDetails":{"input":1},"input":%b}' % _numbers(size, number)
     return b'{"id":"e","type":"generation-create","body":%b}' % body
 
 

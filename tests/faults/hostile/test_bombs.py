@@ -28,14 +28,12 @@ SERVER = "" if LONG else "max_items = 12_500"
 OVER_MIB = (
     270 if LONG else 140
 )  # limit in MiB for the growth of a new process of about 80 MiB; before limits, 60 MiB bodies took 600 to 4,700 MiB
-YARDSTICK = (
-    b"[" + b"[]," * (64 * MIB // 3) + b"[]]"
-)  # parsing this text at once takes about 130 ms of processor time
+# parsing this text at once takes about 130 ms of processor time
+YARDSTICK = b"[" + b"[]," * (64 * MIB // 3) + b"[]]"
 ANSWERS = {200, 207, 400, 413, 503}
 TIMEOUT_S = 300
-PAUSE_S = (
-    0.005 if LONG else 0.04
-)  # seconds between two probes; a turn of the event loop may take ten times as long
+# seconds between two probes; a turn of the event loop may take ten times as long
+PAUSE_S = 0.005 if LONG else 0.04
 SENT_EVERY_S = 0.05 if LONG else 0.25  # seconds between two requests of the well-behaved sender
 SCOPES = (INGEST, CREATE_EVENT, "unit-cost_v1:create_telemetry_stream")
 

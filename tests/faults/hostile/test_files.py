@@ -14,9 +14,8 @@ import pytest
 from tests.faults.scenarios import LONG
 from tests.hostile_files.files import FILES, MIB, SHORT
 
-MOST = (
-    256 * MIB
-)  # limit for the memory peak of each process; before limits, most files took 300 MiB to 10 GiB
+# limit for the memory peak of each process; before limits, most files took 300 MiB to 10 GiB
+MOST = 256 * MIB
 ALL = [f"{way}/{name}" for way, names in FILES.items() for name in names]
 TIMEOUT_S = 1800
 

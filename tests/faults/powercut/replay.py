@@ -96,9 +96,8 @@ def _write(content: bytearray, offset: int, data: bytes) -> None:
     content[offset : offset + len(data)] = data
 
 
-Inventory = list[
-    tuple[str, int, bytes | None]
-]  # paths with their inode and content (None for a directory), parents first
+# paths with their inode and content (None for a directory), parents first
+Inventory = list[tuple[str, int, bytes | None]]
 Names = dict[str, "_File | None"]  # files by their path relative to the root; None is a directory
 
 

@@ -165,9 +165,8 @@ async def test_a_gzip_bomb_of_1_gib_stops_at_the_limit(bench: Bench) -> None:
     start, piece = (
         packer.compress(bytes(16 * MIB)) + packer.flush(zlib.Z_FULL_FLUSH) for packer in (first, more)
     )
-    bomb = (
-        start + 63 * piece
-    )  # the compressed pieces can be concatenated, because each ends with a full flush
+    # the compressed pieces can be concatenated, because each ends with a full flush
+    bomb = start + 63 * piece
     tracemalloc.start()
     try:
         async with (

@@ -57,9 +57,8 @@ async def test_who_stops_late_leaves_the_sockets_of_its_successor(
     With shared storage, a successor may start before its predecessor has stopped. The late predecessor leaves
     the successor's sockets in place.
     """
-    deep = tmp_path_factory.mktemp(
-        "d" * 100
-    )  # in this directory, the socket's path is longer than the system allows
+    # in this directory, the socket's path is longer than the system allows
+    deep = tmp_path_factory.mktemp("d" * 100)
     for directory in (tmp_path, deep):
         hand_overs = [HandOver(directory, dict, grpc="") for _ in range(2)]
         operators = [OperatorSocket(directory, web.Application()) for _ in range(2)]

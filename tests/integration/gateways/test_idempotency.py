@@ -114,9 +114,8 @@ async def test_a_key_stands_for_one_body(serve: Serve, tmp_path: Path, door: str
     there = await everything(serving)
     assert there
     not_kept = shutil.ignore_patterns(RESERVE, "*.new", "*.sock", "operator.*")
-    shutil.copytree(
-        tmp_path / "data-0", tmp_path / "data-1", ignore=not_kept
-    )  # copy the files as a kill would leave them
+    # copy the files as a kill would leave them
+    shutil.copytree(tmp_path / "data-0", tmp_path / "data-1", ignore=not_kept)
     for gateway in (serving, await serve(key_name="of the second process")):
         again = await gateway.send(path, first, key=key, headers=KEY)
         packed = await gateway.send(

@@ -116,9 +116,8 @@ def test_every_reader_says_the_same(
     Each reader's views are translated to DuckDB, by a library that knows each dialect, and run on the same files.
     """
     _, begin, views = views_for(reader, sample(reader)).partition("-- Each id once")
-    language = (
-        "trino" if reader == "athena" else reader
-    )  # the SQL dialect of Athena's views; its tables have another
+    # the SQL dialect of Athena's views; its tables have another
+    language = "trino" if reader == "athena" else reader
     own = [each for each in sqlglot.parse(begin + views, read=language) if each is not None]
     assert list(VIEWS[1:]) == [table.name for each in own if (table := each.find(exp.Table)) is not None]
     connection = duckdb.connect()

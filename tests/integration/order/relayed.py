@@ -48,9 +48,8 @@ class Made:
 class Assistant:
     """An assistant: its reports, its session, and the header in which it states the session."""
 
-    report: Callable[
-        [Made, str, int], dict[str, Any]
-    ]  # a call, its session, and nanoseconds added by its clock
+    # a call, its session, and nanoseconds added by its clock
+    report: Callable[[Made, str, int], dict[str, Any]]
     scope: str
     service: str
     session: Callable[[UUID], str] = str

@@ -121,11 +121,8 @@ REPORTERS: dict[str, tuple[Case, list[Case]]] = {
     ),
     "Claude Agent SDK, Logfire": (FOUND["claude_code/api_request_events"], [LOGFIRE]),
 }  # fmt: skip
-SHORT = (
-    0.0,
-    1.0,
-    5.0,
-)  # seconds between two requests, so short that an agent's span still waits when its calls arrive
+# seconds between two requests, so short that an agent's span still waits when its calls arrive
+SHORT = 0.0, 1.0, 5.0
 # seconds between two requests, so long that some counters are already counted and must be reversed
 LONG = (*SHORT, 20.0, 100.0, 400.0)
 

@@ -38,9 +38,8 @@ SITUATIONS = {
 }
 CLOCKS_NS = (0, 3_000_000_000, -3_000_000_000)
 LATE = HOLD_S + 1.0
-Told = list[
-    tuple[list[Request], list[Request]]
-]  # of each session, the assistant's requests and the gateway's
+# of each session, the assistant's requests and the gateway's
+Told = list[tuple[list[Request], list[Request]]]
 
 
 def _told(assistant: str, gateway: str, *, shift: int, apart: bool) -> tuple[Told, list[Made]]:

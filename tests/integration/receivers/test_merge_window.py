@@ -167,12 +167,10 @@ async def test_after_a_crash_disk_and_books_agree_on_what_waits(
     await before.take(batch(trace("another")))
     for body in requests[:kept]:
         await before.take(body)
-    is_written = shutil.ignore_patterns(
-        "*.new"
-    )  # the new copy of a note may be renamed while the files are copied
-    shutil.copytree(
-        tmp_path / "before", tmp_path / "after", ignore=is_written
-    )  # copy the files as a kill would leave them
+    # the new copy of a note may be renamed while the files are copied
+    is_written = shutil.ignore_patterns("*.new")
+    # copy the files as a kill would leave them
+    shutil.copytree(tmp_path / "before", tmp_path / "after", ignore=is_written)
     await before.spool.close()
     server = await RunningGateway.open(tmp_path / "after", clock)
     await server.assert_sound(pending=kept % 2)

@@ -79,9 +79,8 @@ Kind = Callable[[int, Callable[[Sequence[Any]], Any]], Iterator[list[Report]]]
 
 def answered(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[Report]]:
     """Every report has the provider's id. Sometimes one of them has other token counts."""
-    sealed = (
-        "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)
-    )  # LiteLLM seals ids of the Responses API in this form
+    # LiteLLM seals ids of the Responses API in this form
+    sealed = "resp_" + "bGl0ZWxsbTpj" * 125 + str(number)
     id = choose([choose(PREFIXES) + f"{number:024x}", uuid(number), sealed])
     call = MadeCall(number, id, uuid(900 + number))
     reporters = (callback, row, proxy_span, sdk_span, generation, webhook)
@@ -147,12 +146,8 @@ def apart(number: int, choose: Callable[[Sequence[Any]], Any]) -> Iterator[list[
 
 
 KINDS: tuple[Kind, ...] = (answered, answered, short, failed, fallback, cached, embedded, apart)
-TOGETHER, NEXT, LATER, RESTARTED = (
-    "together",
-    "next",
-    "later",
-    "restarted",
-)  # possible pauses before a report
+# possible pauses before a report
+TOGETHER, NEXT, LATER, RESTARTED = "together", "next", "later", "restarted"
 
 
 @st.composite

@@ -380,9 +380,8 @@ async def test_messages_are_let_go_when_they_are_answered(calling: Calling) -> N
     would take a gigabyte.
     """
     size = 128 * 1024
-    large = (
-        proto_traces(proto_span()) + b"\x1a\x80\x80\x08" + bytes(size)
-    )  # protobuf reads the added bytes as an unknown field
+    # protobuf reads the added bytes as an unknown field
+    large = proto_traces(proto_span()) + b"\x1a\x80\x80\x08" + bytes(size)
     rounds = 20
     assert grpc.StatusCode.OK is (await calling.export(large)).code
     gc.collect()

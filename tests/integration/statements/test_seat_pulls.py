@@ -42,9 +42,8 @@ STORE = "projects/acme/locations/global/userStores/default_user_store"
 ORDER = "billingAccounts/0A-1B/orders/7"
 ACCOUNTS = {"gemini_licenses": STORE, "code_assist_licenses": ORDER}
 JOINED = "2026-08-04T05:00:00Z"
-TELLING = tuple(
-    set(SEAT_SOURCES) - {"cursor_members"}
-)  # these sources state the date from which a person has a seat
+# these sources state the date from which a person has a seat
+TELLING = tuple(set(SEAT_SOURCES) - {"cursor_members"})
 
 
 class Vendor:

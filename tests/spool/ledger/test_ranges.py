@@ -11,9 +11,8 @@ import pytest
 from spool.ledger.periods import RANGES, named_span, preceding_query, same_weekdays
 from spool.ledger.queries import CostQuery, next_full_hour
 
-NOW = datetime(
-    2026, 3, 31, 22, 30, tzinfo=UTC
-)  # this is 1 April in Berlin, where the clocks changed on 29 March
+# this is 1 April in Berlin, where the clocks changed on 29 March
+NOW = datetime(2026, 3, 31, 22, 30, tzinfo=UTC)
 END = "2026-03-31T23:00:00+00:00"
 
 

@@ -32,15 +32,10 @@ from tests.spool.ledger_log import BEGIN, HOUR, FakeClock, FakeLog, call
 
 DAY = 24 * HOUR
 SEEDS = int(os.environ.get("TOLLHOUSE_VERIFY_SEEDS", "4"))
-ALL_ROLLUPS, SOME_ROLLUPS = (
-    10_000,
-    40,
-)  # made when a history ages; all of a year take most of its processor time
-OLD, SUMMED, NEW = (
-    BEGIN - 70 * DAY,
-    BEGIN,
-    BEGIN + 3 * DAY,
-)  # a day without hours, one with both, one with hours only
+# made when a history ages; all of a year take most of its processor time
+ALL_ROLLUPS, SOME_ROLLUPS = 10_000, 40
+# a day without hours, one with both, one with hours only
+OLD, SUMMED, NEW = BEGIN - 70 * DAY, BEGIN, BEGIN + 3 * DAY
 MEASURES = (*COUNTS, *MONEY, *LATENCY)
 PLACES = {"hours": (SUMMED, NEW), "days": (OLD, SUMMED), "work": (OLD, SUMMED, NEW)}
 

@@ -208,9 +208,8 @@ async def test_units_are_exact_whatever_happens(ledgers: Ledgers, seed: int) -> 
 
 async def check_trees(ledger: Ledger, calls: Mapping[bytes, Inference]) -> None:
     """The aggregated cost of a run or session has the calls of all runs below it, each once."""
-    await ledger._change_rows(
-        lambda rows: rows.drop_unused_units()
-    )  # as every day, so that corrected parents are gone
+    # as every day, so that corrected parents are gone
+    await ledger._change_rows(lambda rows: rows.drop_unused_units())
     for unit in ("run", "session"):
         expected = by_tree(calls, unit)
         assert expected == await asked(ledger, unit, aggregated=True)

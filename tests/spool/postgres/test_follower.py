@@ -275,8 +275,7 @@ async def test_clusters_that_were_changed_before_the_first_look(fresh_schema: Sc
         stack.push_async_callback(here.shared.devices.close)
         stack.push_async_callback(there.shared.devices.close)
         await here.shared.clusters.store_report(MILL)
-        await (
-            there.shared.registry.catch_up()
-        )  # this call sets the position from which the registry reads changes
+        # this call sets the position from which the registry reads changes
+        await there.shared.registry.catch_up()
         await there.looks(1)
         assert ["mill"] == [cluster.name for cluster in there.shared.clusters.all()]

@@ -152,9 +152,8 @@ async def test_gateways_and_their_leases_are_counted(database: Database) -> None
     assert found.leases_held == 1
     assert found.leases_free == 1
     running.cancel()
-    await asyncio.wait(
-        [running]
-    )  # wait for the task, because its last heartbeat might otherwise follow the close
+    # wait for the task, because its last heartbeat might otherwise follow the close
+    await asyncio.wait([running])
     await leases.close()
     assert 0 == (await read_health(database, REPLICATED)).nodes
 

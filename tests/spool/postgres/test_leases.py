@@ -306,9 +306,8 @@ async def test_settings_that_differ_are_told(node: Opener, clock: MovedClock) ->
         await each.begin("ledger")
     assert () == tuple(await one.leases.settings())
     clock.move(2)
-    other.leases.publish_settings(
-        {"hold": "x1", "prices": "y1"}
-    )  # the other gateway still has the earlier settings
+    # the other gateway still has the earlier settings
+    other.leases.publish_settings({"hold": "x1", "prices": "y1"})
     one.leases.publish_settings({"hold": "x2", "prices": "y1"})
     for each in (one, other, silent):
         await each.look()

@@ -285,9 +285,8 @@ async def test_a_node_that_is_ahead_of_the_database_reads_everything_again(open_
 async def test_damaged_terms_stop_no_books(open_log: LogOpener, caplog: pytest.LogCaptureFixture) -> None:
     """The log reports that the counts of a damaged commit are missing, and counts later commits."""
     log = await open_log(hold=0)
-    await (
-        log._follower.close()
-    )  # stop the follower, because otherwise it could count the commit at any moment
+    # stop the follower, because otherwise it could count the commit at any moment
+    await log._follower.close()
     await add(log, call(1))
     await log._database.run(
         lambda one: one.execute(
@@ -320,9 +319,8 @@ async def test_a_damaged_row_that_nobody_counted_again_goes_with_its_age(
     whether or not the counts include it.
     """
     log = await open_log(hold=0, retention=100, late_window=0)
-    await (
-        log._follower.close()
-    )  # stop the follower, because otherwise it could count the commit at any moment
+    # stop the follower, because otherwise it could count the commit at any moment
+    await log._follower.close()
     await add(log, call(1), call(2), ignored={"not_ai": 1})
     if is_counted:
         await book_all(log._database)
@@ -443,9 +441,8 @@ async def test_reports_at_several_nodes_are_bridged(open_log: LogOpener, clock: 
     record, known_as = call(2, user="ada")
     await add(nodes[2], (record, known_as._replace(also=names)))
     for number, team in enumerate(["search", "other"]):
-        await add(
-            nodes[number], call(1, team=team)
-        )  # the id of the shadow shows that this call is a duplicate
+        # the id of the shadow shows that this call is a duplicate
+        await add(nodes[number], call(1, team=team))
     clock.move(11)
     for node in nodes:
         await node.catch_up()

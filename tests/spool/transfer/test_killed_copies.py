@@ -59,9 +59,8 @@ async def test_killed_behind_each_statement_of_its_beginning(places: Places, rec
     outcomes = []
     for number in range(1, 200):
         with killed_behind(number) as told, pytest.raises(Killed):
-            await places.copy(
-                "files", "postgres"
-            )  # the copy works even over the remains of the attempt before
+            # the copy works even over the remains of the attempt before
+            await places.copy("files", "postgres")
         problem = str((await ADMINISTRATION.status(storage))["problem"])
         is_made = "does not exist yet" not in problem
         outcomes.append(is_made)

@@ -15,10 +15,8 @@ from gateway.bills.reconciliation.sides import DAY_S, OUTPUT, RATE, VOLUME, Cell
 from gateway.intake.rate_cards.names import model_family
 
 MISSING = frozenset({"unreported_calls", "usage_missing", "output_missing"})
-ONE_SIDED = {
-    "no_bill": "posted_late",
-    "no_telemetry": "time_edge",
-}  # causes about days, and the cause if tokens only move between days
+# causes about days, and the cause if tokens only move between days
+ONE_SIDED = {"no_bill": "posted_late", "no_telemetry": "time_edge"}
 # causes of a name that only one side has
 ONE_NAME = frozenset({"unreported_traffic", "other_account"})
 _OF_AMOUNTS = OF_PRICES | {"cache_ttl_1h"}

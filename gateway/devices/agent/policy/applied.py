@@ -72,9 +72,8 @@ class PolicyChanges:
     written: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     foreign: dict[str, BundleFile | None] = field(default_factory=dict)
-    hidden: dict[str, str] = field(
-        default_factory=dict
-    )  # by assistant: the stronger source that hides a setting
+    # by assistant: the stronger source that hides a setting
+    hidden: dict[str, str] = field(default_factory=dict)
 
 
 # -- check ---------------------------------------------------------------------------------------------------

@@ -13,9 +13,8 @@ NAME: Final = "tollhouse-policy"
 RELEASE: Final = "1"
 _SUMMARY: Final = "managed settings of coding assistants, with which they report to Tollhouse"
 _MODE: Final = 0o100644
-_CONFIG_NOREPLACE: Final = (
-    1 | 16
-)  # rpm keeps a file that exists already, and writes ours beside it as .rpmnew
+# rpm keeps a file that exists already, and writes ours beside it as .rpmnew
+_CONFIG_NOREPLACE: Final = 1 | 16
 _EQUAL: Final = 8
 _NEEDS_FEATURE: Final = 1 << 24 | _EQUAL | 2
 _FEATURES: Final = {  # features of rpm, by the version that has them

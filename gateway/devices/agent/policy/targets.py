@@ -96,7 +96,7 @@ def _values_as_texts(settings: Mapping[str, object]) -> dict[str, str]:
 
 
 def telemetry_variables(destination: Destination) -> dict[str, str]:
-    """Return the environment variables of a machine on which assistants need variables."""
+    """Return the environment variables with which assistants on a machine send their telemetry."""
     # opencode exits without a last export, so a long delay between exports would lose calls
     found = {"OTEL_EXPORTER_OTLP_ENDPOINT": destination.endpoint, "OTEL_BSP_SCHEDULE_DELAY": "200"}
     return found | _optional_variables(destination)

@@ -139,9 +139,8 @@ def _build_script(values: Iterable[RegistryValue], documents: Iterable[tuple[str
         for item in items
     )
     text = _SCRIPT.replace("ITEMS", "\n".join(lines))
-    return text.replace("\n", "\r\n").encode(
-        "utf-8-sig"
-    )  # Windows PowerShell 5.1 needs the mark to read UTF-8
+    # Windows PowerShell 5.1 needs the mark to read UTF-8
+    return text.replace("\n", "\r\n").encode("utf-8-sig")
 
 
 def _quote_for_powershell(text: str) -> str:

@@ -384,7 +384,7 @@ def _count_points(raw: JsonItem, allowance: Allowance) -> Generator[None, None, 
 
 
 def _decode_metric(raw: JsonItem, allowance: Allowance) -> Generator[None, None, Any]:
-    """Decode a metric. The points of a large metric are located first and decoded one by one."""
+    """Decode a metric. If it is large, its points are found first, and then decoded one by one."""
     if memoryview(raw).nbytes <= MAX_PIECE:
         return decode_item(raw, schema.METRIC)
     cut = JsonCut(bytes(raw), allowance.next_pass())

@@ -24,9 +24,8 @@ RIGHT, HINTED, UNEXPLAINED, WRONG, INVENTED = (
     "invented",
 )
 NEAR = Decimal("0.001")  # tolerance as a share of the planted amount
-HALF_A_CENT = Decimal(
-    "0.005"
-)  # minimum tolerance in dollars, for planted amounts below a quarter of a dollar
+# minimum tolerance in dollars, for planted amounts below a quarter of a dollar
+HALF_A_CENT = Decimal("0.005")
 PENNY = Decimal("0.01")
 
 

@@ -246,9 +246,8 @@ async def test_tolerance() -> None:
     counts = await all_counted()
     [day] = [line for line in reconcile(BEDROCK, ROWS, counts).days if line.name == str(DAYS[5])]
     row = next(row for row in ROWS if (row.provider, row.start, row.unit) == (BEDROCK, DAYS[5], "tokens"))
-    extra_tokens = (
-        day.counted_tokens // 99
-    )  # with these extra tokens, one hundredth of the billed tokens is extra
+    # with these extra tokens, one hundredth of the billed tokens is extra
+    extra_tokens = day.counted_tokens // 99
     for extra, state in ((extra_tokens, AGREES), (extra_tokens + day.counted_tokens // 1000, "differs")):
         rows = [replace_amount(other_row, extra) if other_row is row else other_row for other_row in ROWS]
         result = reconcile(BEDROCK, rows, counts, tolerance=Tolerance(money=Decimal(100)))

@@ -22,10 +22,8 @@ DAY = 24 * HOUR
 # On these days New York's clocks go forward and back, so the days have 23 and 25 hours.
 SPRING = datetime(2026, 3, 8, tzinfo=UTC).timestamp() + 15 * HOUR
 AUTUMN = datetime(2026, 11, 1, tzinfo=UTC).timestamp() + 15 * HOUR
-EVALUATION, LISTED = (
-    40,
-    200,
-)  # maximum numbers of database statements for one budget: in an evaluation, and in a list
+# maximum numbers of database statements for one budget: in an evaluation, and in a list
+EVALUATION, LISTED = 40, 200
 
 
 class CountedStore:

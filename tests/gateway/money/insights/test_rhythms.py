@@ -97,10 +97,8 @@ SHAPES: Mapping[str, tuple[Shape, int | None]] = {
     "bursts": (bursts, 45 * 24),
     "two days a month": (two_days_a_month, None),
 }  # fmt: skip
-MOST_FALSE = {
-    "a person": 1,
-    "bursts": 1,
-}  # most false alarms of three senders in 90 days; 0 for all other shapes
+# most false alarms of three senders in 90 days; 0 for all other shapes
+MOST_FALSE = {"a person": 1, "bursts": 1}
 
 
 class Sender:

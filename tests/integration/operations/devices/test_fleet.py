@@ -196,9 +196,8 @@ async def test_a_list_is_whole_or_refused(server: OperatorServer) -> None:
     assert [(ADA, "csv")] == [(row.actor, row.target) for row in rows]
     confirmed = await server.ask("PUT", "/fleet/inventory", cut, source="csv", confirm="true")
     assert (200, 3) == (confirmed.status, confirmed.payload["removed"])
-    third = b"".join(
-        line + b"\n" for line in LIST.splitlines()[:3]
-    )  # 2 of 3 machines: exactly a third is removed
+    # 2 of 3 machines: exactly a third is removed
+    third = b"".join(line + b"\n" for line in LIST.splitlines()[:3])
     assert 200 == (await server.ask("PUT", "/fleet/inventory", third, source="csv")).status
 
 

@@ -23,11 +23,8 @@ from tests.spool.contract.examples import add, call
 
 NOW = datetime(2026, 9, 21, 14, 13, 20, tzinfo=UTC)
 NEW = {"name": "Search & co", "filter": {"team": ["search"]}, "principal_dimension": "model"}
-SPENT = (
-    ("search", "o3", 0, "1"),
-    ("search", "gpt-4o", 20, "2"),
-    ("ads", "o3", 0, "4"),
-)  # each row has team, model, and the number of days ago
+# each row has team, model, and the number of days ago
+SPENT = ("search", "o3", 0, "1"), ("search", "gpt-4o", 20, "2"), ("ads", "o3", 0, "4")
 Run = Callable[..., str]
 
 

@@ -98,9 +98,8 @@ class World:
 @dataclass
 class Place:
     server: OperatorServer
-    session: (
-        aiohttp.ClientSession
-    )  # all requests share a session, because opening a session costs as much as an answer
+    # all requests share a session, because opening a session costs as much as an answer
+    session: aiohttp.ClientSession
     eva: dict[str, str]
     own: World
     foreign: World

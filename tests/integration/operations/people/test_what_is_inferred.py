@@ -242,9 +242,8 @@ async def test_a_call_is_shown_once_no_report_can_say_any_more_whose_it_is(
         everybodys = (await server.ask("GET", "/records")).payload["records"]
         assert {FOREIGN, None} == {row["team"] for row in everybodys}
         monkeypatch.setattr(records, "LOOKED_THROUGH", 3)
-        await add(
-            log, *(call(number, at=now) for number in (3, 4, 5))
-        )  # add as many open records as a list searches
+        # add as many open records as a list searches
+        await add(log, *(call(number, at=now) for number in (3, 4, 5)))
         assert [None] == await shown()
         rates = (await server.over_http("GET", "/rates", headers=headers)).payload["rates"]
         assert rates["seconds"] == 60

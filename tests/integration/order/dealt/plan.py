@@ -13,11 +13,8 @@ from tests.integration.order.running import HOLD_S
 
 Family = Callable[[int, random.Random], Conversation]
 STOP, KILL = "stop", "kill"
-OPEN = (
-    0.0,
-    0.0,
-    0.5,
-)  # seconds between two requests, so short that all reports of a call arrive while its record is open
+# seconds between two requests, so short that all reports of a call arrive while its record is open
+OPEN = 0.0, 0.0, 0.5
 ANY = (0.0, 0.0, 1.0, 5.0, HOLD_S - 0.5, HOLD_S + 1.0, 25.0, 100.0)
 LONG = (*ANY, 1800.0, 7200.0)  # seconds between two requests in plans without counters
 MOST_S = (
