@@ -14,6 +14,9 @@ from spool.settings import POSTGRES, SQLITE, StorageSettings
 
 # imported only for types, because readers of a configuration need only names
 if TYPE_CHECKING:
+    from spool.clock import Clock
+    from spool.log.protocols import Log
+    from spool.settings import SpoolSettings
     from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 __all__ = [
@@ -96,6 +99,13 @@ async def open_storage(options: StorageOptions, *, engine: str = SQLITE) -> Stor
     persons = None if storage.registry is None else storage.registry.people.persons
     storage.ledger.people = People.for_installation(storage.secret, persons=persons)
     return storage
+
+
+async def open_log_in_memory(settings: SpoolSettings, clock: Clock) -> Log:
+    """Open an empty log without the rest of a storage. The caller must await `close`."""
+    from spool.sqlite.memory_log import open_log
+
+    return await open_log(settings, clock)
 
 
 async def recover_file(options: StorageOptions, file: Path, *, engine: str = SQLITE) -> Recovered:

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from spool.clock import SystemClock
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(

@@ -47,14 +47,13 @@ from gateway.normalise.outcome import (
 )
 from gateway.people.authentication.bearer import Bearer
 from spool.clock import SystemClock
-from spool.engines import MEMORY, open_storage
+from spool.engines import open_log_in_memory
 from spool.identity import describe_rule
 from spool.log.books import LEFT_OUT
 from spool.log.counters import BASE_LINE, FORGOTTEN, LATE, NOT_FINITE, UNCHANGED
 from spool.printable import json_for_people
 from spool.record import AiRecord, Inference, Record, record_to_json
 from spool.settings import SpoolSettings
-from spool.storage import StorageOptions
 
 # maximum items in a file; this is more than the limit of a request, because a file may be larger
 MOST_ITEMS = 2_000_000
@@ -168,15 +167,14 @@ async def explain_payload(
     outcome = complete_at_once(_run_normaliser(any_format.normalise(format_name, body, options=options)))
     clock = SystemClock()
     book = PriceBook.load(config.prices, config.data_dir)
-    in_memory = StorageOptions(settings=SpoolSettings(hold=0), clock=clock)
-    storage = await open_storage(in_memory, engine=MEMORY)
+    log = await open_log_in_memory(SpoolSettings(hold=0), clock)
     try:
         shadows = Shadows(clock)
         counters = WaitingCounters(
-            storage.log, shadows, clock, wait_s=inf, max_items=sys.maxsize, max_bytes=sys.maxsize
+            log, shadows, clock, wait_s=inf, max_items=sys.maxsize, max_bytes=sys.maxsize
         )
         intake = Intake(
-            storage.log,
+            log,
             attribution=Attribution(config),
             prices=book,
             shadows=shadows,
@@ -184,11 +182,11 @@ async def explain_payload(
         )
         await intake.take(outcome, Bearer(name="explain", scopes=frozenset(), labels={}))
         await counters.release(everything=True)
-        below = storage.log.closed_below(outcome.topic)
-        entries = await storage.log.read(outcome.topic, 1, below - 1)
-        books = (await storage.log.books()).topics.get(outcome.topic, {})
+        below = log.closed_below(outcome.topic)
+        entries = await log.read(outcome.topic, 1, below - 1)
+        books = (await log.books()).topics.get(outcome.topic, {})
     finally:
-        await storage.close()
+        await log.close()
     records = [record for entry in entries for record in entry.records if record is not None]
     result: dict[str, Any] = {
         "format": format_name,

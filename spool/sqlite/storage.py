@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from spool.errors import RegistryDamaged, SpoolUnavailable
 from spool.registry.registry import Registry
-from spool.sqlite import SqliteSpool, open_spool
 from spool.sqlite.directory import SPOOL, check_finished
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.log.log import CACHE_BYTES
 from spool.sqlite.migrations import VERSIONS, check_schema, read_statements
 from spool.sqlite.recovery import is_damage
 from spool.sqlite.registry import check_expected, move_aside, open_registry, remember_registry
+from spool.sqlite.spool import SqliteSpool, open_spool
 from spool.storage import Engine, Recovered, Storage, StorageOptions
 
 if TYPE_CHECKING:

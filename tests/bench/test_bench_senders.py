@@ -18,7 +18,7 @@ from gateway.normalise import otlp
 from gateway.normalise.outcome import Options
 from spool.settings import SpoolSettings
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from spool.sqlite.partial_reports import SqliteHeard
 from tests.bench.load import payloads
 from tests.bench.senders import costs

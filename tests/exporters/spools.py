@@ -17,8 +17,8 @@ from spool.log.protocols import Log
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Inference, Record, UsageMetric
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool as open_on_disk
 from spool.sqlite.in_memory import open_spool as open_in_memory
+from spool.sqlite.spool import open_spool as open_on_disk
 
 ROUTE = "upstream/ai-telemetry"
 SPEC = RouteSpec(name=ROUTE, topic=AI_TELEMETRY)

@@ -12,7 +12,7 @@ from exporters.pace import CommitLinger, Linger
 from spool.clock import AHEAD_S, elapsed_s
 from spool.record import AI_TELEMETRY
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool
+from spool.sqlite.spool import SqliteSpool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call
 

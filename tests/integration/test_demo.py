@@ -68,9 +68,9 @@ from spool.providers import canonical_name
 from spool.record import AI_TELEMETRY, NS, Inference, record_to_json
 from spool.registry.recommendations import TypeSettings
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
 from spool.sqlite.ledger import open_ledger
 from spool.sqlite.registry import open_registry
+from spool.sqlite.spool import open_spool
 from tests.processes.copied import copying_command
 from tests.rounds import IS_LONG, part
 from tests.spool.kept import kept_insights

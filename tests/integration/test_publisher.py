@@ -19,9 +19,9 @@ from spool.ledger.ledger import Ledger
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, NS, UNIT_COST
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool
 from spool.sqlite.in_memory import open_spool as open_in_memory
 from spool.sqlite.ledger import open_ledger
+from spool.sqlite.spool import SqliteSpool
 from spool.streams import StreamBook
 from tests.exporters.spools import StoppedClock, call
 from tests.spool.ledger_log import FakeLog

@@ -29,7 +29,7 @@ from gateway.service.assembly import background
 from spool.clock import SystemClock
 from spool.log.values import Receipt, Submission
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 from tests.gateway.http import raw
 from tests.integration.conftest import PATIENT_COMMAND
 from tests.integration.payloads import JSON, traces

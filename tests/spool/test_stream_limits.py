@@ -14,9 +14,9 @@ from spool.log.values import Submission
 from spool.record import NS, UNIT_COST, UnitCostOperation
 from spool.settings import MIB, SpoolSettings
 from spool.sql.streams import SqlStreamRows
-from spool.sqlite import open_spool
 from spool.sqlite.database import SqliteConnection
 from spool.sqlite.migrations import read_script
+from spool.sqlite.spool import open_spool
 from spool.streams import StreamSize, apply_operations, has_room, may_create, plan_freed_bytes
 from tests.exporters.spools import record_id
 

@@ -24,13 +24,14 @@ from spool.log.brought import import_submission, imported_ranges, note_key
 from spool.log.partial_reports import RECOVERED, PartialReport
 from spool.record import TOPICS, Record
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, open_spool, recovery
+from spool.sqlite import recovery
 from spool.sqlite.damage.notes import Note
 from spool.sqlite.damage.salvage import salvage
 from spool.sqlite.database import Database, damage_error
 from spool.sqlite.deliveries.delivery_rows import lowest_needed
 from spool.sqlite.directory import SPOOL
 from spool.sqlite.log.entries import highest_accepted, lowest_stored, read_entries
+from spool.sqlite.spool import SqliteSpool, open_spool
 from spool.storage import Recovered
 
 DIRECTORY = "recover.tmp"

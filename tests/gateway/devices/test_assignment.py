@@ -16,7 +16,7 @@ from spool.record import Inference
 from spool.registry.scopes import ENROLL
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 

@@ -25,7 +25,7 @@ from spool.registry.operators import Actor
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 ADA = Actor("ada", "socket")

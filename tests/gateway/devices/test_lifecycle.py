@@ -10,7 +10,7 @@ from spool.devices.device import REVOKED, Device
 from spool.devices.table import DeviceTable
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 

@@ -24,7 +24,7 @@ from spool.devices.table import DeviceTable
 from spool.registry.tables.inventory import Machine
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 HOUR, DAY = 3600.0, 86_400.0

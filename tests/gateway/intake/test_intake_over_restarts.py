@@ -17,7 +17,7 @@ from gateway.people.authentication.bearer import Bearer
 from spool.identity import Identity, call_identity, hash_parts
 from spool.record import NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, open_spool
+from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.moved_clock import MovedClock
 
 PRICES = PriceBook.load()

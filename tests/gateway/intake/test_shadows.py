@@ -23,10 +23,11 @@ from spool.log.values import Entry, Submission
 from spool.record import AI_TELEMETRY, Inference, UsageMetric
 from spool.settings import SpoolSettings
 from spool.shares import nearly_gives_way
-from spool.sqlite import SqliteSpool, in_memory
+from spool.sqlite import in_memory
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from spool.sqlite.partial_reports import SqliteHeard
+from spool.sqlite.spool import SqliteSpool
 from tests.spool.registry.test_shares import calls_made
 
 

@@ -18,7 +18,8 @@ from spool.log.partial_reports import PARTS, TOLD, TOLD_OF, PartialReport
 from spool.log.values import Submission
 from spool.record import AI_TELEMETRY, Inference
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, in_memory
+from spool.sqlite import in_memory
+from spool.sqlite.spool import SqliteSpool
 from tests.gateway.intake.shared_reports import SharedReports
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.gateway.normalise.formats.payloads import read_batch

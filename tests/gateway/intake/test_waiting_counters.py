@@ -29,8 +29,9 @@ from spool.ledger.sums import HourlySums
 from spool.log.values import CounterPoint
 from spool.record import AI_TELEMETRY, NS, Inference, UsageMetric
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, in_memory
+from spool.sqlite import in_memory
 from spool.sqlite.partial_reports import write_changes
+from spool.sqlite.spool import SqliteSpool
 from tests.gateway.intake.shared_reports import SharedHeard, SharedReports
 from tests.moved_clock import MovedClock
 from tests.rounds import examples

@@ -30,7 +30,7 @@ from spool.people import People
 from spool.registry.tables.inventory import Machine
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 PEOPLE = People.for_installation(b"p")

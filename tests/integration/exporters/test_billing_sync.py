@@ -33,12 +33,12 @@ from spool.record import AI_TELEMETRY, NS, Inference, Record
 from spool.registry.scopes import SEND_BILLING_DATA
 from spool.settings import SpoolSettings
 from spool.sql.billing import SqlBillingHours
-from spool.sqlite import SqliteSpool
 from spool.sqlite.database import SqliteTransactions
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
 from spool.sqlite.in_memory import open_spool as open_in_memory
 from spool.sqlite.ledger import open_ledger
+from spool.sqlite.memory_log import MemoryDatabase
+from spool.sqlite.spool import SqliteSpool
 from tests.exporters.spools import StoppedClock, call, counter, record_id
 from tests.spool.ledger_log import FakeLog
 from tests.spool.ledger_log import call as known

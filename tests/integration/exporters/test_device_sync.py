@@ -28,7 +28,7 @@ from spool.devices.table import DeviceTable
 from spool.registry.scopes import ENROLL, HEARTBEAT
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 
 QUICK = Backoff(first_s=0.01, most_s=0.05)

@@ -25,7 +25,7 @@ from spool.identity import Identity
 from spool.log.values import Submission
 from spool.record import NS, BillingDrop, Record, UnitCostOperation, UsageEvent
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, open_spool
+from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.exporters.spools import record_id
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 

@@ -32,8 +32,9 @@ from spool.record import AI_TELEMETRY, USAGE_EVENTS, UsageEvent
 from spool.registry.operators import check_email
 from spool.registry.scopes import SEND_AI_TELEMETRY
 from spool.settings import SpoolSettings
-from spool.sqlite import lock_directory, open_spool
+from spool.sqlite.directory import lock_directory
 from spool.sqlite.log.log import SqliteLog
+from spool.sqlite.spool import open_spool
 from tests.processes.copied import COMMAND, copying_command, start_process
 from tests.spool.contract.examples import add, call
 

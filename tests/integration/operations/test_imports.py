@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import COMMANDS as LISTED
+from gateway.cli.send.command import example_payload
 from gateway.operations.records.filters import FILTERS
 from gateway.operations.records.newest import RECORDS
 from tests.integration.conftest import Serve
@@ -181,6 +182,22 @@ async def test_commands_import_what_they_say(serve: Serve) -> None:
         "yaml",
     )
     assert [] == [name for name in heavy if name in modules]
+
+
+async def test_an_explained_payload_needs_only_a_log(tmp_path: Path) -> None:
+    """`tollhouse explain` imports no other part of a storage. For a gateway's payload, it imports no OTLP module."""
+    payload = tmp_path / "payload.json"
+    payload.write_bytes(example_payload("litellm"))
+    modules = await loaded(COMMANDS, json.dumps([["explain", str(payload)]]))
+    asked = (
+        "gateway.normalise.otlp",
+        "spool.container_files",
+        "spool.ledger.ledger",
+        "spool.registry.registry",
+        "spool.storage",
+    )
+    assert "spool.sqlite.log.log" in modules
+    assert [] == [name for name in asked if name in modules]
 
 
 async def test_the_words_of_commands_cost_what_they_say() -> None:

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import spool.sqlite
 import spool.sqlite.in_memory
+import spool.sqlite.spool
 from gateway.configuration.sections import Config, DeviceSettings
 from gateway.devices.assignment import DeviceAssignment
 from gateway.devices.lifecycle import DeviceLifecycle
@@ -35,7 +35,7 @@ from spool.record import AI_TELEMETRY, Record, record_to_json
 from spool.settings import SpoolSettings
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.gateway.normalise.formats.payloads import run
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, Observed, assert_books_balance, everything
@@ -89,7 +89,7 @@ class Gateway:
         if self._directory is None:
             self._spool = await spool.sqlite.in_memory.open_spool(**options)
         else:
-            self._spool = await spool.sqlite.open_spool(self._directory, **options)
+            self._spool = await spool.sqlite.spool.open_spool(self._directory, **options)
         log, stored = self._spool.log, self._spool.partial_reports
         self._shadows = Shadows(self._clock, heard=self._spool.heard)
         await self._shadows.remember(log)

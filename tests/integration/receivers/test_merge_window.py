@@ -32,7 +32,7 @@ from spool.record import AI_TELEMETRY, Inference
 from spool.registry.scopes import INGEST
 from spool.settings import SpoolSettings
 from spool.shares import KeyShare
-from spool.sqlite import SqliteSpool, open_spool
+from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.gateway.normalise.formats.langfuse.events import batch, create, trace, update
 from tests.integration.conftest import Serve, Serving
 from tests.moved_clock import MovedClock

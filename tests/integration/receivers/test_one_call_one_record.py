@@ -22,8 +22,8 @@ from typing import Any
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
-import spool.sqlite
 import spool.sqlite.in_memory
+import spool.sqlite.spool
 from gateway.configuration.sections import Config, SourceSettings
 from gateway.intake.attribution import Attribution
 from gateway.intake.intake import Intake
@@ -269,7 +269,7 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
     clock, lives, expected, waiting = MovedClock(NOON), count(), Expected(uncounted), list[Report]()
     config = Config(sources={uncounted: SourceSettings(count=False)})
     directory = root / str(next(lives))
-    disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+    disk = await spool.sqlite.spool.open_spool(directory, settings=SETTINGS, clock=clock)
     memory = await spool.sqlite.in_memory.open_spool(settings=SETTINGS, clock=clock)
     try:
         for pause, report in [*history, (LATER, None)]:
@@ -285,7 +285,7 @@ async def live(history: Sequence[tuple[str, Report]], root: Path, *, uncounted: 
             if pause == RESTARTED:
                 directory = killed(directory, root / str(next(lives)))
                 await disk.close()
-                disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+                disk = await spool.sqlite.spool.open_spool(directory, settings=SETTINGS, clock=clock)
             if report is not None:
                 waiting.append(report)
         for log in (disk.log, memory.log):
@@ -306,14 +306,14 @@ async def live_with_stops(history: Sequence[tuple[str, Report]], directory: Path
         if pause == LATER:
             clock.move(HOLD_S + 1)
             expected.close()
-        disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+        disk = await spool.sqlite.spool.open_spool(directory, settings=SETTINGS, clock=clock)
         try:
             expected.hear(report.call, read_alone(report))
             await take(disk.log, [report], clock, Config())
         finally:
             await disk.close()
     clock.move(HOLD_S + 1)
-    disk = await spool.sqlite.open_spool(directory, settings=SETTINGS, clock=clock)
+    disk = await spool.sqlite.spool.open_spool(directory, settings=SETTINGS, clock=clock)
     try:
         await assert_records(expected, disk.log)
         terms = await topic_terms(disk.log, AI_TELEMETRY)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, open_spool
+from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import NOON, Observed
 

@@ -22,9 +22,10 @@ from spool.deliveries.values import RouteSpec
 from spool.errors import SpoolDamaged, SpoolFull, SpoolUnavailable
 from spool.log.partial_reports import PartialReport
 from spool.record import AI_TELEMETRY
-from spool.sqlite import SqliteSpool, recovery
+from spool.sqlite import recovery
 from spool.sqlite.database import Database
 from spool.sqlite.reserve import Reserve
+from spool.sqlite.spool import SqliteSpool
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed

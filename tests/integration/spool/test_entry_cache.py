@@ -22,9 +22,9 @@ from spool.log.entries.cache import (
 from spool.log.values import Entry
 from spool.record import AI_TELEMETRY, TOPICS, USAGE_EVENTS, Inference, Record
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
 from spool.sqlite.log import log, store
 from spool.sqlite.log.entries import read_entries
+from spool.sqlite.spool import open_spool
 from tests.exporters.spools import Spooled, calls
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock

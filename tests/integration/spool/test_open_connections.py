@@ -12,7 +12,7 @@ from spool.clock import SystemClock
 from spool.devices.table import DeviceTable
 from spool.errors import SpoolUnavailable
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 
 LEFT_OPEN = """
 import asyncio, pathlib, sys

@@ -20,7 +20,7 @@ from spool.errors import NotAllowed
 from spool.record import AI_TELEMETRY
 from spool.registry.operators import Actor
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool
+from spool.sqlite.spool import SqliteSpool
 from spool.storage import Recovered, StorageOptions
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock

@@ -16,8 +16,9 @@ from spool.errors import SpoolLocked
 from spool.log import duplicates
 from spool.record import AI_TELEMETRY, UsageMetric
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool, lock_directory, open_spool
+from spool.sqlite.directory import lock_directory
 from spool.sqlite.migrations import migrate, version_numbers
+from spool.sqlite.spool import SqliteSpool, open_spool
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
@@ -227,7 +228,7 @@ async def test_two_processes_never_share_a_directory(start: Starter, tmp_path: P
     """
     directory = tmp_path / "shared"
     script = (
-        "import sys, pathlib; from spool.sqlite import lock_directory\n"
+        "import sys, pathlib; from spool.sqlite.directory import lock_directory\n"
         "lock = lock_directory(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -12,10 +12,10 @@ import pytest
 from spool.deliveries.values import RouteSpec, Settlement
 from spool.errors import SpoolDamaged
 from spool.record import AI_TELEMETRY
-from spool.sqlite import SqliteSpool
 from spool.sqlite.damage import notes
 from spool.sqlite.damage.write_ahead_log import read_frames
 from spool.sqlite.database import PAGE
+from spool.sqlite.spool import SqliteSpool
 from tests.integration.spool.conftest import Starter
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-import spool.sqlite
+import spool.sqlite.spool
 from gateway.operations.list import declared_tables
 from spool import engines
 from spool.log.protocols import Log
@@ -40,7 +40,7 @@ from tests.spool.ledger.engines import ENGINES, MEMORY, POOLED, POSTGRES, Ledger
 from tests.spool.postgres_cluster import Schema
 from tests.spool.postgres_cluster import patience as patience
 
-Spool = spool.sqlite.SqliteSpool | PostgresSpool
+Spool = spool.sqlite.spool.SqliteSpool | PostgresSpool
 Opener = Callable[..., Awaitable[Spool]]
 RegistryOpener = Callable[..., Awaitable[Registry]]
 SECRET = b"i" * 32
@@ -117,7 +117,7 @@ async def open_spool(
                 one = await in_memory.open_spool(settings=settings, clock=clock, observer=observed)
             else:
                 directory = tmp_path / f"data-{len(opened)}"
-                one = await spool.sqlite.open_spool(
+                one = await spool.sqlite.spool.open_spool(
                     directory, settings=settings, clock=clock, observer=observed
                 )
             opened.append(one)

@@ -28,7 +28,7 @@ from spool.sql.clusters import SqlClusters
 from spool.sqlite import in_memory
 from spool.sqlite.database import Database, SqliteTransactions
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from spool.sqlite.migrations import migrate, read_script
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import EVERY_ENGINE, SECRET, migrated

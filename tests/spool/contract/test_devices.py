@@ -31,7 +31,7 @@ from spool.registry.operators import Actor
 from spool.sqlite.database import Database
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from spool.sqlite.migrations import migrate, read_script
 from tests.spool.contract.conftest import EVERY_ENGINE, migrated
 from tests.spool.ledger.engines import POOLED, POSTGRES, schemas_of

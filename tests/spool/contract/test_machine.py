@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-import spool.sqlite
 import spool.sqlite.in_memory
+import spool.sqlite.spool
 from spool.deliveries.protocols import Deliveries
 from spool.deliveries.values import Delivery, RouteSpec, Settlement
 from spool.identity import Identity
@@ -140,7 +140,9 @@ class Engines(RuleBasedStateMachine):
         self.root = Path(tempfile.mkdtemp())
         self.lives = count()
         self.directory = self.root / "0"
-        self.disk = self.run(spool.sqlite.open_spool(self.directory, settings=SETTINGS, clock=self.clock))
+        self.disk = self.run(
+            spool.sqlite.spool.open_spool(self.directory, settings=SETTINGS, clock=self.clock)
+        )
         self.memory = self.run(spool.sqlite.in_memory.open_spool(settings=SETTINGS, clock=self.clock))
 
     def run(self, work: Awaitable[T]) -> T:
@@ -232,10 +234,10 @@ class Engines(RuleBasedStateMachine):
         killed(self.directory, directory)
         self.run(self.disk.close())
         self.directory = directory
-        self.disk = self.run(spool.sqlite.open_spool(directory, settings=SETTINGS, clock=self.clock))
+        self.disk = self.run(spool.sqlite.spool.open_spool(directory, settings=SETTINGS, clock=self.clock))
 
     @property
-    def both(self) -> tuple[spool.sqlite.SqliteSpool, spool.sqlite.SqliteSpool]:
+    def both(self) -> tuple[spool.sqlite.spool.SqliteSpool, spool.sqlite.spool.SqliteSpool]:
         return self.disk, self.memory
 
     @invariant()

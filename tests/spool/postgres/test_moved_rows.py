@@ -24,7 +24,7 @@ from spool.sql.connection import SqlConnection
 from spool.sql.streams import SqlStreamRows, SqlStreams
 from spool.sqlite.database import SqliteTransactions
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from spool.streams import TotalsPart
 from tests.exporters.spools import record_id
 from tests.moved_clock import MovedClock

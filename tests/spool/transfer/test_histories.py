@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-import spool.sqlite
+import spool.sqlite.spool
 from spool.engines import load_engine
 from spool.record import Correction
 from spool.settings import SpoolSettings
@@ -50,7 +50,9 @@ class CopiedEngines(Engines):
         place = self.root / f"copy-{next(self.lives)}"
         files = StorageOptions(directory=self.directory, settings=SETTINGS, clock=self.clock)
         self.directory = self.run(there_and_back(files, type(self).unmade_schemas(), place))
-        self.disk = self.run(spool.sqlite.open_spool(self.directory, settings=SETTINGS, clock=self.clock))
+        self.disk = self.run(
+            spool.sqlite.spool.open_spool(self.directory, settings=SETTINGS, clock=self.clock)
+        )
         type(self).copies += 1
 
 
@@ -79,7 +81,7 @@ async def test_a_copy_knows_the_calls_of_the_last_hour(
     """A report after the copy corrects a call whose id was in a run before the copy."""
     clock = MovedClock(NOON)
     files = StorageOptions(directory=tmp_path / "data", settings=SpoolSettings(), clock=clock)
-    before = await spool.sqlite.open_spool(files.directory, settings=files.settings, clock=clock)
+    before = await spool.sqlite.spool.open_spool(files.directory, settings=files.settings, clock=clock)
     await add(before.log, call(1, output_tokens=None))
     clock.move(86_300)
     await add(before.log, call(2, output_tokens=None))
@@ -88,7 +90,7 @@ async def test_a_copy_knows_the_calls_of_the_last_hour(
     await before.close()
 
     directory = await there_and_back(files, unmade_schemas(), tmp_path / "copies")
-    after = await spool.sqlite.open_spool(directory, settings=files.settings, clock=clock)
+    after = await spool.sqlite.spool.open_spool(directory, settings=files.settings, clock=clock)
     await add(after.log, call(2))
     clock.move(11)
     assert isinstance((await everything(after.log))[-1], Correction)

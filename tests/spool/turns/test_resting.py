@@ -16,7 +16,8 @@ from spool.ledger import ledger as ledger_module
 from spool.ledger.ledger import Ledger
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase, new_ledger
+from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.memory_log import MemoryDatabase
 from spool.turns.fair_turns import FairTurns
 from tests.spool.contract.test_devices import Counted, device
 from tests.spool.ledger_log import FakeClock, FakeLog, call

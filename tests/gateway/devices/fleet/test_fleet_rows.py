@@ -22,7 +22,7 @@ from spool.record import moment
 from spool.registry.tables.inventory import Inventory, Machine
 from spool.sqlite.devices import SqliteDevices
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 
 HOUR = 3600.0

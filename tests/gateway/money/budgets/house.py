@@ -19,7 +19,8 @@ from spool.registry.registry import Registry
 from spool.registry.registry_rows import RegistryRows
 from spool.registry.views import NewView, View
 from spool.sqlite.directory import REGISTRY
-from spool.sqlite.in_memory import MemoryDatabase, new_ledger
+from spool.sqlite.in_memory import new_ledger
+from spool.sqlite.memory_log import MemoryDatabase
 from spool.sqlite.registry import SqliteRegistry
 from tests.spool.ledger_log import FakeClock, FakeLog, call
 

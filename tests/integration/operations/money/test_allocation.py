@@ -19,7 +19,7 @@ from gateway.cli import main
 from gateway.money.allocation.language import join_definitions, parse
 from spool.clock import SystemClock
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, counted_from

@@ -20,7 +20,7 @@ from gateway.intake.prices import PriceBook
 from spool.identity import Identity
 from spool.record import NS, UNIT_COST, Inference, UnitCostOperation
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, counted_from, submission

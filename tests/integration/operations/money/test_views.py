@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from gateway.cli import main
 from spool.clock import SystemClock
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call

@@ -18,9 +18,9 @@ from spool.log.heard import (
 )
 from spool.log.partial_reports import Expectation
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool
-from spool.sqlite import open_spool as open_sqlite
 from spool.sqlite.partial_reports import STEP
+from spool.sqlite.spool import SqliteSpool
+from spool.sqlite.spool import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, add, call, senders_of

@@ -20,7 +20,7 @@ from spool.log.partial_reports import (
     report_version,
 )
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool as open_sqlite
+from spool.sqlite.spool import open_spool as open_sqlite
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import Opener
 from tests.spool.contract.examples import NOON, add, assert_books_balance, call, topic_terms

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-import spool.sqlite
+import spool.sqlite.spool
 from spool.identity import Identity
 from spool.ledger.verdicts import counting_verdict
 from spool.record import AI_TELEMETRY, Correction, Inference, Record, record_to_json
@@ -273,12 +273,12 @@ async def test_a_report_of_a_source_that_does_not_count_joins_nothing(
 async def test_a_bridge_outlives_a_kill(tmp_path: Path, clock: MovedClock, at: int) -> None:
     """Killed after any of four reports, the log still knows all names, even those of the shadow."""
     settings, directory = SpoolSettings(hold=10), tmp_path / "data"
-    open_spools = [await spool.sqlite.open_spool(directory, settings=settings, clock=clock)]
+    open_spools = [await spool.sqlite.spool.open_spool(directory, settings=settings, clock=clock)]
     for number, one in enumerate([TRACE, CALL, BOTH, report(2, BY_CALL, device="laptop")]):
         await add(open_spools[-1].log, one)
         if number == at:
             directory = killed(directory, tmp_path / "copy")
-            open_spools.append(await spool.sqlite.open_spool(directory, settings=settings, clock=clock))
+            open_spools.append(await spool.sqlite.spool.open_spool(directory, settings=settings, clock=clock))
     log = open_spools[-1].log
     await add(log, report(9, BY_CALL, region="global"))
     clock.move(11)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import spool.sqlite
+import spool.sqlite.spool
 from spool.errors import SpoolFull
 from spool.log import duplicates
 from spool.record import Correction, Record, record_to_json
@@ -208,7 +208,7 @@ async def restarted(
                     await opened.pop().close()
                 elif opened:
                     directory = killed(tmp_path / "data", tmp_path / f"killed-{len(opened)}")
-                one = await spool.sqlite.open_spool(
+                one = await spool.sqlite.spool.open_spool(
                     directory, settings=settings, clock=clock, observer=observed
                 )
                 opened.append(one)

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-import spool.sqlite
+import spool.sqlite.spool
 from spool.identity import Identity
 from spool.log.protocols import Log
 from spool.record import AI_TELEMETRY, Record
 from spool.settings import SpoolSettings
-from spool.sqlite import SqliteSpool
+from spool.sqlite.spool import SqliteSpool
 from tests.moved_clock import MovedClock
 from tests.spool.contract.disk import killed
 from tests.spool.contract.examples import add, assert_books_balance, call, everything, topic_terms
@@ -79,7 +79,7 @@ class KilledSpool:
         self.opened: list[SqliteSpool] = []
 
     async def start(self) -> None:
-        one = await spool.sqlite.open_spool(self._directory, settings=self._settings, clock=self._clock)
+        one = await spool.sqlite.spool.open_spool(self._directory, settings=self._settings, clock=self._clock)
         self.opened.append(one)
 
     async def kill(self) -> None:

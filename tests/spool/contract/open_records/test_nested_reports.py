@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-import spool.sqlite
+import spool.sqlite.spool
 from spool.identity import OF_SERVICE, Identity, build_nesting
 from spool.record import NS, Correction, Inference, Record
 from spool.settings import SpoolSettings
@@ -182,11 +182,11 @@ async def test_after_a_kill(tmp_path: Path, clock: MovedClock, is_first: bool) -
     reports = [by_sdk(1), around(2)][:: 1 if is_first else -1]
     directory = tmp_path / "0"
     for place, one in enumerate([*reports, *reports], start=1):
-        storage = await spool.sqlite.open_spool(directory, settings=settings, clock=clock)
+        storage = await spool.sqlite.spool.open_spool(directory, settings=settings, clock=clock)
         await add(storage.log, one)
         directory = killed(directory, tmp_path / f"{place}")
         await storage.close()
-    storage = await spool.sqlite.open_spool(directory, settings=settings, clock=clock)
+    storage = await spool.sqlite.spool.open_spool(directory, settings=settings, clock=clock)
     clock.move(11)
     assert 1 == len(counted(await everything(storage.log)))
     await assert_books_balance(storage.log)

@@ -23,7 +23,7 @@ from spool.registry.tables.cluster_settings import (
 from spool.sql.clusters import SqlClusters
 from spool.sqlite.database import SqliteTransactions
 from spool.sqlite.directory import SPOOL
-from spool.sqlite.in_memory import MemoryDatabase
+from spool.sqlite.memory_log import MemoryDatabase
 from tests.moved_clock import MovedClock
 from tests.spool.contract.conftest import RegistryOpener
 from tests.spool.kept import audit_rows

@@ -20,7 +20,7 @@ from gateway.cli import main
 from gateway.intake.prices import PriceBook
 from spool.ledger.money import units
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import OperatorServer, operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call, counted_from

@@ -24,8 +24,8 @@ from spool.clock import SystemClock
 from spool.identity import Identity
 from spool.record import NS, Inference
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
 from spool.sqlite.ledger import open_ledger
+from spool.sqlite.spool import open_spool
 from tests.integration.conftest import Serve
 from tests.integration.operations.money.costs.test_published_costs import READ, run
 from tests.integration.payloads import json_span, json_traces

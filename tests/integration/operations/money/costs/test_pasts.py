@@ -17,7 +17,7 @@ from gateway.cli import main
 from gateway.money.comparison.split import PARTS
 from gateway.money.costs.past import NONE, PART, WHOLE
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
+from spool.sqlite.spool import open_spool
 from tests.integration.operations.server import operator_server
 from tests.moved_clock import MovedClock
 from tests.spool.contract.examples import add, call

@@ -29,8 +29,8 @@ from spool.record import NS, Inference
 from spool.registry.operators import Actor
 from spool.registry.views import NewView
 from spool.settings import SpoolSettings
-from spool.sqlite import open_spool
 from spool.sqlite.ledger import SqliteLedger
+from spool.sqlite.spool import open_spool
 from tests.integration.conftest import Serve, Serving
 from tests.integration.payloads import json_span, json_traces
 from tests.integration.statements.test_billed_report import billed_sum

@@ -1,0 +1,211 @@
+"""The spool on SQLite. `open_spool` opens the log and the deliveries of a data directory."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from spool.clock import Clock
+from spool.clusters import ClusterTable
+from spool.container_files.container_rows import ContainerContents
+from spool.container_files.files import ContainerFiles
+from spool.devices.table import DeviceTable
+from spool.disks import find_mount
+from spool.errors import SpoolDamaged
+from spool.installation import derive_secret, installation_secret
+from spool.ledger.ledger import Ledger
+from spool.log.protocols import Observer
+from spool.packed.native import Native
+from spool.registry.registry import Registry
+from spool.settings import ContainerSettings, SpoolSettings
+from spool.sql.clusters import SqlClusters
+from spool.sql.container_files import SqlContainerRows
+from spool.sql.erasing import SqlErasing
+from spool.sql.small import SmallTables
+from spool.sql.streams import SqlStreams
+from spool.sqlite import recovery
+from spool.sqlite.container_contents import DiskContents
+from spool.sqlite.database import Database, SqliteTransactions, overwrite
+from spool.sqlite.deliveries import delivery_rows
+from spool.sqlite.deliveries.deliveries import SqliteDeliveries
+from spool.sqlite.devices import SqliteDevices
+from spool.sqlite.directory import SPOOL, DirectoryLock, lock_directory
+from spool.sqlite.log.log import CACHE_BYTES, SqliteLog
+from spool.sqlite.log.rest import Rest
+from spool.sqlite.partial_reports import STORED_SPANS, SqliteHeard, SqlitePartialReports
+from spool.sqlite.reserve import Reserve
+from spool.sqlite.streams import open_streams
+from spool.storage import Storage
+from spool.streams import StreamBook
+
+NO_OTHER_LIMITS = ContainerSettings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SqliteSpool:
+    """
+    The contents of spool.sqlite. It holds the lock of its data directory until `close`.
+
+    `incarnation` changes when a damaged file is replaced. Progress noted for another
+    incarnation is invalid.
+    """
+
+    directory: Path
+    lock: DirectoryLock
+    database: Database
+    log: SqliteLog
+    deliveries: SqliteDeliveries
+    partial_reports: SqlitePartialReports
+    heard: SqliteHeard
+    container_files: ContainerFiles
+    devices: DeviceTable
+    clusters: ClusterTable
+    streams: SqlStreams
+    book: StreamBook
+    secret: bytes
+    incarnation: str
+
+    def as_storage(
+        self,
+        *,
+        ledger: Ledger,
+        registry: Registry | None,
+        registry_problem: str = "",
+        close: Callable[[], Awaitable[None]],
+    ) -> Storage:
+        """Return the storage. Functions that need files are not included."""
+        return Storage(
+            log=self.log,
+            deliveries=self.deliveries,
+            partial_reports=self.partial_reports,
+            heard=self.heard,
+            devices=self.devices,
+            clusters=self.clusters,
+            streams=self.streams,
+            book=self.book,
+            small=SmallTables(partial(SqliteTransactions, self.database)),
+            container_files=self.container_files,
+            ledger=ledger,
+            registry=registry,
+            registry_problem=registry_problem,
+            secret=self.secret,
+            incarnation=self.incarnation,
+            rename_records=SqlErasing(
+                SqliteTransactions(self.database, "records"), spans=[STORED_SPANS]
+            ).rename_records,
+            overwrite=partial(overwrite, self.database),
+            close=close,
+        )
+
+    async def close(self) -> None:
+        """Close the spool. All steps are tried, even if one of them fails."""
+        async with AsyncExitStack() as stack:
+            stack.callback(self.lock.release)
+            stack.push_async_callback(self.database.close)
+            stack.push_async_callback(self.log.close)
+            stack.push_async_callback(self.devices.close)
+
+
+async def open_spool(
+    directory: Path,
+    *,
+    settings: SpoolSettings,
+    clock: Clock,
+    observer: Observer | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    container: ContainerSettings = NO_OTHER_LIMITS,
+    native: Native | None = None,
+) -> SqliteSpool:
+    """
+    Open the spool. Raises SpoolLocked if another process holds the directory, and OtherSchema if a
+    build with other tables wrote it.
+    """
+    lock = lock_directory(directory)
+    reserve = Reserve(directory, clock)
+    try:
+        reserve.give_up_when_full()
+        secret = installation_secret(directory)
+
+        async def read() -> SqliteSpool:
+            database = await recovery.open_database(directory / SPOOL, clock)
+            log = SqliteLog(
+                database,
+                settings=settings,
+                clock=clock,
+                secret=derive_secret(secret, "log"),
+                reserve=reserve,
+                rest=Rest(database),
+                mount=find_mount(directory),
+                routes=delivery_rows,
+                observer=observer,
+                cache_bytes=cache_bytes,
+                native=native,
+            )
+            return await read_spool(
+                database, log, DiskContents(directory), settings, container, clock, lock=lock, secret=secret
+            )
+
+        try:
+            return await read()
+        except SpoolDamaged:  # the first attempt has marked the damage, so the second attempt salvages
+            return await read()
+    except BaseException:
+        lock.release()
+        raise
+
+
+async def read_spool(
+    database: Database,
+    log: SqliteLog,
+    contents: ContainerContents,
+    settings: SpoolSettings,
+    container: ContainerSettings,
+    clock: Clock,
+    *,
+    lock: DirectoryLock,
+    secret: bytes,
+) -> SqliteSpool:
+    """
+    Read the state of a start. The database is closed if that fails.
+
+    Raises SpoolDamaged for damage that the next opening salvages.
+    """
+    try:
+        devices = await DeviceTable.open(SqliteDevices(database))
+        clusters = await ClusterTable.open(SqlClusters(SqliteTransactions(database, "clusters")), clock=clock)
+        streams = await open_streams(database, clock)
+        book = StreamBook(await streams.streams())
+        incarnation = await database.read(recovery.read_incarnation)
+        await log.open()
+        heard = SqliteHeard(database, clock, max_senders=settings.max_senders)
+        await heard.open()
+        rows = SqlContainerRows(SqliteTransactions(database, "container metrics"))
+        container_files = await ContainerFiles.open(rows, contents, container, clock)
+    except Exception as error:
+        is_damage = await recovery.is_damage(database, error)
+        await database.close()
+        if is_damage:
+            raise SpoolDamaged(f"spool.sqlite is damaged: {error}") from error
+        raise
+    except BaseException:
+        await database.close()
+        raise
+    return SqliteSpool(
+        directory=database.path.parent,
+        lock=lock,
+        database=database,
+        log=log,
+        deliveries=SqliteDeliveries(database, log=log, clock=clock),
+        partial_reports=SqlitePartialReports(database),
+        heard=heard,
+        container_files=container_files,
+        devices=devices,
+        clusters=clusters,
+        streams=streams,
+        book=book,
+        secret=secret,
+        incarnation=incarnation,
+    )
