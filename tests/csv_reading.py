@@ -1,5 +1,5 @@
 """
-Field values that try to inject formulas into spreadsheets, and readers of CSV with different ends of rows.
+Field values that try to inject formulas into spreadsheets, and readers of CSV that end rows in different ways.
 """
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def found_configuration(ctx: click.Context, param: click.Parameter, named: Path 
     if named is not None or ctx.params.get("data") is not None or ctx.resilient_parsing:
         return named
     for path in PLACES:
-        with suppress(OSError):  # this user may not have access to the directory
+        with suppress(OSError):  # another user may own the directory and deny access
             if path.is_file():
                 click.echo(f"configuration: {path}", err=True)
                 return path
@@ -209,7 +209,7 @@ data_option = click.option(
 )
 
 
-WIDEST = max(map(len, COMMANDS))  # the groups then share one column
+WIDEST = max(map(len, COMMANDS))  # with one width for all names, the groups of commands share one column
 
 
 def _is_raised_by_echo(error: OSError) -> bool:

@@ -21,13 +21,14 @@ from gateway.devices.agent.identity import KEY_FILE
 from gateway.devices.agent.probe.machine import agent_state
 from spool.clock import SystemClock
 
-AGAIN_S: Final = 2.0  # seconds between two attempts while something cannot be reached
+AGAIN_S: Final = 2.0  # seconds between two attempts to reach the gateway
 TIMEOUT_S: Final = 10.0
 MACHINE: Final = "this machine"
 NOT_ENROLLED: Final = "not_enrolled"
 BUSY: Final = "busy"
 REFUSALS: Final = frozenset({REFUSED, NOT_ENROLLED})
-NOT_REACHED: Final = frozenset({DNS, TLS, NO_ANSWER, BUSY})  # causes that the gateway itself did not decide
+# outcomes of a delivery that the gateway itself did not decide
+NOT_REACHED: Final = frozenset({DNS, TLS, NO_ANSWER, BUSY})
 
 
 class DeliveryResult(NamedTuple):

@@ -20,7 +20,7 @@ from gateway.devices.states import REMOVED, UNENROLLED
 from gateway.service.app import App
 from spool.clock import SteadyClock, SystemClock
 
-LOOK_S: Final = 0.2  # seconds between two looks whether records still wait
+LOOK_S: Final = 0.2  # seconds between two checks whether records still wait to be sent
 ENDED: Final = (401, 404, 410)  # statuses after which the gateway no longer knows this key
 
 

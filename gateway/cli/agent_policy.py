@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 AGENT: Final = "agent"
 DIRECT: Final = "direct"
 AGENT_ADDRESS: Final = "http://127.0.0.1:4318"
-FOREIGN: Final = 3  # exit code if a file of somebody else was left as it is
+FOREIGN: Final = 3  # exit code if a file that Tollhouse did not write was left unchanged
 # characters that need no quotes in JSON, environment files, XML, shells and PowerShell
 _PLAIN_KEY: Final = re.compile(r"[\w.~+/=-]+", re.ASCII)
 _PLAIN_ADDRESS: Final = re.compile(r"[\w.:/\[\]-]+", re.ASCII)
@@ -209,7 +209,7 @@ def _write_bundle(out: Path, files: Mapping[str, bytes]) -> None:
     try:
         if out.exists() and any(out.iterdir()):
             fail(f"{out} is not empty; name a new directory with --out", 2)
-        # private, because files of the mode direct have the key
+        # private, because files of the mode "direct" contain the key
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in files.items():
             path = out / name

@@ -52,7 +52,7 @@ from spool.record import moment
 from spool.registry.enrolment_tokens import PREFIX as TOKEN_PREFIX
 from spool.registry.scopes import INGEST, SEND_AI_TELEMETRY
 
-DYNAMIC_USERS = range(61184, 65520)  # accounts that systemd makes for services
+DYNAMIC_USERS = range(61184, 65520)  # range of user ids that systemd assigns to services
 FIRST_ANSWER_S = 10.0
 FIRST_LOOK_S = 10.0  # seconds that a first enrolment waits for the probe
 
@@ -180,7 +180,7 @@ async def _keep_link(
         nonlocal is_full
         is_full = not (await app.services.storage.log.stats()).writable
         _, age_s = await depth()
-        # rounded, so that the file of a stopped route is not written again
+        # rounded, so that the file of a stopped route is not rewritten at each check
         oldest_at = (time.time() - age_s) // BACKLOG_S * BACKLOG_S if age_s > BACKLOG_S else None
         link_file.write(
             url=app.url,
@@ -237,7 +237,7 @@ def _next_heartbeat_number(numbers: HeartbeatNumbers) -> Mapping[str, object]:
 def _store_heartbeat_word(numbers: HeartbeatNumbers, word: str) -> None:
     try:
         numbers.keep(word)
-    except OSError as error:  # the previous word stays valid
+    except OSError as error:  # if the new word of a heartbeat cannot be stored, the previous word stays valid
         _log.warning(
             "the word of a heartbeat cannot be stored: %s", error, extra={"action": "word_not_stored"}
         )

@@ -57,7 +57,7 @@ def test(
     anywhere, and nothing is sent to another address. The exit code is 0 if calls arrive, 3 if the gateway refuses
     them, 4 if it cannot be reached, and otherwise 1. Run it as the user of the agent.
     """
-    # imported here, so that the help does not load what sends calls
+    # imported here, so that --help does not load the code that sends calls
     from gateway.cli.agent_delivery import try_delivery
 
     if (as_json, jamf, intune).count(True) > 1:
@@ -111,8 +111,8 @@ def _find_repair(result: DeliveryResult) -> CauseRepair:
     return CauseRepair(words + details, advice or find_repair((UNREACHABLE, result.cause)).advice)
 
 
-# why a call does not arrive, and its repair, unless the repair is that of an assistant that loses calls for
-# this reason
+# cause -> why a call does not arrive, and the repair; "" stands for the repair that find_repair() gives for
+# this cause
 _OF_WAY: Mapping[str, tuple[str, str]] = {
     NOT_INSTALLED: ("is not installed on this machine", "`tollhouse agent probe` lists what is installed."),
     "agent_down": ("the agent is stopped", ""),

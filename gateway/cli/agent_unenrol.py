@@ -40,7 +40,7 @@ def unenrol(wait_s: int, force: bool, keep_key: bool, data: Path | None, config:
     Stop the agent first. The gateway then shows the device as `left`. Its records stay, at the gateway and on this
     machine. With an enrolment key or token, the device can enrol again.
     """
-    # imported here, so that the help does not load the server
+    # imported here, so that --help does not load the server
     from gateway.cli.agent_leaving import deliver_waiting, say_goodbye
 
     settings = agent_config(config, data, {})

@@ -18,7 +18,7 @@ from typing import Any
 from spool.record import CURRENCY
 
 CENT = Decimal("0.01")
-LEAST = Decimal("0.0001")  # the smallest amount that four decimals show
+LEAST = Decimal("0.0001")  # smallest amount in a currency that four decimals can show
 
 
 def decimals_for_amounts(amounts: Iterable[Decimal]) -> int:
@@ -70,7 +70,8 @@ def money_text(
     sign = "$" if currency == CURRENCY else f"{currency} "
     shown = rounded if is_signed else rounded or exact
     minus = "-" if shown < 0 else "+" if is_signed and shown else ""
-    if exact and not rounded and not is_signed:  # $0.00 would look like nothing
+    # an amount below half a cent is shown as <$0.01, because $0.00 would look like no cost
+    if exact and not rounded and not is_signed:
         return f"{minus}<{sign}{Decimal(1).scaleb(-places)}"
     return f"{minus}{sign}{abs(rounded):,.{places}f}"
 

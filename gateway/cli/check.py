@@ -75,7 +75,7 @@ def check(config: Path | None, as_json: bool, send: bool) -> None:
     code 1 if something would not work.
     """
     settings = load_config_or_exit(config)
-    if config is None:  # without a configuration, only the data directory can be checked
+    if config is None:  # without a configuration file, only the data directory can be checked
         need_data(settings, config)
     problems = list(file_problems(settings))
     server = asyncio.run(ask_server(settings))

@@ -138,7 +138,7 @@ def demo(
     problem = f"these planted findings were not detected: {', '.join(filled.missed)}"
     if filled.missed and not serves:
         fail(problem)
-    if filled.missed:  # the month is complete nevertheless
+    if filled.missed:  # the demo month is complete even if a planted finding was not detected
         click.echo(f"tollhouse: {problem}", err=True)
     if plants:
         click.echo(PLANTED)

@@ -75,7 +75,7 @@ _ADDRESSES = {"url", "base_url", "ai_telemetry_url", "gateway", "cors_origins"}
 # status of a test request -> status of the diagnosis
 _TRIED = {TAKEN: OK, REFUSED: PROBLEM, UNAVAILABLE: PROBLEM}
 
-State = dict[str, Mapping[str, Any]]  # path of the operator API -> response of this path
+State = dict[str, Mapping[str, Any]]  # path of the operator API -> its response
 
 
 @dataclass(frozen=True, kw_only=True)

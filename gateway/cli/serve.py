@@ -32,7 +32,7 @@ from spool.engines import load_engine
 from spool.errors import OtherSchema, SpoolError, UnfinishedCopy
 from spool.registry.operators import Actor
 
-# imported late, so that the help and a refused start of these commands do not load the server
+# imported late, so that --help and a refused start do not load the server
 if TYPE_CHECKING:
     from gateway.operations.services import Services
     from gateway.service.app import App
@@ -198,7 +198,7 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_st
     manager = ServiceManager()
     asked_to_stop = asyncio.Event()
 
-    def stop() -> None:  # a second signal during a stop changes nothing
+    def stop() -> None:  # a second signal during a stop has no further effect
         asked_to_stop.set()
         app.abandon()
 
@@ -230,7 +230,8 @@ async def run_app(app: App, announce: Callable[[], Awaitable[None]], *, stdin_st
 def _handle_signals(
     loop: asyncio.AbstractEventLoop, stop: Callable[[], None], reload: Callable[[], None]
 ) -> None:
-    if sys.platform == "win32":  # where the loop has no handlers of signals, and no signal asks for a reload
+    # on Windows, event loops have no signal handlers, and no signal requests a reload
+    if sys.platform == "win32":
         for number in (signal.SIGINT, signal.SIGBREAK):
             signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
         return
@@ -242,10 +243,10 @@ def _handle_signals(
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     """Call `stop` on the event loop when standard input ends. Runs in a thread."""
-    with suppress(OSError):  # a standard input that cannot be read has ended
+    with suppress(OSError):  # a standard input that cannot be read counts as ended
         while os.read(0, 4096):
             pass
-    with suppress(RuntimeError):  # the loop has stopped for another reason
+    with suppress(RuntimeError):  # ignore a loop that has already stopped for another reason
         loop.call_soon_threadsafe(stop)
 
 
@@ -291,7 +292,7 @@ class _Reload:
             self._again = False
             self._manager.reloading()
             try:
-                with suppress(ConfigError):  # the reload has logged the problems
+                with suppress(ConfigError):  # the reload has already logged why the configuration is invalid
                     await self._app.reload(SIGHUP)
             except SpoolError as error:
                 _log.error("configuration not reloaded: %s", error, extra={"action": "reload_failed"})

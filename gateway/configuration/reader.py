@@ -179,7 +179,7 @@ def _convert_value(kind: Any, value: Any, name: str, base: Path, problems: list[
         return _parse_section(typing.cast("type", kind), value, name, base, problems)
     if origin is tuple:
         return _convert_items(typing.get_args(kind)[0], value, name, base, problems)
-    # the setting is a table, such as Mapping[str, ...]
+    # this setting is a table, such as Mapping[str, ...]
     if origin is not None and origin is not typing.Annotated:
         if not isinstance(value, dict):
             problems.append(f"{name} must be a table")
@@ -196,7 +196,7 @@ def _convert_value(kind: Any, value: Any, name: str, base: Path, problems: list[
 
 
 def _convert_items(kind: Any, value: Any, name: str, base: Path, problems: list[str]) -> Any:
-    if isinstance(value, str):  # values from the environment are text
+    if isinstance(value, str):  # environment variables have only text, so convert it
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list):
         problems.append(f"{name} must be a list")

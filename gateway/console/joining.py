@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Mapping
 from posixpath import dirname, normpath
 from typing import Any
 
-FIRST = "app.mjs"  # the file that every page loads
-_OFTEN = ("pages/overview.mjs", "pages/costs.mjs")  # pages whose modules are in the first file
-_MANY = 6  # the first file contains each module that at least this number of files need
+FIRST = "app.mjs"  # name of the script file that every page loads
+# frequently opened pages, whose modules are part of the first file
+_OFTEN = ("pages/overview.mjs", "pages/costs.mjs")
+_MANY = 6  # a module that at least this number of files need is part of the first file
 # At the beginning of a line, or after a statement. Texts that contain code have neither.
 _IMPORT = re.compile(r'import(?<![^\n]import) ?(\w+|\{[^}]*\}) ?from ?"(\.[^"]+)";')
 _EXPORTS = re.compile(r'export(?<![^\n;}]export) ?\{([^}]*)\}(?: from "(\.[^"]+)")?;')

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 Path: TypeAlias = "tuple[str | int, ...]"
 # After repairing these, the user sees the remaining ones.
 MAX_FAULTS = 100
-_SHOWN = 100  # characters of a value in a message
+_SHOWN = 100  # maximum characters of a value that a message quotes
 
 
 class Fault(NamedTuple):

@@ -18,7 +18,7 @@ WHOLE_SINCE = "Tollhouse-Whole-Since"  # field `whole_since`
 CUT_PERIODS = "Tollhouse-Cut-Periods"
 OTHER_UNITS = "Tollhouse-Other-Units"  # header with the field `other_units`: calls and cost
 REASON = "X-Tollhouse-Reason"  # header with the reason for looking at figures of a person
-REASON_COOKIE = "tollhouse_reason"  # cookie with the same reason, from the console
+REASON_COOKIE = "tollhouse_reason"  # cookie with the same reason, which the console sets
 WARNINGS = "Tollhouse-Warnings"  # JSON list of sentences about what a file lacks
 AS = "X-Tollhouse-As"  # header with the person who sends a request on the operator socket
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 MEMORY_BYTES: Final = 160 * 1024 * 1024  # Python and the library use about a quarter
 WRONG: Final = 2  # exit code: not Parquet, or damaged
 TOO_LARGE: Final = 3  # exit code: more memory, rows or bytes than allowed
-_BATCH_ROWS: Final = 64  # rows that are Python objects at a time
+_BATCH_ROWS: Final = 64  # rows that exist as Python objects at the same time
 _BUFFER_BYTES: Final = 64 * 1024  # bytes per piece of a column
 
 

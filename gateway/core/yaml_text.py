@@ -23,7 +23,7 @@ class PlainText(str):
 Node: TypeAlias = "str | list[Node] | dict[str, Node] | None"
 # Line and column, both from 1. A value in a mapping has the place of its key.
 Places: TypeAlias = "dict[Path, tuple[int, int]]"
-MAX_DEPTH = 24  # levels of nested mappings and lists
+MAX_DEPTH = 24  # maximum levels of nested mappings and lists
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULLS = ("", "~", "null", "Null", "NULL")
 
@@ -50,7 +50,7 @@ def read_yaml(
 
 def _build_document(events: Iterator[yaml.Event], faults: Faults, places: Places, plain: type[str]) -> Node:
     root: list[Node] = []
-    # incomplete nodes from the root down
+    # mappings and lists that are not complete yet, from the root down
     open_nodes: list[tuple[list[Node] | dict[str, Node], Path]] = []
     keys: list[str | None] = []  # by incomplete node: the key that waits for its value
     for event in events:

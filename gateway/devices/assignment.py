@@ -21,7 +21,7 @@ from spool.devices.device import ENROLLED, REVOKED, Device, is_device_id
 from spool.identity import Identity
 from spool.record import NS, AiRecord, Inference, UsageMetric
 
-CLAIMED = "claimed_device"  # counts records that named a device but arrived under another key
+CLAIMED = "claimed_device"  # counter name for records that named a device but arrived under another key
 DEVICE_REVOKED = "device_revoked"
 MAY_NOT_CHAIN = "may_not_chain"
 _NO_CHAIN = "records of another Tollhouse need a key that is listed in server.chain_keys"

@@ -59,18 +59,19 @@ from spool.registry.scopes import ENROLL, HEARTBEAT, INGEST, PING
 from spool.shares import may_add
 from spool.turns.fair_turns import pause_when_due
 
-ENROLMENTS = 2000  # enrolments at once; after that, one per second
+ENROLMENTS = 2000  # maximum enrolments at once; after that, one per second
 ENROLMENTS_PER_S = 1.0
-TOKEN_ENROLMENTS_PER_S = 50.0  # enrolments per second under one token, whose number of uses limits them
+# enrolments per second under one token; the token's own limit of uses still applies
+TOKEN_ENROLMENTS_PER_S = 50.0
 # seconds in which a device without a fingerprint may request its first key
 FIRST_KEY_S = 3600.0
 FORGET_EVERY_S = 600.0
-NOTE_EVERY_S = 60.0  # seconds between two looks for changed states
-DEVICES_PER_TURN = 200  # devices after which other work gets a turn
+NOTE_EVERY_S = 60.0  # seconds between two searches for devices with a changed state
+DEVICES_PER_TURN = 200  # number of devices after which other work gets a turn
 # with each further 2,000 devices, the interval of reports is a minute longer
 DEVICES_PER_STEP, STEP_S = 2000, 60.0
 CLOCK_MOVED_S = 60.0  # seconds; a larger change between two heartbeats was no slow request
-GRACE_S = 3600.0  # seconds after a start before any device is deleted
+GRACE_S = 3600.0  # seconds after a start in which no device is deleted
 
 _log = logging.getLogger(__name__)
 
@@ -95,11 +96,11 @@ class DeviceLifecycle:
         self.settings = settings
         self.keys = DeviceKeys(table, secret=secret, clock=clock)
         self._words = DeviceWords(secret)
-        # the machines of the inventory
+        # function that returns the machines of the inventory
         self.expected: Callable[[], ExpectedMachines] = lambda: NOBODY
-        # called by an agent with the ends of its machine's newest calls, by coding assistant
+        # on an agent: receives, by coding assistant, the end of the newest call of this machine
         self.called: Callable[[Mapping[str, float]], None] = lambda ends: None
-        # for an agent: returns why the verdicts on this device refuse its sessions, or ""
+        # on an agent: returns why the verdicts for this device refuse its sessions, or ""
         self.budget_refusal: Callable[[], str] = lambda: ""
         self._states = MachineStates()
         self._quiet = QuietDevices()
@@ -204,7 +205,7 @@ class DeviceLifecycle:
             device = reported(newest)
             turn = WordTurn(WordNumbers.of(device))
             is_own = is_from_device(device, report, bearer)
-            if is_own:  # only then, so that another machine cannot rotate the words of this one
+            if is_own:  # words change only for the device itself, so that another machine cannot rotate them
                 turn = self._words.turn(device, report)
                 words = str(turn.numbers) if any(turn.numbers) else ""
                 device = replace(device, words=words, left_at=None)
@@ -432,7 +433,7 @@ class DeviceLifecycle:
             or device.state == REVOKED
             or is_another(device, report)
         ):
-            return  # other rules apply
+            return  # for these devices, other rules decide about the fingerprint
         if not is_from_device(device, report, bearer) and not self._may_have_key(device, report):
             raise reports.another_fingerprint()
 

@@ -36,13 +36,13 @@ from gateway.devices.fleet.uses import HEARD, LOSING, RECENT_S
 from spool.devices.device import ENROLLED, PENDING, REVOKED, REVOKED_UPSTREAM, Device
 from spool.registry.tables.inventory import Machine
 
-REPLACED = "replaced"  # the machine enrolled again under another id
-LEFT = "left"  # the agent said that it was removed
-COPIED = "copied"  # two machines seem to use the disk of this device
-MISSING = "missing"  # the machine is expected, and never reported
-AGENT_STOPPED = "agent_stopped"  # the MDM still sees the machine, and its agent no longer reports
-AT_RISK = "at_risk"  # a setting loses the next calls
-UNHEALTHY = "unhealthy"  # an OpAMP agent or the agent of a cluster says that it has a problem
+REPLACED = "replaced"  # state: the machine enrolled again under another id
+LEFT = "left"  # state: the agent reported that it was removed
+COPIED = "copied"  # state: two machines seem to use copies of the same disk
+MISSING = "missing"  # state: the inventory expects the machine, but it never reported
+AGENT_STOPPED = "agent_stopped"  # state: the MDM still sees the machine, but its agent no longer reports
+AT_RISK = "at_risk"  # state: with its present settings, the machine will lose calls
+UNHEALTHY = "unhealthy"  # state: an OpAMP agent or the agent of a cluster reports a problem
 COLLECTOR = "collector"  # an OpAMP agent or the agent of a cluster, which has no coding assistants
 # the first word that applies is shown
 WORDS = (
@@ -53,7 +53,8 @@ WORDS = (
 OTHER_AGENTS = frozenset({UNHEALTHY, COLLECTOR})
 _WITHOUT_CAUSES = OTHER_AGENTS | {REPLACED, REVOKED, LEFT, PENDING, MISSING}
 COVERED = frozenset({DELAYED, REPORTING, UNUSED})
-FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY})  # need a repair
+# states of machines that need a repair
+FAILING = frozenset({COPIED, LOSING, AGENT_STOPPED, UNKNOWN, AT_RISK, UNHEALTHY})
 
 ONLINE, OFFLINE = "online", "offline"
 LINKS = (ONLINE, OFFLINE, UNKNOWN)
@@ -74,9 +75,10 @@ class _Heartbeat(msgspec.Struct):
     spool: _Spool | None = None
 
 
-Cause = tuple[str, str]  # state of an assistant, and why
+Cause = tuple[str, str]  # cause of a loss: state of an assistant, and the reason
 _NOTHING_KNOWN: Cause = (UNKNOWN, NO_AGENT)
-MACHINE = "machine"  # stands in place of a state for causes of the machine, which may apply with any word
+# word in place of an assistant's state, for causes of the machine that may apply in any state
+MACHINE = "machine"
 CLOCK_WRONG: Cause = (MACHINE, "clock_wrong")
 REVOKED_THERE: Cause = (MACHINE, "revoked_upstream")
 CLOCK_WRONG_S = 300.0
@@ -186,7 +188,7 @@ def _state_word(
 def _state_of_bad_assistants(
     evidence: Evidence, bad: Sequence[AssistantState]
 ) -> tuple[str, tuple[Cause, ...]]:
-    # calls that wait are no reason why a machine is not covered
+    # calls that only wait on the laptop do not make the machine uncovered
     waits = any(each.use == DELAYED for each in bad) and _waited_s(evidence.device) <= DELAYED_S
     reasons = [each for each in bad if not (waits and each.use == DELAYED)] or bad
     causes = tuple(dict.fromkeys((each.state, each.cause) for each in reasons))
@@ -309,7 +311,7 @@ class QuietDevices:
 
 
 def _is_same(one: Evidence, other: Evidence) -> bool:
-    # each change makes a new object, so identity is enough
+    # compare by identity, because each change creates a new object
     is_same = one.device is other.device and one.machine is other.machine
     return is_same and one.interval_s == other.interval_s
 

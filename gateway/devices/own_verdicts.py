@@ -10,13 +10,13 @@ from datetime import datetime
 
 import msgspec
 
-MOST = 100  # rows for one device, of which exceeded ones come first
+MOST = 100  # maximum rows for one device, with exceeded budgets first
 OFF, STATE, AMOUNTS = "off", "state", "amounts"  # values of the setting devices.verdicts
 OVER = "over"
 
 
 class OwnVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    name: str  # of the budget
+    name: str  # name of the budget
     state: str
     resets_at: str
     spent: str | None = None

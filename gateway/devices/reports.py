@@ -29,11 +29,11 @@ class DeviceReport:
     serial: str = ""
     serial_hash: str = ""
     hardware_id: str = ""
-    seq: int | None = None  # number of the heartbeat
-    word: str = ""  # the word of the last answer, see gateway.devices.words
+    seq: int | None = None  # number of this heartbeat
+    word: str = ""  # word from the last response, see gateway.devices.words
     want_key: bool = False
-    leaving: str = ""  # how the agent leaves, see gateway.devices.states
-    revoked: bool = False  # set only by another Tollhouse that revoked or reset the device
+    leaving: str = ""  # how the agent was removed, see gateway.devices.states
+    revoked: bool = False  # True only if another Tollhouse reports that it revoked or reset the device
     reset: bool = False
     sent_at: float | None = None
     heartbeat: bytes = b""

@@ -15,11 +15,11 @@ from spool.devices.device import ENROLLED, REVOKED, Device
 
 NOT_EXPECTED = "not_expected"  # cause of a pending device that is not in the inventory
 SAME_HARDWARE = "same_hardware"  # cause of a pending device if another device has the same hardware id
-REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent leaves; the second also ends its key
+REMOVED, UNENROLLED = "removed", "unenrolled"  # how an agent was removed; UNENROLLED also ends its key
 # seconds after leaving in which the key works for an agent installed again
 KEY_AFTER_LEAVING_S = 7 * 86_400.0
 LEAVINGS = frozenset({REMOVED, UNENROLLED})
-STATE_CHANGES = 50  # stored per device
+STATE_CHANGES = 50  # maximum stored state changes per device
 
 
 def new_device(id: str, now: float, by: str, **fields: Any) -> Device:
@@ -35,7 +35,7 @@ def approved_device(device: Device, now: float) -> Device:
         **dict.fromkeys(("cause", "replaced_by", "words"), ""),
         **dict.fromkeys(("copied_at", "left_at")),
     }
-    # a copied device stayed enrolled, so calls from before the approval still count as lost
+    # a copied device stayed enrolled, so calls from before the approval can still be lost
     since = device.enrolled_at if device.state == ENROLLED else now
     return device.with_changes(
         facts=True, state=ENROLLED, revoked_by="", held=None, enrolled_at=since, **settled
@@ -43,7 +43,7 @@ def approved_device(device: Device, now: float) -> Device:
 
 
 def device_after_reset(device: Device, now: float) -> Device:
-    # facts of an earlier machine, which no longer apply
+    # facts of an earlier machine with this id, which no longer apply
     forgotten: dict[str, Any] = {
         **dict.fromkeys(("fingerprint", "token", "serial", "hardware_id", "words", "state_changes"), ""),
         **dict.fromkeys(("clock_offset_s", "copied_at", "left_at")),

@@ -18,7 +18,7 @@ from spool.devices.device import Device
 from spool.installation import derive_secret
 
 _MAC_DIGITS = 32
-_MAX_DIGITS = 15  # digits of a word's number
+_MAX_DIGITS = 15  # maximum digits of the number in a word
 
 
 class WordNumbers(NamedTuple):

@@ -41,7 +41,7 @@ from spool.turns.fair_turns import pause_when_due
 Row = TypeVar("Row")
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-BESIDE_ROWS = 100  # if the list has more rows, a thread filters and sorts them
+BESIDE_ROWS = 100  # number of rows of a list above which a thread filters and sorts them
 ORDERS = (ASCENDING, DESCENDING)
 _RESERVED = ("cursor", "limit", "sort_key", "sort_order")
 _SIGNATURE = 16
@@ -77,7 +77,7 @@ class Filter(Generic[Row]):
     field: str = ""  # name of the field in a stored row
     valid_values: tuple[str, ...] = ()
     type: str = "string"
-    excludes: bool = False  # only in memory
+    excludes: bool = False  # whether `!=` is possible; only for lists in memory
     names_people: bool = False
     is_open: bool = False
     is_single: bool = False

@@ -47,7 +47,8 @@ def openapi_document(addresses: Sequence[Address], *, version: str) -> dict[str,
         "paths": paths,
         "components": {
             "schemas": {
-                **orjson.loads(orjson.dumps(schemas)),  # converted, because JSON has no tuples
+                # orjson converts tuples to lists, because JSON has no tuples
+                **orjson.loads(orjson.dumps(schemas)),
                 "Error": _ERROR,
                 "Pagination": _PAGINATION,
                 "Filtering": _FILTERING,

@@ -26,10 +26,10 @@ from spool.turns.fair_turns import ALONE_S, Party, current_work, others_are_ther
 from spool.turns.threads import lower_priority
 
 T = TypeVar("T")
-LARGE: Final = 256 * 1024  # a larger body is decoded on the thread
+LARGE: Final = 256 * 1024  # bytes; a larger body is decoded on the thread
 # Seconds without a pause. The pause is earlier if a lighter party waits.
 STINT_S: Final = 0.02
-# one thread for all, so that only one slice needs memory at a time
+# one thread for all large bodies, so that only one slice needs memory at a time
 _THREAD = ThreadPoolExecutor(1, thread_name_prefix="large-bodies", initializer=lower_priority)
 R = TypeVar("R")
 Answer: TypeAlias = "web.StreamResponse | Mapping[str, object] | Pieces"

@@ -25,7 +25,7 @@ from spool.statements import day_text
 COMMAND, CONSOLE, API, MCP = "command", "console", "api", "mcp"
 FACES = (COMMAND, CONSOLE, API, MCP)
 MAX_REASON = 200
-MAX_NAMED = 20  # people that get rows of their own
+MAX_NAMED = 20  # maximum people that get rows of their own
 _MAX_NAME = 200
 _NOBODY = frozenset(("", OTHER, ERASED))
 

@@ -201,7 +201,7 @@ class BillingConnections:
         if self._fits_in_month(size, drop) and not is_full:
             return
         if await self.drops.has_drop(drop.connection_id, month, drop.id.hex()):
-            return  # nothing to do, because a repeated file adds no rows
+            return  # a repeated file adds no rows, so there is nothing to do
         if is_full:
             message = (
                 "Nothing was stored: the billing rows of all months have reached the limit "

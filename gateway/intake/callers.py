@@ -24,11 +24,11 @@ KNOWN_S = WINDOW_S + 60.0  # seconds that a caller is known, longer than the win
 # much too early.
 KEEP_EVERY_S = 600.0
 PLACED_S = 60.0  # minimum time between two moves of an entry to the end of its key's queue
-# number of entries, with calls since their last move, moved before one is removed
+# maximum entries with new calls that get a second chance before an entry is removed
 SECOND_CHANCES = 8
-NAME_BYTES = 16  # length of a fact's digest in memory
-MOST_KINDS = 256  # kinds per caller, because a search reads all
-KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit
+NAME_BYTES = 16  # bytes of a fact's digest in memory
+MOST_KINDS = 256  # maximum kinds per caller, because a search reads all of them
+KINDS_PER_PLACE = 5  # number of kinds of an entry that count as one sender towards the limit of senders
 
 
 # A kind consists of the digests by which counters find its calls. It is bytes, because bytes know their hash, and
@@ -46,15 +46,16 @@ class ReportedCalls(msgspec.Struct, eq=False, gc=False):
 
     name: str
     key: str
-    at: float  # time of the last calls of any kind
+    at: float  # time of the last call of any kind
     kept_at: float  # when kinds were queued for storage after an interval of `KEEP_EVERY_S`
     placed_at: float  # when the entry was moved to the end of its key's queue
     due_at: float  # when the entry must be moved again, or queued for storage
-    kind: Kind | None  # the only kind, or None if there are several
+    kind: Kind | None  # the only kind of the entry, or None if it has several
     # times of the last calls of several kinds, which were queued for storage since `kept_at`
     times: dict[Kind, float] | None
-    earlier: dict[Kind, float]  # times of the last calls of kinds that were not queued since then
-    others: dict[str, ReportedCalls] | None = None  # entries of other keys for the same caller
+    # times of the last calls of kinds that were not queued for storage since `kept_at`
+    earlier: dict[Kind, float]
+    others: dict[str, ReportedCalls] | None = None  # entries for the same caller under other keys
 
     def last_reported_at(self, fact: bytes) -> float:
         """Return when calls with a fact were last reported, or -inf if none were."""
@@ -82,7 +83,7 @@ class Callers:
 
     def __init__(self, most: int) -> None:
         self.entries: dict[str, ReportedCalls] = {}
-        self.pushed_out = 0  # entries removed early because of the limit
+        self.pushed_out = 0  # number of entries removed early because of the limit
         self._queue: Shared[str] = Shared(most)
 
     def __len__(self) -> int:

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from gateway.devices.assignment import DeviceAssignment
     from gateway.intake.sender_fields import SenderFieldCounter
 
-# Records per commit while other requests wait. A commit of this number of records takes a few milliseconds.
+# Records per commit while other requests wait. Such a commit takes a few milliseconds.
 SHARED_PART = 128
-# like SHARED_PART, for payloads with counters, because a counter takes several times as long as a record
+# counters per commit while other requests wait; a counter takes several times as long as a record
 SHARED_POINTS = 32
-NOTED_AT_ONCE = 256  # calls whose senders are remembered together
+NOTED_AT_ONCE = 256  # number of calls whose senders are remembered together
 TURN = 25  # records between two checks of the time
 
 
@@ -67,11 +67,11 @@ class Intake:
         self._shadows = shadows
         self._devices = device_assignment  # None if there are no devices, such as when files are explained
         self._counters = counters
-        self._note_test = note_test  # is called when a product has tested its export
-        # is called with the key and the sources of stored records, and with "" if the request needs no key
+        self._note_test = note_test  # called when a product has sent a test of its export
+        # called with the key and the sources of stored records; the key is "" if the request needs none
         self._note_sources = note_sources
-        self._fields = fields  # None in an agent, and while the registry is damaged
-        self._clock = clock  # receives the times when arriving calls began
+        self._fields = fields  # None on an agent, and while the registry is damaged
+        self._clock = clock  # called with the start times of arriving calls
 
     @property
     def protect(self) -> Callable[[AiRecord], None]:

@@ -19,14 +19,14 @@ from spool.ledger.repricing import TokenSum
 from spool.meters import DECIMALS, FEES, METERS, MODALITIES, quantity_from_millionths, quantity_in_millionths
 from spool.record import Inference, decimal_text
 
-# Reasons why a call has no estimate.
+# Reasons why no cost can be estimated for a call.
 OVERLAP_UNKNOWN: Final = "overlap_unknown"
 PARTS_UNKNOWN: Final = "parts_unknown"
 NO_PRICE: Final = "no_price"
 COUNT_UNKNOWN: Final = "count_unknown"
 CONTRADICTION: Final = "contradiction"
 
-# dollars; the smallest step of a price per second, which is computed from the price per hour
+# smallest step of a price per second in dollars, because it is computed from a price per hour
 _SECOND_PRICE_STEP: Final = Decimal("1e-18")
 
 Dimensions = frozenset[tuple[str, str]]
@@ -81,7 +81,7 @@ def _other_units() -> Iterator[tuple[str, Unit]]:
             yield name, Unit(name.replace("_", " "), frozenset(dimensions), per, description)
 
 
-# All units, in display order. Reasoning counts as text.
+# All units of quantities, in display order. Reasoning counts as text.
 UNITS: Final[Mapping[str, Unit]] = {
     "input_tokens": _token_unit("input", "input"),
     "cache_read_tokens": _token_unit("cache read", "input", type="cache_read"),
@@ -116,7 +116,7 @@ AMOUNTS: Final = {
     "reasoning_tokens": "reasoning",
 }
 
-Quantities = Mapping[str, int | None]  # quantities in millionths; None if unknown
+Quantities = Mapping[str, int | None]  # quantities by meter in millionths; None if a quantity is unknown
 
 
 class PartRate(NamedTuple):
@@ -129,7 +129,7 @@ class PartRate(NamedTuple):
     """
 
     prices: Mapping[str, int | None]
-    shown: Mapping[str, str]  # prices in the form in which the price list states them
+    shown: Mapping[str, str]  # prices as the price list writes them
     per_request: int
     digits: int
     apart: tuple[str, ...] = ()

@@ -158,7 +158,7 @@ class Turns:
     """
 
     def __init__(self) -> None:
-        self._last: dict[bytes, _Turn] = {}  # the last turn in the queue of each key
+        self._last: dict[bytes, _Turn] = {}  # key of a call -> the last turn in its queue
 
     @property
     def taken(self) -> Set[bytes]:
@@ -198,7 +198,7 @@ class Turns:
 
 
 ATTEMPTS = 8  # attempts to store a batch before the sender must repeat the request
-AT_ONCE = 500  # reports released together
+AT_ONCE = 500  # maximum waiting reports that are released together
 
 
 _Found = Mapping[bytes, PartialReport]
@@ -236,8 +236,9 @@ class SharedMergeWindow:
         )
         # turns that merge the reports of one call in order of arrival, within this process
         self._turns = Turns()
-        self.waiting = 0  # number of waiting reports at the last count
-        self.held = HeldByKey()  # reports by key at the last count, filled only if the window was nearly full
+        self.waiting = 0  # number of waiting reports when they were last counted
+        # waiting reports by key when they were last counted; filled only if the window was nearly full
+        self.held = HeldByKey()
 
     async def take(self, outcome: Outcome, bearer: Bearer, reports: Sequence[CallReport] = ()) -> Receipt:
         if not reports:
@@ -279,7 +280,7 @@ class SharedMergeWindow:
         now = self._clock.now()
         while due_reports := await self._stored.oldest(PARTS, before=now - self._window_s, most=AT_ONCE):
             count += (released := await self._release_due(due_reports, window_s=self._window_s))
-            if released < len(due_reports):  # other processes changed the remaining reports in the meantime
+            if released < len(due_reports):  # another process changed the remaining reports in the meantime
                 break
         self.waiting, size = await self._stored.count(PARTS)
         while self.waiting > self._max_reports or size > self._max_bytes:
@@ -364,7 +365,8 @@ class SharedMergeWindow:
         for call in merger.release(now=now):
             if await self._put_on_record(call, stored):
                 released += len(call.reports.keys() & {report.key for report in due})
-        if unreadable:  # delete unreadable reports, because they would otherwise stay the oldest forever
+        # delete unreadable reports, because otherwise they would stay the oldest reports forever
+        if unreadable:
             damaged = [report for report in due if self._merger(window_s=window_s).load([report])]
             _log.error(
                 "%d partial reports cannot be read", len(damaged), extra={"action": "partial_reports_damaged"}
@@ -406,7 +408,7 @@ def _bearer_to_sender(bearer: Bearer) -> Sender:
 
 
 def _sender_to_bearer(sender: Sender) -> Bearer:
-    # a sender keeps the rights that it had when it sent the report
+    # the report keeps the rights that its sender had when it sent the report
     return Bearer(
         sender.name,
         frozenset(),

@@ -23,7 +23,7 @@ DISCOUNT: Final = "discount"
 TIER_PRICE: Final = "tier_price"
 CAPACITY: Final = "capacity"
 PRIORITY: Final = "priority"
-PREPAID = (CAPACITY, PRIORITY)  # kinds of terms under which tokens cost nothing more
+PREPAID = (CAPACITY, PRIORITY)  # kinds of contract terms under which tokens cost nothing in addition
 KINDS = (DISCOUNT, TIER_PRICE, *PREPAID)
 
 

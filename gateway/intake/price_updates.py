@@ -33,9 +33,9 @@ from gateway.intake.rates import row_in_force_or_first
 from spool.processing import STANDARD
 from spool.record import NS, decimal_text
 
-NEWER: Final = "newer"  # rule: the newer list's prices apply from a day on
-REPLACE: Final = "replace"  # rule: the newer list's prices apply to all days
-FILL: Final = "fill"  # rule: the newer list fills in missing prices, as if they had always been known
+NEWER: Final = "newer"  # merge rule: the newer list's prices apply from a day on
+REPLACE: Final = "replace"  # merge rule: the newer list's prices apply to all days
+FILL: Final = "fill"  # merge rule: the newer list fills in missing prices, as if they had always been known
 KEEP: Final = "keep"
 _ROUNDING: Final = 1000  # a smaller difference than one part in this number is rounding
 _NOON_NS: Final = 12 * 3600 * NS
@@ -109,7 +109,8 @@ def _merged_seller(seller: str, own: Seller, newer: Seller, book: PriceBook, dec
         decision = decide(Listed(seller=seller, name=model.id, found=found, is_own=is_own, newer=model))
         rows = _merged_rows(found, model, decision)
         if rows is None and not own.models and found is not None:
-            rows = found.prices  # a seller with a list of its own no longer gets prices of other sellers
+            # a seller that now has its own list no longer gets the prices of other sellers
+            rows = found.prices
         if is_own:
             is_newer = rows is not None and decision.what == NEWER
             of_models[positions[id(found)]].append(
@@ -130,7 +131,8 @@ def _split_model(model: Model, named: Sequence[_Named]) -> Iterator[Model]:
     list lacks keep the old prices.
     """
     patterns = replace(model.match, equals=())
-    # patterns that do not match the model's own name are further models with the same price until now
+    # patterns that do not match the model's own name stand for further models, which had the same price until
+    # now
     is_one = not patterns.has_patterns or patterns.matches(model.id)
     own = next((each for each in named if each.name == model.id and (is_one or not each.is_newer)), None)
     prices = model.prices if own is None or own.rows is None else own.rows
@@ -325,8 +327,8 @@ def update_card(card: Card, newer: Card, *, since: str) -> Card:
 
 
 # Limits beyond which a list is refused. A source that changes so much has another unit, another currency or a fault.
-LEAST_SHARE: Final = Decimal("0.8")  # share of the previous list's models that a list must have
-LEAST_MODELS: Final = 1000  # models that a list of LiteLLM must have if no such list is in use
+LEAST_SHARE: Final = Decimal("0.8")  # minimum share of the previous list's models that a new list must have
+LEAST_MODELS: Final = 1000  # minimum models of a LiteLLM list if no such list is in use yet
 LARGEST_JUMP: Final = 100  # factor between two prices of a unit
 WIDE_JUMP: Final = 2  # factor that may apply only to a share of the models
 WIDE_SHARE: Final = Decimal("0.2")

@@ -93,7 +93,7 @@ def _sellers_listing_model(book: PriceBook, model: str) -> list[str]:
     if own:
         return own
     seller, _ = book.listed_by(None, model)
-    return [seller or ""]  # "" stands for any provider, for which only the operator's own prices may apply
+    return [seller or ""]  # "" stands for any provider; only the operator's own prices may apply to it
 
 
 def _model_prices_at(book: PriceBook, model: str, seller: str, time: int) -> ModelPrices | None:

@@ -69,12 +69,13 @@ from spool.ledger.repricing import TokenSum
 from spool.processing import MARKS, PROVISIONED, STANDARD, STANDARD_TIER, processing_mode
 from spool.record import CONTRACT_MARK, Inference
 
-# ending in the name of a price list that lacks a price of the call: `+batch-at-standard`
+# ending of a price list's name if the standard price replaced a missing price, as in `+batch-at-standard`
 _AT_STANDARD = "-at-standard"
 _1H = "cache_write_1h"
-_MEMO = 10_000  # limit of cached prices, because senders choose the names
+_MEMO = 10_000  # maximum cached prices; limited, because senders choose the model names
 
-_Names = tuple[str | None, str | None, str | None, str]  # provider, response model, request model, mode
+# key of a cached price: provider, response model, request model, mode
+_Names = tuple[str | None, str | None, str | None, str]
 _PACKAGED = PriceSettings()
 _NOTHING_MISSING = Missing("", is_1h=False, regional=None)
 
@@ -355,8 +356,8 @@ class PriceBook:
             row = only_fees(row)
         if mode == PROVISIONED or of_call.prepaid:
             apart = ()
-        # prices for text do not apply, because a call that does not report its parts may consist of any
-        # kind of tokens
+        # text prices do not apply if the parts of a call are unreported, because they may be tokens of any
+        # kind
         rate = None if apart else token_rate(row, id)
         tiers = () if apart else rates_by_size(row, id)
         parts = part_rates(row, id, apart)

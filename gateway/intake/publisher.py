@@ -37,7 +37,7 @@ from spool.streams import (
 )
 
 PUBLISH_EVERY_S = 60.0
-# Values of this time are published again, because late data may change them.
+# Values of this period are published again, because late data may change them.
 BACK = {"HOURLY": timedelta(days=7), "DAILY": timedelta(days=35)}
 UNKNOWN = "(unknown)"
 _EXACT = Context(prec=60)

@@ -39,9 +39,9 @@ class Rate(NamedTuple):
 class Missing(NamedTuple):
     """Prices that are missing. Each concerns only some of its calls."""
 
-    mode: str  # mode of the quote, or ""
-    is_1h: bool  # whether cache writes for an hour have the price of other writes
-    regional: Model | None  # the model, if its price differs in some regions
+    mode: str  # processing mode of the quote, or ""
+    is_1h: bool  # whether one-hour cache writes have the price of other cache writes
+    regional: Model | None  # the model's price entry, if some regions have other prices
 
 
 class Quote(NamedTuple):
@@ -52,12 +52,12 @@ class Quote(NamedTuple):
 
     low: int
     high: int
-    rate: Rate | None  # rate of calls that report only text
+    rate: Rate | None  # rate for calls that report only text
     tiers: tuple[tuple[int, Rate], ...] = ()
-    # rates by the minimum input, the largest first
+    # (minimum input, rate) pairs, the largest minimum first
     parts: tuple[tuple[int, PartRate], ...] = ()
     missing: Missing | None = None
-    contract: str = ""  # the contract that decides the prices
+    contract: str = ""  # id of the contract that decides the prices
 
 
 NEVER = Quote(1, 0, None)

@@ -24,8 +24,8 @@ from spool.registry.tables.sender_fields import (
     SenderFieldTable,
 )
 
-MAX_SEEN = 1024  # kinds of calls, before they are added to the counts of their senders
-MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # senders of a day that are in memory
+MAX_SEEN = 1024  # maximum kinds of calls held before they are added to the counts of their senders
+MAX_SENDERS = 2 * MAX_SOURCES * MAX_VERSIONS  # maximum senders of a day held in memory
 
 _Seen = tuple[int, float, float]  # number of calls, first and last arrival
 
@@ -43,7 +43,7 @@ class SenderFieldCounter:
         self._clock = clock
         self._seen: dict[
             tuple[Stated, str, str], _Seen
-        ] = {}  # counts by fields, product of the User-Agent, and sender
+        ] = {}  # counts by stated fields, product of the User-Agent, and sender
         self._day = 0  # of `_seen`
         self._days: dict[int, SenderDay] = {}
 

@@ -57,22 +57,21 @@ from spool.record import AI_TELEMETRY, AiRecord, Inference, UsageMetric
 from spool.turns.fair_turns import pause
 
 MOST_BYTES = MOST_FACTS * FACT_BYTES
-NOTED_S = 1.0  # seconds of precision of report times
+NOTED_S = 1.0  # precision of report times, in seconds
 AGE_EVERY_S = 60.0
-AGED_AT_ONCE = 256  # callers to forget between two turns of the event loop
-STEP = 1024  # records to read at a time; unpacked, a record takes about 2 KiB
-MOST_READ = 200_000  # records, if no callers are stored
-KINDS_OF_CALLS = 16_384  # combinations of source, service and models in the cache
+AGED_AT_ONCE = 256  # callers forgotten between two turns of the event loop
+STEP = 1024  # records read at a time; unpacked, a record takes about 2 KiB
+MOST_READ = 200_000  # maximum records read at a start if no callers were stored
+KINDS_OF_CALLS = 16_384  # maximum cached combinations of source, service and models
 
-# Source of the counters by source of the spans. Some libraries mark only their spans, so their counters
-# have another source.
+# Source of spans -> source of the counters of the same library. Some libraries mark only their spans.
 _COUNTERS = {"openllmetry": "otel", "openinference": "envoy_ai_gateway"}
 # Source of the summed calls by source and operation of the agent's span. The Claude Agent SDK runs Claude Code.
 _SUMMED_UP = {(source, "invoke_agent"): "claude_code" for source in ("openinference", "pydantic_ai")}
 SUMMING = frozenset([operation for _, operation in _SUMMED_UP])
 _RUN_SOURCES = frozenset(_SUMMED_UP.values())
 
-# Any library may write such counters.
+# prefix of counters that follow the conventions, which any library may write
 _CONVENTIONS = "gen_ai."
 _TOKEN_COUNTERS = (TOKEN_USAGE, USAGE, f"{DRAFT}tokens")
 _ANYBODY = ("", "")
@@ -91,7 +90,7 @@ class Reporter(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     source: str
     service: str | None
-    kind: str  # kind of the name, such as a session, a user or a model
+    kind: str  # kind of thing that `name` names, such as a session, a user or a model
     name: str
 
 
@@ -137,7 +136,7 @@ def _counter_name(metric: UsageMetric) -> str:
 
 
 def _any_model_reporter(source: str, service: str) -> Reporter:
-    # any counter of the source may repeat calls that name no model
+    # for a call without a model, any counter of its source may repeat it
     return Reporter(source, service, "model", "")
 
 
@@ -247,7 +246,7 @@ def senders_to_keep(unkept: Unkept) -> list[bytes]:
             data = b"".join(_stored_facts(*kinds))
         else:
             facts = [_stored_facts(kind) for kind in kinds]
-            # Most kinds of a caller have the source and the service in common.
+            # Store the source and the service once, because most kinds of a caller share them.
             data = b"".join([*dict.fromkeys([first for first, _ in facts]), *[others for _, others in facts]])
         digest = _caller_digest(caller)
         if len(data) <= MOST_BYTES:
@@ -307,13 +306,13 @@ class Shadows:
         Note the callers of records. `at` is in epoch seconds. `default_users` has for each record the user
         for reports that name no user. `key` is "" if the sender's key is no longer known.
         """
-        # One time object for all calls of a second saves memory.
+        # Calls of the same second share one time object, to save memory.
         if 0 <= at - self._second < NOTED_S:
             at = self._second
         else:
             self._second = at
         known, entries = self._known, self._callers.entries
-        # times of kinds by session and service
+        # time by kind, for each session and service
         groups: dict[tuple[str | None, str | None], dict[Kind, float]] = {}
         group: tuple[str | None, str | None] | None = None
         reported: dict[Kind, float] = {}

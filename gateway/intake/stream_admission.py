@@ -22,7 +22,7 @@ from spool.streams import (
 )
 
 FRESH_S: Final = 1.0  # seconds until the sizes are read again
-# By then, the minutely background task may have deleted totals that the upstream has acknowledged.
+# Seconds after which a rejected sender may retry. By then, acknowledged totals may have been deleted.
 RETRY_S: Final = 300
 
 

@@ -29,10 +29,10 @@ from spool.record import AI_TELEMETRY, NS, AiRecord, UsageMetric
 from spool.shares import Holdings, fullest_first
 from spool.turns.fair_turns import pause
 
-STEP = 1024  # records to read at a time
-TURN = 64  # groups to read between two turns of the event loop
-LOOKED_AT = 1024  # reporters to check between two turns of the event loop
-MOST_BEHIND = 200_000  # records to search for a group from before a restart
+STEP = 1024  # records read at a time
+TURN = 64  # groups read between two turns of the event loop
+LOOKED_AT = 1024  # reporters checked between two turns of the event loop
+MOST_BEHIND = 200_000  # maximum records searched for the counters of a group after a restart
 # nanoseconds; the ledger accepts a call's own time only if it is at most this long after the arrival
 _BELIEVED_NS = 2 * 3600 * NS
 
@@ -51,8 +51,8 @@ class Counted(msgspec.Struct, array_like=True):
     ids: set[bytes] = set()
     # (series, time) of cumulative counters, whose ids the log creates
     points: set[tuple[bytes, int]] = set()
-    last: int = 0  # highest possible record number, or 0 if unknown
-    key: str = ""  # of the sender
+    last: int = 0  # highest possible record number, or 0 if it is unknown
+    key: str = ""  # name of the sender's key
 
     @property
     def count(self) -> int:
@@ -95,7 +95,7 @@ class _Kept(NamedTuple):
     counted: Counted
     # version of the waiting group when it was read, because other processes may reverse it as well
     version: int = NOTHING
-    receipt: str = ""  # id of the receipt that has the record numbers, until they are known
+    receipt: str = ""  # id of the receipt from which the record numbers are read, until they are known
 
 
 class TakeBacks:
@@ -119,10 +119,11 @@ class TakeBacks:
         self._shadows = shadows
         self._clock = clock
         self.max_items = max_items
-        self._one_commit_at_a_time = one_commit_at_a_time  # held while entries are removed or changed
+        # lock that is held while entries are removed or changed
+        self._one_commit_at_a_time = one_commit_at_a_time
         self._kept: dict[bytes, _Kept] = {}
-        self._of_key: dict[str, dict[bytes, None]] = {}  # entries by the sender's key
-        self._held = Holdings[str]()  # items by key
+        self._of_key: dict[str, dict[bytes, None]] = {}  # entries by the name of the sender's key
+        self._held = Holdings[str]()  # number of items by the name of the sender's key
         self._is_shared = False
         self._items = 0
         self._open_s = self._not_before = 0.0
@@ -179,7 +180,7 @@ class TakeBacks:
             items -= entry.counted.count
             old_keys.append(key)
             old_keys_of.setdefault(entry.counted.key, set()).add(key)
-        # those of the key with the most, so that no key removes counters of another key
+        # remove counters of the key with the most counters, so that no key displaces those of another key
         if items > self.max_items:
             for key in fullest_first(
                 self._held,
@@ -224,7 +225,7 @@ class TakeBacks:
             }
             if heard_reporters:
                 async with self._one_commit_at_a_time:
-                    if key in self._kept:  # a request may have removed the oldest ones meanwhile
+                    if key in self._kept:  # a request may have removed the oldest entries in the meantime
                         corrected += await self._take_back_entry(key, entry, heard_reporters)
         if corrected:
             _log.info("reversed %d counters that repeat calls", corrected, extra={"action": "taken_back"})
@@ -266,7 +267,8 @@ class TakeBacks:
         """Read the numbers from the receipt, only for counters that must be reversed."""
         try:
             view = await self._log.receipt(receipt)
-        except (NotThere, EntryUnreadable):  # the records are then searched for, as after a restart
+        # without the receipt, the records are searched for, as after a restart
+        except (NotThere, EntryUnreadable):
             return
         first = view["first_number"]
         last = view["last_number"]

@@ -49,7 +49,7 @@ class CounterGroup(msgspec.Struct, array_like=True):
     records: list[AiRecord] = []
     identities: list[Identity] = []
     points: list[CounterPoint] = []
-    key: str = ""  # of the sender
+    key: str = ""  # name of the sender's key
 
     @property
     def count(self) -> int:
@@ -78,7 +78,7 @@ class WaitingGroup(msgspec.Struct, frozen=True, gc=False):
     at: float
     items: int
     body: bytes
-    key: str = ""  # of the sender
+    key: str = ""  # name of the sender's key
     # the group must stay in order, because a point after a later point of its series is lost
     has_points: bool = False
     version: int = 0  # version of the group when it was read, because other processes may release it as well
@@ -102,7 +102,7 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.items_held = 0  # number of counters in all groups
+        self.items_held = 0  # number of counters in all waiting groups
         self.bytes_held = 0
         # Keys of the same groups by the sender's key, whose limit they count for. OrderedDicts, because a
         # dict finds its first key slowly after many removals.
@@ -165,10 +165,11 @@ class WaitingGroups(dict[bytes, WaitingGroup]):
 
 
 LOOK_S = 5.0
-# counters per commit, which takes a few milliseconds; half as many write 1.4 times the bytes each
+# maximum counters per commit, which takes a few milliseconds; with half as many, each writes 1.4 times the
+# bytes
 MOST_AT_ONCE = 256
-TURN = 32  # counters to decode between two turns of the event loop
-LOOKED_AT = 32  # groups to check between two turns of the event loop
+TURN = 32  # counters decoded between two turns of the event loop
+LOOKED_AT = 32  # groups checked between two turns of the event loop
 
 _log = logging.getLogger(__name__)
 
@@ -250,7 +251,7 @@ class WaitingCounters:
         self, stored: Sequence[PartialReport], counted: Sequence[PartialReport], *, hold_s: float
     ) -> None:
         damaged = await self._take_backs.load(counted, hold_s=hold_s)
-        for report in sorted(stored):  # sorted, because the keys sort by arrival
+        for report in sorted(stored):  # sort by key, which orders the groups by arrival
             try:
                 group = _groups.decode(report.body)
                 reporters = reporters_of_record(next(iter(group.members())))
@@ -353,7 +354,8 @@ class WaitingCounters:
                 await asyncio.sleep(min(LOOK_S, self._wait_s) or LOOK_S)
                 await self._release_or_wait(self.release())
         finally:
-            self._counted = {}  # no longer valid, because another process releases counters from now on
+            # forget these numbers, because another process releases the counters from now on
+            self._counted = {}
 
     @property
     def _is_over_full(self) -> bool:
@@ -423,14 +425,14 @@ class WaitingCounters:
             count += group.items
             items -= group.items
             byte_count -= len(group.body)
-        return sorted(due_keys)  # sorted, because the keys sort by arrival
+        return sorted(due_keys)  # sort by key, which orders the groups by arrival
 
     async def _groups_to_decide(self, *, everything: bool) -> dict[bytes, WaitingGroup]:
         now = self._clock.now()
         due_groups: dict[bytes, WaitingGroup] = {}
         held_back: set[Reporters] = set()  # reporters with an older group that must wait longer
         for count, (key, group) in enumerate(list(self._waiting.items()), start=1):
-            # other tasks may add groups meanwhile, and record the oldest ones
+            # while this pauses, other tasks may add groups and record the oldest ones
             if count % LOOKED_AT == 0:
                 await pause()
             has_waited = everything or elapsed_s(group.at, now) >= self._wait_s

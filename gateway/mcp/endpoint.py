@@ -64,7 +64,7 @@ def _is_local(request: web.Request) -> bool:
     return isinstance(name, tuple) and is_loopback(str(name[0]))
 
 
-_KEYS = ("th_", "thd_", "the_")  # prefixes of all keys and enrolment tokens that this installation issues
+_KEYS = ("th_", "thd_", "the_")  # prefixes of all keys and enrolment tokens that an installation issues
 _BEARER = "bearer "
 
 
@@ -109,7 +109,7 @@ def _parse_token(header: str, oauth: McpOAuthSettings, *, takes_keys: bool) -> s
     raise bad_token(oauth, "it is not a signed token in the compact form")
 
 
-MAX_BYTES = 256 * 1024  # maximum bytes of a message; the arguments of a tool are far smaller
+MAX_BYTES = 256 * 1024  # maximum bytes of a message; the arguments of a tool are much smaller
 
 _MESSAGE = closed_object(
     {"jsonrpc": {"const": "2.0"}, "id": {"type": ["string", "integer"]}, "result": OBJECT}

@@ -13,12 +13,13 @@ INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
-INSUFFICIENT_SCOPE = -32001  # JSON-RPC reserves a range for errors of implementations, and this code is in it
+# error code for a missing scope, from the range that JSON-RPC reserves for implementations
+INSUFFICIENT_SCOPE = -32001
 HEADER_MISMATCH = -32020
 UNSUPPORTED_VERSION = -32022
 
 _TOOL_METHODS = ("tools/call", "resources/read")
-_SAFE = 2**53 - 1  # the largest integer that JavaScript clients read exactly
+_SAFE = 2**53 - 1  # largest integer that clients in JavaScript read exactly
 MessageId: TypeAlias = Annotated[int, msgspec.Meta(ge=-_SAFE, le=_SAFE)] | str
 
 

@@ -109,7 +109,7 @@ async def build_question(
         dimension = _filter_dimension(name)
         look = _values_containing if "&" in name[: -len(dimension)] else _exact_values
         asking.shared.people.check(value or "" for value in values)
-        # there are too many units to look for similar ones, and no call has a charge or a plan
+        # without similar values: there are too many units to search, and no call has a charge or a plan
         if dimension in UNITS or (cost_type == PAID_COST and dimension in PAID_DIMENSIONS):
             chosen = exclude if name.startswith("!") else include
             chosen[dimension] = tuple(value or "" for value in values)
@@ -135,7 +135,7 @@ async def build_question(
         view=None if view is None else await asking.reads.view(view),
         cost_type=cost_type,
         top=MAX_TOP if not UNITS.keys().isdisjoint(group_by) else None,
-        # nothing for billed costs, because every counted cost type is part of a result with counted costs
+        # empty for billed costs, because a result with counted costs has every counted cost type
         tells=() if cost_type in BILLED_TYPES else COUNTED_TYPES,
     )
     check_units(cost_question.query, cost_type)

@@ -86,7 +86,7 @@ async def read_resource(asking: Asking[OperatorServices], uri: str, *, modern: b
         Invalid,
         NotThere,
         Refusal,
-    ) as error:  # an error such as a view with a dimension that no longer exists
+    ) as error:  # for example, the view has a dimension that no longer exists
         asking.told(tool.name, MISTAKEN)
         raise McpError(INVALID_PARAMS, str(error)) from None
     asking.told(tool.name, ANSWERED)

@@ -159,7 +159,7 @@ def inlined_schema(kind: type, dimensions: Sequence[str]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components((kind,), ref_template="#/$defs/{name}")
     definitions = copy.deepcopy(components)
     own_schema: dict[str, Any] = definitions.pop(kind.__name__)
-    # Remove these descriptions and titles, because they come from docstrings, which are for developers.
+    # Remove these texts, because they come from docstrings, which are written for developers.
     for definition in (own_schema, *definitions.values()):
         definition.pop("description", None)
         definition.pop("title", None)

@@ -33,9 +33,9 @@ _MARKUP = re.compile(
 )
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 
-MAX_LINK = 2000  # maximum characters of a link; if the link of a query is longer, the result has none
-_MOST_GROUPS = 2  # maximum groups that the console page Costs can show
-_UNKNOWN = "unknown"  # word that the console shows for a missing value
+MAX_LINK = 2000  # maximum characters of a link; without a link if it would be longer
+_MOST_GROUPS = 2  # maximum dimensions by which the page Costs of the console can group
+_UNKNOWN = "unknown"  # word with which the console shows a missing value
 
 
 def clean_name(name: str) -> str:

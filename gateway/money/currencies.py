@@ -204,11 +204,11 @@ class DayValue(NamedTuple):
     """Dollars per unit of a currency, with the source and the day of the rate."""
 
     usd: Fraction
-    source: str  # one of "configured", "own" and "ecb"
+    source: str  # origin of the rate: "configured", "own" or "ecb"
     quoted: int
 
 
-Frozen = Mapping[int, Mapping[str, DayValue]]  # day -> currency -> value
+Frozen = Mapping[int, Mapping[str, DayValue]]  # day -> currency -> rate of the day
 _ONE = DayValue(Fraction(1), CONFIGURED, 0)
 
 
@@ -313,7 +313,7 @@ class ExchangeRates:
         self._frozen: tuple[Mapping[str, Mapping[str, Any]], Frozen] = ({}, {})
         self._table = build_rate_table(section, ())
         self._seen: tuple[int, int] | None = None
-        self._lock = threading.Lock()  # database threads also call this object
+        self._lock = threading.Lock()  # lock, because database threads also call this object
         self.problem: str | None = None
 
     def __call__(self, from_currency: str, to_currency: str, day: int) -> int | None:

@@ -21,9 +21,10 @@ from spool.log.protocols import Log
 from spool.log.values import LogStats
 from spool.record import moment
 
-# seconds to wait for the writer; a writer that does not respond within this time counts as dead
+# seconds to wait for the storage's writer; after that, the writer counts as dead
 ANSWER_S = 10.0
-# seconds of a commit after which the server is not ready, so that senders use another server
+# duration of a commit in seconds after which the server reports "not ready", so that senders use another
+# server
 NOT_READY_S = 5.0
 # Seconds of a commit after which the server is not alive. The writer will not recover, and the supervisor
 # should restart the process.
@@ -33,7 +34,7 @@ _ADVICE = {
     ORPHANED: ": add its destination to the configuration again, or delete it with `tollhouse spool route delete`",
     PARKED: ": run `tollhouse check` to see why; nothing is lost meanwhile",
 }
-# seconds between two reads of the disk; anybody may request health, so not every request reads it
+# seconds for which disk figures are cached, because anybody may request health
 CACHE_S = 1.0
 
 

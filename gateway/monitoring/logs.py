@@ -25,7 +25,7 @@ FRAMES = 12
 LINES_PER_MINUTE = 60
 MAX_KINDS = 10_000
 MAX_KIND = 80
-# Fields that the logging module sets on every record. All other fields of a record come from `extra`.
+# Fields of a log record that the logging module itself sets. All other fields come from `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -43,7 +43,7 @@ def start_logging(
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # At debug level, asyncio and aiohttp log requests verbatim.
+    # At debug level, these libraries log requests verbatim.
     for chatty in ("asyncio", "aiohttp", "aiosqlite"):
         logging.getLogger(chatty).setLevel(max(logging.INFO, root.level))
 

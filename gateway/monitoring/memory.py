@@ -34,7 +34,7 @@ def settle_after_start() -> None:
     """
     gc.collect()
     if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another C library than glibc may lack mallopt
+        with suppress(OSError, AttributeError):  # a C library other than glibc may lack mallopt
             library = ctypes.CDLL(None)
             library.malloc_trim(0)
             # Without this threshold, malloc keeps freed blocks of up to 32 MiB, which are 100 MiB after a

@@ -135,7 +135,7 @@ class Metrics:
             "tollhouse_records_claimed_device", "Records that named a device without using its key"
         )
         self._sources = cache(lambda: frozenset(sources()))
-        self._details: dict[str, set[str]] = {}  # by kind of detail: the known values of its label
+        self._details: dict[str, set[str]] = {}  # kind of detail -> the known values of its label
         lag = Gauge("tollhouse_loop_lag_seconds", "Worst event loop lag of the last 15 s", registry=registry)
         self.lag = LoopLag(lag)
         self._snapshot = SnapshotCollector()

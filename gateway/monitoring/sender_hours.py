@@ -19,7 +19,7 @@ from spool.registry.tables.sender_hours import (
     newest_records,
 )
 
-KEEP_EVERY_S = 60.0  # seconds until a new hour is stored
+KEEP_EVERY_S = 60.0  # seconds between two times at which new hours are stored
 # A later arrival in a known hour is stored this many seconds after the stored one, because most pairs send all the
 # time.
 LAST_EVERY_S = 600.0
@@ -36,7 +36,7 @@ class KeptSenderHours:
     def __init__(self, table: SenderHoursTable, clock: Clock) -> None:
         self._table = table
         self._clock = clock
-        self._arrivals: dict[Pair, dict[int, float]] = {}  # not stored yet
+        self._arrivals: dict[Pair, dict[int, float]] = {}  # arrivals that are not stored yet
         self._stored: dict[Pair, SenderHours] = {}
         self._read_at: float | None = None
 

@@ -114,7 +114,7 @@ class Snapshot:
     channels: Sequence[ChannelState] = ()
     now: float = 0.0
     budgets: Sequence[BudgetGauge] = ()
-    unheard_budgets: int = 0  # budgets with alerts that no channel would send
+    unheard_budgets: int = 0  # number of budgets with alerts that no channel would send
     scheduled_reports: Mapping[str, int] = field(default_factory=dict)  # by state
     reconciled: Sequence[ReconciledRatio] = ()
     # open insights by detector and severity
@@ -127,7 +127,8 @@ class Snapshot:
     lakes: Sequence[LakeState] = ()
 
 
-Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]  # values, each with the values of its labels
+# label values of a metric, with the value that they have
+Samples: TypeAlias = Iterable[tuple[Sequence[str], float]]
 
 
 @dataclass(frozen=True, slots=True)

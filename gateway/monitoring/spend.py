@@ -25,7 +25,7 @@ from spool.ledger.queries import CostQuery, CostRow, next_full_hour
 from spool.ledger.sums import OTHER
 
 EVERY_S = 60.0
-LOOK_S = 1.0  # seconds between two checks whether the ledger has caught up
+LOOK_S = 1.0  # seconds between two checks whether the ledger has counted all records
 # maximum combinations of labels, because their number grows quickly with the number of names
 MAX_SERIES = 2000
 UNKNOWN = "(unknown)"

@@ -15,9 +15,9 @@ from gateway.normalise.payload.items import UNREADABLE, check_containers
 from gateway.normalise.reading.content import may_hold_content
 
 MAX_BYTES: Final = 5 * 1024**2
-# lists and objects of a file: one per row, and some extra because brackets in texts count as well
+# maximum lists and objects in a file: one per row, and some more, because brackets in texts count as well
 MAX_CONTAINERS: Final = 250_000
-SHOWN: Final = 20  # errors that a response shows
+SHOWN: Final = 20  # maximum errors that a response lists
 OPERATIONS: Final = ("replace_drop", "replace_hourly", "sum")
 LINE_ITEMS: Final = ("Usage", "Tax", "Support", "Purchase", "CommittedUsePurchase", "Discount")
 

@@ -32,8 +32,8 @@ from spool.record import Scalar, UsageEvent
 
 # A longer id or source is rejected, because cutting it would change the dedup key.
 MAX_ID: Final = 1024
-MAX_NAME: Final = 256  # characters of a type or a subject
-# extension attribute with the id that another Tollhouse assigned
+MAX_NAME: Final = 256  # maximum characters of an event's type or subject
+# extension attribute that has the id that another Tollhouse assigned
 TOLLHOUSE_ID: Final = "tollhouseid"
 BINARY: Final = "ce-"
 # type of an event that links units of work (gateway.operations.money.work_links)

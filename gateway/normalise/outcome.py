@@ -21,18 +21,18 @@ from spool.record import AI_TELEMETRY, AiRecord, Inference
 MALFORMED = "malformed"  # reason: not readable as the item that it claims to be
 # Negative or impossibly large counts, or a cache count above the input, are never billed.
 IMPLAUSIBLE = "implausible"
-NOT_AI = "not_ai"  # understood, but not an AI call
+NOT_AI = "not_ai"  # reason: the item was understood, but is not an AI call
 UNRECOGNISED_AI = "unrecognised_ai"  # names of models or tokens that no dialect reads
 MERGED = "merged"  # reason: another item of the payload describes the same call
 DUPLICATE = "duplicate"
-GUARD = "guard"  # a guardrail without a model; if it calls a model, that is a span of its own
-TEST_SPAN = "test_span"  # sent by a product only to test its export
-CHECK = "check"  # the marked test call that the command `check` of another Tollhouse sent
+GUARD = "guard"  # reason: a guardrail without a model; if it calls a model, that call has its own span
+TEST_SPAN = "test_span"  # reason: a product sent the span only to test its export
+CHECK = "check"  # reason: the marked test call of the command `check` of another Tollhouse
 
-MOST_NAMES = 32  # names listed for an unrecognized item
+MOST_NAMES = 32  # maximum names that are listed for an unrecognized item
 LONGEST_NAME = 128
 LONGEST_VERSION = 32  # in characters
-PART = 4096  # records or points of a large payload packed together
+PART = 4096  # records or points of a large payload that are packed together
 
 
 class Reject(NamedTuple):
@@ -61,8 +61,8 @@ class Dropped(NamedTuple):
     why: str
 
 
-# Of a call: source, version of the sender, provider, operation, whether it succeeded without usage, whether it
-# succeeded, and for each of STATED_FIELDS whether it is missing.
+# What a call states: source, sender version, provider, operation, whether it succeeded without usage, whether
+# it succeeded, and for each of STATED_FIELDS whether it is missing.
 Stated: TypeAlias = tuple[str | bool | None, ...]
 STATED_FIELDS = ("model", "input", "output", "cache", "cost", "user", "session", "team", "id")
 
@@ -92,7 +92,7 @@ def stated_fields(call: Inference, version: str) -> Stated:
 _encoder = msgspec.msgpack.Encoder()
 _part = msgspec.msgpack.Decoder(_Part)
 
-Window: TypeAlias = tuple[str, str | None, str]  # source, service and session of an application window
+Window: TypeAlias = tuple[str, str | None, str]  # window of an application: source, service and session
 
 
 def _no_counts() -> Counter[str]:
@@ -117,22 +117,22 @@ class Outcome(msgspec.Struct):
     ignored: Counter[str] = msgspec.field(default_factory=_no_counts)
     rejects: list[Reject] = []
     unrecognised: list[tuple[str, ...]] = []
-    left_out: int = 0  # tags above a limit, or with a name that may mean content
-    forwarded: set[int] = set()  # positions in `records` of records from another Tollhouse
-    named: dict[int, str] = {}  # device of the resource, by position in `records`
-    named_points: dict[int, str] = {}  # device of the resource, by position in `points`
-    sessions: dict[Window, set[str | None]] = {}  # sessions by window (see `note_session`)
-    # for each record, by field: the attribute and the rule behind its value
+    left_out: int = 0  # number of tags above a limit, or with a name that may mean content
+    forwarded: set[int] = set()  # indexes in `records` of records that another Tollhouse sent
+    named: dict[int, str] = {}  # index in `records` -> device that the resource names
+    named_points: dict[int, str] = {}  # index in `points` -> device that the resource names
+    sessions: dict[Window, set[str | None]] = {}  # window -> sessions (see `note_session`)
+    # explanation of each record: field -> the attribute and the rule behind its value
     why: list[dict[str, Any]] | None = None
-    dropped: list[Dropped] = []  # filled only if `why` is filled
+    dropped: list[Dropped] = []  # dropped items with the reason, only if `why` is filled
     packed: list[bytes] = []  # finished records and points, until `yield_parts` unpacks them
-    # number of items in `packed`, or already removed from it by `yield_parts`
+    # number of items that are or were in `packed`; `yield_parts` removes them
     count: int = 0
     is_last: bool = True  # whether this is the last part of a payload
-    meter_too_large: int = 0  # meters that the intake dropped because they are too large
-    steps: list[SpanStep] = []  # may link calls of other payloads to the runs of agents
-    keep_tags: frozenset[str] = frozenset()  # value of `Options.keep_tags`, for code that reads single items
-    stated: dict[Stated, int] = {}  # calls by the fields that they state, before any record is changed
+    meter_too_large: int = 0  # number of meters that the intake dropped because they are too large
+    steps: list[SpanStep] = []  # spans that may link calls of other payloads to the runs of agents
+    keep_tags: frozenset[str] = frozenset()  # copy of `Options.keep_tags`, for code that reads single items
+    stated: dict[Stated, int] = {}  # what calls state -> their number, before any record is changed
     agent: str = ""  # product of the User-Agent, the version of senders that state none
 
     def add(
@@ -274,13 +274,13 @@ def _split_part(part: _Part, max_items: int) -> Iterator[_Part]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    # the setting privacy.keep_attributes: names stored as tags
+    # names that privacy.keep_attributes lists, which are stored as tags
     keep_attributes: frozenset[str] = frozenset()
-    # privacy.keep_tags and ledger.tags: may have any text up to the length limit of a tag
+    # names from privacy.keep_tags and ledger.tags, whose text is unrestricted up to the length limit of a tag
     keep_tags: frozenset[str] = frozenset()
-    # `count = true` in [sources.NAME]; their server counters are counted
+    # sources with `count = true` in [sources.NAME], whose server counters are counted
     counted: frozenset[str] = frozenset()
-    # devices.host_id: the resource attribute host.id may name a device
+    # devices.host_id: whether the resource attribute host.id may name a device
     host_id: bool = False
     max_items: int = MAX_ITEMS  # server.max_items
     explain: bool = False  # fill Outcome.why

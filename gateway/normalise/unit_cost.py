@@ -40,10 +40,10 @@ MAX_RECORDS: Final = 3000
 MAX_CONTAINERS: Final = 100_000
 MAX_KEYS: Final = 5
 MAX_VALUES: Final = 20
-MAX_TEXT: Final = 1024  # characters of a name or a value
+MAX_TEXT: Final = 1024  # maximum characters of a name or a value
 # Clocks and time zones do not explain more than a day.
 FUTURE_S: Final = 86_400
-SHOWN: Final = 5  # bad records that a refusal lists
+SHOWN: Final = 5  # maximum invalid records that a refusal lists
 TOLLHOUSE_ID: Final = "tollhouse_id"  # record id that another Tollhouse assigned
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,256}")
@@ -71,7 +71,7 @@ class _Bad(Exception):
 @dataclass(slots=True)
 class Operations:
     records: list[UnitCostOperation] = field(default_factory=list)
-    # assigned by another Tollhouse, or None
+    # record ids that another Tollhouse assigned, or None
     ids: list[bytes | None] = field(default_factory=list)
     streams: dict[str, Stream] = field(default_factory=dict)
 

@@ -146,7 +146,7 @@ class ManagedResource(Generic[Row]):
     item: type[msgspec.Struct]
     one: type[msgspec.Struct]
     table: type[ManagedTable[Row]]
-    has_dimensions: bool = False  # whether its fields name dimensions of the ledger
+    has_dimensions: bool = False  # whether fields of the resource name dimensions of the ledger
     people: ByPeople | None = None
     keys: ByKeys | None = None
     files: InFiles | NotInFiles

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spool.storage import Storage
 
 
-# Tasks that run as long as the server, by name.
+# Background tasks by name. They run as long as the server.
 Background = dict[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
@@ -67,7 +67,7 @@ class Services:
     status: StatusServices
     operators: OperatorServices
     background: Background
-    # Reloads the running configuration: see gateway.service.assembly.reload.
+    # Function that reloads the running configuration: see gateway.service.assembly.reload.
     reload: Callable[
         [Config, Callable[[], Config], Certificate | None, Actor], Awaitable[tuple[Config, Reloaded]]
     ]

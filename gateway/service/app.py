@@ -170,11 +170,11 @@ class App:
 
     @property
     def metrics_url(self) -> str:
-        return self._listeners.metrics_url  # "" if no listener is only for metrics
+        return self._listeners.metrics_url  # "" if no listener serves only metrics
 
     @property
     def grpc_address(self) -> str:
-        return self._listeners.grpc_address  # "" if gRPC is off
+        return self._listeners.grpc_address  # address of the gRPC listener, or "" if gRPC is off
 
     async def handed_over(self) -> None:
         """Wait until another process takes over. Then this server must stop."""
@@ -341,7 +341,7 @@ class Supervisor:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
-        self.failed: str | None = None  # name of the first task that ended by itself
+        self.failed: str | None = None  # name of the first task that ended unexpectedly
         self._failure = asyncio.Event()
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:

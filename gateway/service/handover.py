@@ -81,7 +81,7 @@ class HandOver:
                 try:
                     async with asyncio.timeout(ANSWER_S):
                         await self._hand_over_sockets(connection)
-                except OSError as error:  # TimeoutError is an OSError
+                except OSError as error:  # TimeoutError is a subclass of OSError
                     _log.warning(
                         "the handover to another process failed: %s",
                         error,
@@ -94,7 +94,7 @@ class HandOver:
             return
         sockets = self._sockets()
         message = json.dumps({"sockets": list(sockets), "grpc": self._grpc}).encode()
-        if sys.platform != "win32":  # nothing listens there
+        if sys.platform != "win32":  # on Windows, nothing listens on this socket
             socket.send_fds(connection, [message], list(sockets.values()))
         if await loop.sock_recv(connection, MAX_MESSAGE) == _GO:
             _log.info("another process takes over", extra={"action": "handed_over"})

@@ -72,7 +72,7 @@ Counted = tuple[str, ...]  # the outcome and the tokens of one call; an unknown 
 
 
 def captured() -> list[Posted]:
-    """Interleave all runs by the time since their start."""
+    """Interleave the requests of all runs by the time since the start of their run."""
     requests = [(one.at, capture.family, one) for capture in CAPTURES for one in capture.requests]
     return [(family, one) for _, family, one in sorted(requests, key=lambda row: row[0])]
 
@@ -124,7 +124,7 @@ ORDERS = (
 
 @dataclass(frozen=True)
 class Replayed:
-    """Results by family."""
+    """Results of a replay by product family."""
 
     records: Mapping[str, list[dict[str, Any]]]
     ledger: Mapping[str, dict[str, Any]]
@@ -281,7 +281,7 @@ def _differences(expected: Counter[Counted], found: Counter[Counted]) -> tuple[l
 
 
 def test_every_family_came_out(replayed: Replayed) -> None:
-    """Every record has a family, and every family has records."""
+    """After a replay, each product family has records, and each record has a family."""
     assert FAMILIES
     assert FAMILIES == sorted(replayed.records) == sorted(replayed.ledger) == sorted(replayed.spans)
 

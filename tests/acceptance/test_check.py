@@ -58,7 +58,7 @@ def test_check_fails_for_a_disabled_key(installations: Any, tmp_path: Path) -> N
 
 
 def test_check_says_that_there_is_no_data_directory_yet(installations: Any) -> None:
-    """It names the next step, and the directory is not created."""
+    """Without a data directory, `check` names the next step, and does not create the directory."""
     new = installations()
     shutil.rmtree(new.data)
     assert f"data         {new.data}: not created yet; `tollhouse serve` creates it" in new.run("check")
@@ -71,7 +71,10 @@ def test_check_without_an_upstream(installations: Any) -> None:
 
 
 def test_check_names_addresses_that_restrict_no_key(installations: Any) -> None:
-    """A misspelled name in server.key_addresses restricts nothing, which only the running server can see."""
+    """
+    `check` warns of a misspelled name in server.key_addresses, because it restricts no key. Only the running server
+    can see this.
+    """
     house = installations(server='key_addresses = { "claude api" = ["198.51.100.0/24"] }')
     house.start()
     said = "server.key_addresses.claude api matches no key, so it restricts nothing"
@@ -82,7 +85,7 @@ def test_check_names_addresses_that_restrict_no_key(installations: Any) -> None:
 
 
 def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) -> None:
-    """The upstream of an agent is its gateway, which may be reachable or not."""
+    """`check` on an agent reports whether its gateway, which is the agent's upstream, can be reached."""
     gateway = installations("gateway")
     config = f'data_dir = "{tmp_path}/agent"\n[agent]\ngateway = "{gateway.start()}"\n'
     agent = installations("agent", config=config)
@@ -92,7 +95,7 @@ def test_check_of_an_agent_asks_its_gateway(installations: Any, tmp_path: Path) 
 
 
 def test_check_reports_missing_files(installations: Any, tmp_path: Path) -> None:
-    """A missing secret file is reported now, not at the first delivery."""
+    """`check` reports a missing secret file, so that the operator learns of it before the first delivery."""
     more = (
         '[upstream]\nbase_url = "http://127.0.0.1:9"\n[[upstream.keys]]\nname = "k"\nsecret_file = "none"\n'
     )

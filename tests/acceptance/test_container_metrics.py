@@ -60,7 +60,10 @@ async def cycle(site: Tollhouse, key: str, left: Mapping[str, bytes], *, kill_af
 
 
 async def test_a_killed_gateway_brings_every_file_upstream(tmp_path: Path) -> None:
-    """The agent does not resend files that were answered with 200. A kill repeats only files in flight."""
+    """
+    The cluster's agent does not resend files that were answered with 200. After a kill, it repeats only files in
+    flight.
+    """
     chance = random.Random(7)
     data = {f"{n:02}.parquet": chance.randbytes(150_000) for n in range(FILES)}
     left = dict(data)

@@ -139,7 +139,10 @@ def shown(tollhouse: Tollhouse, id: str) -> dict[str, Any]:
 
 
 def test_the_operators_commands(installations: Any) -> None:
-    """approve, label, revoke and reset work with and without the server, and each is in the audit list."""
+    """
+    The commands approve, label, revoke and reset work with and without a server, and each change is in the audit
+    list.
+    """
     tollhouse: Tollhouse = installations(more='[devices]\npolicy = "approve"\n')
     fleet = tollhouse.key("fleet", *FLEET)
     tollhouse.start()
@@ -178,8 +181,8 @@ def audited(tollhouse: Tollhouse) -> list[str]:
 
 def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse, Tollhouse]) -> None:
     """
-    Telemetry continues. Devices are paused in status and readiness. When the key is enabled again,
-    nothing is lost.
+    If the upstream refuses the key for devices, telemetry continues, and status and readiness show the devices as
+    paused. When the key is enabled again, no device is lost.
     """
     near, far = chained
     far.run("keys", "disable", "plane of near")
@@ -208,7 +211,7 @@ def test_a_control_plane_key_that_the_upstream_refuses(chained: tuple[Tollhouse,
 
 
 def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> None:
-    """After kill -9 right after the 200, the device is enrolled with its heartbeat, and its key works."""
+    """After kill -9 directly after a 200, the device is enrolled with its heartbeat, and its key works."""
     tollhouse: Tollhouse = installations()
     fleet = tollhouse.key("fleet", *FLEET)
     tollhouse.start()
@@ -224,7 +227,7 @@ def test_a_device_that_heard_yes_is_there_after_a_kill(installations: Any) -> No
 
 def test_an_outage_of_the_gateway(chained: tuple[Tollhouse, Tollhouse], agent: Any) -> None:
     """
-    The gateway is killed for a while between agent and upstream. Every event arrives once under the right device.
+    The gateway between agent and upstream is killed for a while. Every event arrives once, under the right device.
     """
     near, far = chained
     # fixed port, so that no other process gets it while the gateway is down
@@ -297,7 +300,8 @@ def memory_kib(tollhouse: Tollhouse) -> int:
 
 def test_an_agent_asks_for_no_key_but_for_loopback(installations: Any, agent: Any) -> None:
     """
-    Local programs may use any key or none. Browser pages, other host names and other listen addresses are refused.
+    On an agent, local programs may use any key or none. Browser pages, other host names and other listen addresses
+    are refused.
     """
     near: Tollhouse = installations("near")
     near.start()
@@ -338,7 +342,8 @@ def test_a_revoked_agent_keeps_what_it_has(installations: Any, agent: Any) -> No
 
 def test_setup_and_undo(tmp_path: Path) -> None:
     """
-    On a person's existing settings the command shows a difference, writes, reports status, and restores every byte.
+    `agent setup` shows the changes to a person's existing settings, writes them, reports the status, and restores
+    every byte.
     """
     home = tmp_path / "home"
     tollhouse = Tollhouse(tmp_path, ARCHIVE.format(server="", hold="0s", more=""))

@@ -91,7 +91,10 @@ def test_the_bundle_holds_no_secret(installations: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("days", "warns"), [(None, False), (5.9, False), (6.1, True), (8.0, True)])
 def test_an_old_backlog_is_a_warning(days: float | None, warns: bool) -> None:
-    """A laptop that was offline for more than six days may deliver calls that another program reported, too late."""
+    """
+    `doctor` warns of a laptop that was offline for more than six days, because its calls may arrive too late to be
+    matched with reports of other programs.
+    """
     route = {
         "route": "upstream/ai-telemetry", "state": "running", "reason": None, "queued": 3, "refused_24h": 0,
         "refusal": None, "oldest_age_s": None if days is None else days * 86400,

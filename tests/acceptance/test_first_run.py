@@ -49,7 +49,7 @@ def test_the_printed_command_works_when_pasted(tmp_path: Path) -> None:
 
 
 def test_a_second_start_prints_no_secret(tmp_path: Path) -> None:
-    """A data directory's first key is printed once in its life."""
+    """The first key of a data directory is printed only at its first start."""
     outputs = []
     for _ in range(2):
         program, number = copying_command()

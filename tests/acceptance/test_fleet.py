@@ -1,6 +1,6 @@
 """
-A fleet of 300 laptops with the installed program: each laptop that does not report is named with its cause by the
-console's API, by the command and by the metric.
+In a fleet of 300 laptops with the installed program, the console's API, the command and the metric name each laptop
+that does not report, with its cause.
 """
 
 from __future__ import annotations

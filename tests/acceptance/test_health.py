@@ -15,7 +15,7 @@ SETTINGS = '[server]\nlisten = "{listen}"\noperator_listen = "{operator}"\ngrpc_
 
 
 def wait_until_alive(one: Tollhouse) -> None:
-    """Retry, because a stalled machine may exceed the command's ten seconds."""
+    """Run `health` again if it fails, because a stalled machine may exceed its limit of ten seconds."""
     wait_for(lambda: one.attempt("health").stdout == "alive\n", 120, "a living server")
 
 

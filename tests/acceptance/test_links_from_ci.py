@@ -84,7 +84,7 @@ def of_github(event: Mapping[str, str], runner: Runner) -> dict[str, str]:
 
 
 def test_github_links_branch_and_merge_commit(runner: Runner) -> None:
-    """The job runs when the pull request is opened, and again when it is merged."""
+    """The CI job runs when the pull request is opened, and again when it is merged."""
     [step] = GITHUB["jobs"]["link"]["steps"]
     branch = {"vcs__ref__head__name": GITHUB_EVENT["github.head_ref"], "vcs__repository__name": "ada/shop"}
     runner.call(1, **branch)
@@ -110,7 +110,7 @@ def test_github_links_branch_and_merge_commit(runner: Runner) -> None:
 
 
 def test_gitlab_links_branch_and_merge_commit(runner: Runner) -> None:
-    """The first job runs for a merge request, the second one after the merge."""
+    """The first CI job runs for a merge request, the second one after the merge."""
     before = "\n".join(GITLAB[".link"]["before_script"][1:])  # without the installation of packages
     environment = {"TOLLHOUSE_URL": runner.url, "TOLLHOUSE_EVENTS_KEY": runner.key}
 

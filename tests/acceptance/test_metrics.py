@@ -71,8 +71,8 @@ def test_every_series_of_the_contract_is_there_from_the_start(installations: Any
 
 def test_cost_and_tokens_are_there_if_they_are_wanted_and_after_a_restart(installations: Any) -> None:
     """
-    The cost of the month comes from the ledger, so a new process shows it. Without the setting the
-    metrics are absent.
+    The metric for the month's cost comes from the ledger, so a new process shows it as well. Without the setting,
+    the cost metrics are absent.
     """
     tollhouse: Tollhouse = installations(server="metrics_names = 5")
     key = tollhouse.key("sender")

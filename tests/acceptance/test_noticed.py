@@ -1,9 +1,8 @@
 """
-Things that people should notice: each is named by the console, by a command and by a metric.
-
-A new thing is one row of THINGS, with its cause in one of the installations. The causes lie in the past where a thing
-takes time: the storage holds old arrivals and old heartbeats. `tollhouse insights check` is the inspection that a
-server makes every ten minutes by itself. In an installation without a cause, no face names anything.
+Problems that people should notice: the console, a command and a metric name each of them. A new problem is one row
+of THINGS, and one of the installations must have its cause. Causes that take time lie in the past: the storage has
+old arrivals and old heartbeats. `tollhouse insights check` is the inspection that a server makes every ten minutes.
+In the installation without a cause, nothing is named.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ Metrics = Mapping[str, float]
 @dataclass(frozen=True, kw_only=True)
 class Thing:
     """
-    What people should notice, and where. `at` is the installation that has the cause. `console` is a part of a title or
-    text of /attention or of an open insight, and `printed` a part of the output of `command`. `metric` returns whether
-    the metrics show the thing.
+    A problem that people should notice, and where it is named. `at` is the installation that has the cause.
+    `console` is part of a title or text of /attention or of an open insight, and `printed` is part of the output of
+    `command`. `metric` returns whether the metrics show the problem.
     """
 
     name: str
@@ -243,7 +242,10 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def houses(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterator[dict[str, Tollhouse]]:
-    """Running installations by name. `calm` has no cause, and each other one has the causes of its things."""
+    """
+    Running installations by name. `calm` has no problem, and each other installation has the causes of the problems
+    in its rows.
+    """
     folder = tmp_path_factory.mktemp("noticed")
     destinations = "".join(_of_receiver("destinations", name, receiver) for name in ("strict", "closed"))
     desk = _of_receiver("notify", "desk", receiver).replace("/desk", "/closed")
@@ -420,7 +422,9 @@ def commands(houses: dict[str, Tollhouse]) -> Callable[[str, tuple[str, ...]], s
 def test_a_thing_is_noticed(
     houses: dict[str, Tollhouse], commands: Callable[[str, tuple[str, ...]], str], thing: Thing
 ) -> None:
-    """The console, a command and a metric name it, and none of them does in an installation without the cause."""
+    """
+    The console, a command and a metric name each problem. None of them does in the installation without a problem.
+    """
     house, calm = houses[thing.at], houses["calm"]
     assert thing.console in on_console(house)
     assert thing.printed in commands(thing.at, thing.command)
@@ -433,7 +437,7 @@ def test_a_thing_is_noticed(
 def test_nothing_else_is_noticed(
     houses: dict[str, Tollhouse], commands: Callable[[str, tuple[str, ...]], str]
 ) -> None:
-    """Overview lists only what THINGS has, so a cause that no row has is not noticed by a command or a metric."""
+    """Each cause on the Overview has a row in THINGS, so that a command and a metric name it as well."""
     assert "" == on_console(houses["calm"])
     assert "attention" not in commands("calm", DOCTOR)
     for name in ("troubled", "notifying", "full"):

@@ -66,7 +66,10 @@ def policy(gateway: Tollhouse, out: Path, *words: str) -> subprocess.CompletedPr
     ],
 )
 def test_direct_refuses(gateway: Tollhouse, tmp_path: Path, words: list[str], reason: str) -> None:
-    """A key on laptops may only send telemetry, and travels encrypted. Nothing is written after a refusal."""
+    """
+    A bundle with a key is refused unless the key may only send telemetry and travels encrypted. After a refusal,
+    nothing is written.
+    """
     done = policy(gateway, tmp_path / "policy", "--mode", "direct", *words)
     assert done.returncode == 2
     assert reason in done.stderr
@@ -93,7 +96,10 @@ def test_other_refusals(gateway: Tollhouse, tmp_path: Path, words: list[str], re
 
 
 def test_direct_leaves_out_assistants_that_cannot_have_the_key(gateway: Tollhouse, tmp_path: Path) -> None:
-    """Without --environment, the bundle has the other assistants. Its files are private, because of the key."""
+    """
+    Without --environment, a bundle with a key leaves out assistants that can read the key only from variables. Its
+    files are private, because they contain the key.
+    """
     out = tmp_path / "policy"
     done = policy(gateway, out, "--mode", "direct", "--gateway", GATEWAY, "--key-file", "send.key")
     assert done.returncode == 0, done.stderr
@@ -105,7 +111,10 @@ def test_direct_leaves_out_assistants_that_cannot_have_the_key(gateway: Tollhous
 
 
 def test_a_foreign_file_ends_with_its_fragment(gateway: Tollhouse, tmp_path: Path) -> None:
-    """The exit code is 3. The fragment is printed, except if it has a key: then only its path."""
+    """
+    If `apply` finds a file that Tollhouse did not write, it ends with 3 and prints the fragment to add. If the
+    fragment contains a key, it prints only the fragment's path.
+    """
     root = tmp_path / "root"
     (root / "etc/codex").mkdir(parents=True)
     (root / "etc/codex/managed_config.toml").write_text('model = "gpt-5"\n')
@@ -127,7 +136,10 @@ def test_a_foreign_file_ends_with_its_fragment(gateway: Tollhouse, tmp_path: Pat
 
 
 def test_an_older_bundle_needs_a_word(gateway: Tollhouse, tmp_path: Path) -> None:
-    """It is refused with exit code 1. A device id that most machines would not get is a warning."""
+    """
+    `apply` refuses an older bundle with exit code 1. A device id that most machines would not get leads to a
+    warning.
+    """
     root = tmp_path / "root"
     root.mkdir()
     for number in ("7", "8"):
@@ -149,7 +161,7 @@ def test_an_older_bundle_needs_a_word(gateway: Tollhouse, tmp_path: Path) -> Non
 
 
 def test_a_changed_bundle_is_refused(gateway: Tollhouse, tmp_path: Path) -> None:
-    """`verify` and `apply` exit with 1 and write nothing."""
+    """If a file of the bundle was changed, `verify` and `apply` exit with 1 and write nothing."""
     out, root = tmp_path / "policy", tmp_path / "root"
     root.mkdir()
     assert policy(gateway, out, "--mode", "agent").returncode == 0
@@ -162,7 +174,10 @@ def test_a_changed_bundle_is_refused(gateway: Tollhouse, tmp_path: Path) -> None
 
 
 def test_a_machine_that_refuses_the_write(gateway: Tollhouse, tmp_path: Path) -> None:
-    """The message names the path and the way out. No user may create folders in /sys."""
+    """
+    If a machine refuses the write, the message names the path and what to do. The test writes to /sys, in which no
+    user may create folders.
+    """
     out = tmp_path / "policy"
     assert policy(gateway, out, "--mode", "agent").returncode == 0
     where = ("--public-key", "policy.pub", "--root", "/sys")

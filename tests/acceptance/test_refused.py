@@ -1,4 +1,4 @@
-"""What an operator sees of an upstream that answers 200 and rejects all, half or one of the records."""
+"""Reports to an operator if the upstream answers 200 and rejects all, half or one of the records."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def upstream() -> Iterator[RejectingUpstream]:
 
 
 class Screens(NamedTuple):
-    """The messages about the route on four screens."""
+    """What four outputs say about the route: status, doctor, insights and metrics."""
 
     status: str
     doctor: list[tuple[str, str]]

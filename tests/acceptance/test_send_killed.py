@@ -22,8 +22,8 @@ ACCEPTED = re.compile(
 
 def test_every_call_of_a_file_is_there_once(installations: Any, tmp_path: Path) -> None:
     """
-    The first run is killed. The second run resumes where it stopped, and survives a restart of the server. A
-    third run sends nothing.
+    The first run of `send` is killed. The second run resumes where the first one stopped, and survives a restart of
+    the server. A third run sends nothing.
     """
     tollhouse = installations()
     # fixed port, so that no other process gets it while the server is down

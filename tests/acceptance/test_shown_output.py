@@ -66,7 +66,7 @@ def write_bill(path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_commands_print_what_pages_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands of a page run in its order in one directory. Pages show the beginning of an output."""
+    """The commands of a page run in order in one directory. A page may show only the beginning of an output."""
     for page in dict.fromkeys(page for page, _, _ in RUN):
         directory = tmp_path / Path(page).stem
         directory.mkdir()

@@ -52,7 +52,7 @@ The collector stores and forwards. It does not normalise, price, count or detect
 
 
 class Busy(Exception):
-    """Other processes use the machine."""
+    """Raised if other processes use the machine during a measurement."""
 
 
 def check_quiet(seconds: float = 3.0) -> float:

@@ -41,7 +41,9 @@ class ShiftedClock(SystemClock):
 
 @dataclass(frozen=True, kw_only=True)
 class RetentionFigures:
-    """Processor time per record of the second load, the wall clock seconds that it took, and the deleted entries."""
+    """
+    Results of the second load: processor time per record, seconds on the clock, and number of deleted entries.
+    """
 
     us: float
     seconds: float

@@ -57,7 +57,8 @@ def test_an_event_costs_about_what_parsing_it_costs() -> None:
 @pytest.mark.bench
 def test_a_broken_member_costs_the_batch_little() -> None:
     """
-    One NaN sends the array through the slow splitter. The other 511 events are still decoded by the fast parser.
+    An array with one NaN is split by the slow splitter, but its other 511 events are still decoded by the fast
+    parser.
     """
     body = batch()
     broken = body.replace(b'"saved_cache_cost": 0.0', b'"saved_cache_cost": NaN', 1)

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.bench
 
 
 def test_a_point_is_measured_on_what_was_prepared(tmp_path: Path) -> None:
-    """An installation with ten more keys, records of many users and records of yesterday accepts the load."""
+    """
+    The server accepts the load even if the installation has ten more keys, records of many users and records of
+    yesterday.
+    """
     (keys,) = (axis for axis in axes(full=False) if axis.name == "keys")
     point = next(point for point in keys.points if point.label == "10")
     scenario = replace(point.scenario, items=20, clients=2, users=200, age_s=86_400)

@@ -118,7 +118,7 @@ async def test_a_million_names(database: Database | None, tmp_path: Path) -> Non
 
 
 def test_a_known_name() -> None:
-    """The time of a span with the address of somebody whose calls are frequent, and of somebody who never recurs."""
+    """The time per span is similar for addresses of people with frequent calls and of people who never recur."""
     people = People.for_installation(b"s" * 32)
     people.replace_links(names_of(people, number) for number in range(NAMES // 2))
 

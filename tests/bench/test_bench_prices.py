@@ -1,4 +1,4 @@
-"""A price costs at most 1 µs per record on the reference machine."""
+"""Computing a price takes at most 1 µs per record on the reference machine."""
 
 from __future__ import annotations
 

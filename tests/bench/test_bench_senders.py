@@ -36,7 +36,7 @@ pytestmark = pytest.mark.bench
     ("spans", "of_span", "rounds"), [(100, False, 8), (10, False, 60), (10, True, 60), (1, False, 100)]
 )
 def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds: int) -> None:
-    """Each conversation is stored once, and each is known afterwards."""
+    """Each conversation is stored once, and is known afterwards."""
     clock, limit = MovedClock(), SpoolSettings().max_senders
     heard = SqliteHeard(MemoryDatabase(SPOOL), clock, max_senders=limit)
     shadows = Shadows(clock, heard=heard, max_senders=limit)
@@ -69,7 +69,7 @@ def test_senders_of_real_spans_are_remembered(spans: int, of_span: bool, rounds:
 
 
 def test_the_load_after_new_conversations_is_measured(tmp_path: Path) -> None:
-    """Both floods and both loads are accepted, under one key and under several."""
+    """The server accepts both floods and both loads, under one key and under several keys."""
     before, after = costs("real-10x2", 3, 20, 0.3, tmp_path, warm_up_s=0)
     assert before.records > 0
     assert after.records > 0

@@ -64,7 +64,8 @@ def test_a_load_is_accepted_and_delivered(
 
 def test_commits_are_counted(tollhouse: Running, upstream: LoadSink, tmp_path: Path) -> None:
     """
-    Requests of a lone sender share no commit. Records of the warm-up are delivered but not in the figures.
+    Requests of a lone sender share no commit. Records of the warm-up are delivered, but do not count in the
+    figures.
     """
     scenario = scenarios.of_name("10x1")
     figures = measure(
@@ -132,7 +133,7 @@ def test_a_backlog_is_filled_waits_and_drains(tmp_path: Path) -> None:
 
 
 def test_a_profile_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without py-spy, the server runs under cProfile, and the file lists its functions."""
+    """Without py-spy, the server is profiled by cProfile, and the file lists its functions."""
     monkeypatch.setattr(profiles, "sampler", lambda: None)
     options = replace(OPTIONS, profile=tmp_path / "profiles")
     play(scenarios.of_name("10x1"), "tollhouse", tmp_path / "work", options)
@@ -141,7 +142,10 @@ def test_a_profile_without_a_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_metrics_are_asked_for_again_after_a_503() -> None:
-    """A server under load may refuse a scrape. Another status is a failure."""
+    """
+    A server under load may refuse a scrape with 503, which is repeated. Any other failure is an error of the
+    benchmark.
+    """
     statuses = iter((503, 200, 500))
 
     class Busy(BaseHTTPRequestHandler):
@@ -164,7 +168,7 @@ def test_metrics_are_asked_for_again_after_a_503() -> None:
 
 
 def test_every_listed_scenario_has_a_meaning() -> None:
-    """Each listed name parses into a scenario with the same name. Unsupported combinations are refused."""
+    """Each listed scenario name parses into a scenario with the same name. Unsupported combinations are refused."""
     for name in scenarios.listed():
         assert name == scenarios.of_name(name).name
     assert (1000, 256, "grpc", "gzip") == _read("1000x256-grpc-gzip")
@@ -188,7 +192,7 @@ def _read(name: str) -> tuple[int, int, str, str]:
 
 
 def test_the_table_shows_medians_and_failures() -> None:
-    """Each scenario and target has one line, with failures in the last column."""
+    """The benchmark's table has one line per scenario and target, with failures in the last column."""
     rounds = [Figures(scenario="1x1", target="tollhouse", accepted_per_s=rate) for rate in (1.0, 30.0, 2.0)]
     rounds[1].refused = {"503": 4}
     (line,) = table(rounds).splitlines()[2:]

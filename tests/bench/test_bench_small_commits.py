@@ -41,7 +41,7 @@ pytestmark = pytest.mark.bench
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Accepts everything."""
+    """An upstream that accepts everything."""
 
     protocol_version = "HTTP/1.1"
 
@@ -100,7 +100,7 @@ def count_steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 class Commits:
-    """An observer of the log that counts commits."""
+    """Counts the commits of the log that it observes."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -132,7 +132,8 @@ async def delivered(app: App, count: int) -> None:
 
 async def test_the_steps_of_a_small_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A lone sender's request is one commit. Concurrent requests share commits. Deliveries are shared in both cases.
+    The request of a lone sender is one commit. Concurrent requests share commits. Deliveries share commits in both
+    cases.
     """
     monkeypatch.setenv("SINK_KEY", "sink")
     with sink() as url:

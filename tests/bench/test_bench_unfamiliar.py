@@ -173,7 +173,9 @@ def test_unfamiliar_spans_cost_little_more_than_familiar_ones(module: bool) -> N
 @pytest.mark.bench
 @MODULES
 def test_the_number_of_names_has_no_cliff(module: bool) -> None:
-    """A span with 129 names costs about as much as one with 128, and the time grows with the number of names."""
+    """
+    Reading a span with 129 names takes about as long as one with 128, and the time grows with the number of names.
+    """
     chance = random.Random(7)
     own = len(call(chance))
     sizes = (128, 129, 1000)

@@ -80,7 +80,7 @@ def open_console(browser: Browser, signed_in: SignedIn) -> Iterator[OpenConsole]
 
 @pytest.fixture
 def console(month: Tollhouse, open_console: OpenConsole) -> Console:
-    """A page on the month of traffic, signed in as admin."""
+    """A page of the console on a month of traffic, signed in as admin."""
     return open_console(month)
 
 

@@ -417,10 +417,9 @@ class Console:
         is_look: bool = False,
     ) -> list[str]:
         """
-        Return axe's findings of these impacts within an element, one per line, under the page's own content policy.
-
-        The frame around the page is checked only if `is_framed`. `is_look` restricts the check to
-        look-dependent rules, for another look of a page that was already checked.
+        Return the findings of axe with these impacts within an element, one per line, under the page's own content
+        policy. The frame around the page is checked only if `is_framed`. With `is_look`, only rules that depend on
+        the look are checked, for another look of a page that was already checked.
         """
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(_axe() + ";0")
@@ -446,9 +445,8 @@ class Console:
 
     def screenshot(self, name: str) -> None:
         """
-        Save a picture to build/screenshots if requested, because each takes a tenth of a second of processor time.
-
-        JPEG, because packing a PNG takes five times as long.
+        Save a screenshot to build/screenshots if requested, because each takes a tenth of a second of processor
+        time. It is a JPEG, because compressing a PNG takes five times as long.
         """
         if not IS_PICTURED:
             return

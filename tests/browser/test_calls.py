@@ -18,7 +18,10 @@ HELD_MS = 7000  # longer than the interval at which a list refreshes
 
 
 def test_a_filter_is_in_the_address(console: Console) -> None:
-    """A filter chosen in the page appears in the address. A reload shows the same, and Back removes it."""
+    """
+    A filter chosen on the page Calls appears in the address. A reload shows the same rows, and Back removes the
+    filter.
+    """
     console.open("/calls")
     page, rows = console.page, console.page.locator("tbody tr")
     # The rows must be visible first, so that their disappearance shows that the response arrived.
@@ -37,8 +40,8 @@ def test_a_filter_is_in_the_address(console: Console) -> None:
 
 def test_one_call_tells_its_price(console: Console) -> None:
     """
-    A click on the call's row shows the time, the lines of the estimate with reasons, and the fields that
-    are never stored.
+    A click on a call's row shows its time, the lines of the estimate with reasons, and the fields that are never
+    stored.
     """
     console.open("/calls?team=search&cost_source=estimated&status=ok")
     expect(console.page.get_by_text("completions are never stored").first).to_be_visible()
@@ -95,7 +98,7 @@ def test_what_a_record_names_leads_to_it(busy: Tollhouse, open_console: OpenCons
 
 
 def test_a_record_is_found_by_its_id(console: Console) -> None:
-    """The search finds a record that is not on the shown page."""
+    """The search on Calls finds a record that is not on the shown page."""
     oldest = console.ask("/records?sort_order=asc&limit=1")["records"][0]["id"]
     console.open("/")
     console.page.keyboard.press("/")
@@ -123,9 +126,7 @@ def test_a_record_says_where_it_goes(troubled: Tollhouse, open_console: OpenCons
 
 
 def test_records_arrive_live_and_wait_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
-    """
-    A record appears without a reload. While the pointer is on a row, new records wait and nothing moves.
-    """
+    """A new call appears without a reload. While the pointer is on a row, new records wait and nothing moves."""
     key = house.key("sender")
     console = open_console(house)
     console.open("/tail")
@@ -162,7 +163,10 @@ def test_a_list_waits_for_the_reader(house: Tollhouse, open_console: OpenConsole
 
 
 def test_rows_that_were_on_their_way_wait_for_the_reader(house: Tollhouse, open_console: OpenConsole) -> None:
-    """An update that began before the pointer came to a row changes nothing until the pointer leaves the row."""
+    """
+    If an update of the list began before the pointer came to a row, it changes nothing until the pointer leaves the
+    row.
+    """
     key = house.key("sender")
     send(house, key, "gpt-4.1")
     console = open_console(house)
@@ -182,7 +186,7 @@ def test_rows_that_were_on_their_way_wait_for_the_reader(house: Tollhouse, open_
 
 
 def test_the_tail_is_filtered_and_paused(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The tail omits records that do not match the filter, and all records during a pause."""
+    """The live tail omits records that do not match the filter, and shows no record while it is paused."""
     key = house.key("sender")
     console = open_console(house)
     console.open("/tail?model=gpt-4o")

@@ -70,8 +70,9 @@ def amount(text: str) -> float:
 @pytest.mark.parametrize("theme", ("light", "dark"))
 def test_a_file_has_the_figures_of_the_table(month: Tollhouse, open_console: OpenConsole, theme: str) -> None:
     """
-    Each bar states the amount of its table cell and is as high as this amount. Title, days, axis, legend and totals are
-    those of the page. The colours are those of the light theme, because slides and paper are white.
+    In the saved chart, each bar states the amount of its table cell and is as high as this amount. Title, days,
+    axis, legend and totals are those of the page. The colours are those of the light theme, because slides and
+    paper are white.
     """
     console = open_console(month, color_scheme=theme)
     console.open("/costs?from=now-7d&by=team&against=previous")
@@ -113,7 +114,7 @@ def test_a_file_has_the_figures_of_the_table(month: Tollhouse, open_console: Ope
 
 
 def test_a_file_of_lines_states_each_point(console: Console) -> None:
-    """A measure that cannot be added is drawn as lines, and each line states its points."""
+    """In the saved chart, a measure that cannot be added is drawn as lines, and each line states its points."""
     console.open("/costs?from=now-7d&by=team&measure=cost_per_call")
     (_, *names), rows = table(console)
     lines = titles(saved(console), "path")
@@ -123,7 +124,9 @@ def test_a_file_of_lines_states_each_point(console: Console) -> None:
 
 
 def test_hidden_series_and_a_long_name(console: Console) -> None:
-    """A hidden series is not in the file, and is named. The overview's chart can be saved as well."""
+    """
+    A hidden series is not in the saved chart, and the file names it. The overview's chart can be saved as well.
+    """
     console.open("/costs?from=now-7d&by=team&hide=search")
     root = saved(console)
     assert not [title for title in titles(root, "rect") if ", search: " in title]

@@ -54,7 +54,9 @@ def test_a_name_has_one_colour(month: Tollhouse, open_console: OpenConsole) -> N
 
 
 def test_a_theme_repaints_without_a_script(console: Console) -> None:
-    """A bar and its square in the table have the same colour. The theme changes it, not the class."""
+    """
+    A bar and its square in the table have the same colour. Another theme changes the colour, but not the class.
+    """
     console.open("/costs?by=model_family")
     page, looks = console.page, []
     expect(page.locator("svg .part.s1").first).to_be_visible()

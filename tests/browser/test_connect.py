@@ -18,8 +18,8 @@ from tests.gateway.normalise.otlp.payloads import in_json, span, traces
 
 def test_a_sender_is_connected_in_three_clicks(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Connect (1), Claude Code (2), Create a key (3): the settings contain the key, and the page updates
-    without a click.
+    Three clicks connect a sender: Connect, Claude Code, Create a key. The settings contain the key, and the page
+    updates without a further click.
     """
     console = open_console(house)
     page = console.page

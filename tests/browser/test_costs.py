@@ -55,7 +55,7 @@ def cells(row: Locator) -> list[str]:
 
 
 def test_the_table_is_the_report(console: Console) -> None:
-    """The table has every group, the largest first. The total is exact, and the bars add up to it."""
+    """The table of Costs has every group, the largest first. The total is exact, and the bars add up to it."""
     console.listen()
     console.open("/costs?from=now-7d&by=team")
     answer = report(console, f"from={since(console)}&by=team")
@@ -72,7 +72,10 @@ def test_the_table_is_the_report(console: Console) -> None:
 
 
 def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
-    """A click filters by the row and groups by the next dimension, down to the calls. Back reverses it."""
+    """
+    A click on a row of Costs filters by the row and groups by the next dimension, down to the calls. Back reverses
+    it.
+    """
     console.listen()
     console.open("/costs?by=team")
     page = console.page
@@ -92,7 +95,9 @@ def test_a_row_is_divided_by_what_comes_next(console: Console) -> None:
 
 
 def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
-    """A menu lists the field's values and `unknown` for missing values, and the figures match the filter."""
+    """
+    The filter menu lists the field's values and `unknown` for missing values, and the figures match the filter.
+    """
     console.listen()
     console.open("/costs")
     console.more()
@@ -111,7 +116,9 @@ def test_filters_are_chosen_from_what_there_is(console: Console) -> None:
 
 
 def test_the_bars_answer_to_the_keyboard(console: Console) -> None:
-    """The arrow keys move from day to day, and the announced value equals the one in the chart's table."""
+    """
+    In the chart, the arrow keys move from day to day, and the announced value equals the one in the chart's table.
+    """
     console.open("/costs?from=now-7d")
     chart = console.page.locator("figure svg[role=img]")
     chart.focus()
@@ -125,7 +132,7 @@ def test_the_bars_answer_to_the_keyboard(console: Console) -> None:
 
 
 def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
-    """Enter opens the hours of the day, like a click."""
+    """In the chart, Enter opens the hours of the chosen day, like a click."""
     console.open("/")
     chart = console.page.locator("figure svg[role=img]")
     chart.focus()
@@ -141,7 +148,7 @@ def test_a_bar_is_opened_with_the_keyboard(console: Console) -> None:
 
 
 def test_a_bar_is_opened_with_a_finger(month: Tollhouse, open_console: OpenConsole) -> None:
-    """A tap opens the hours of the day, although no pointer moved over the chart before."""
+    """A tap on the chart opens the hours of the day, although no pointer moved over the chart before."""
     console = open_console(month, viewport=NARROW, has_touch=True)
     console.open("/")
     console.press_bar(place=29, of=30, is_tap=True)
@@ -226,9 +233,7 @@ def test_a_print_is_one_page_without_controls(console: Console) -> None:
 
 
 def test_what_changed_is_the_comparison(console: Console) -> None:
-    """
-    One click shows all parts of the change. The parts, the drivers and their sum equal the operator API's.
-    """
+    """One click shows all parts of a cost change. The parts, the drivers and their sum equal the operator API's."""
     console.open("/costs?from=now-7d&by=model_family")
     page = console.page
     section = page.get_by_role("region", name="What changed", exact=True)
@@ -262,8 +267,8 @@ def test_what_changed_is_the_comparison(console: Console) -> None:
 
 def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
     """
-    One choice from a list shows last week, and one click opens a bar. A sentence then compares the day with
-    the same weekday. All parts are one click away, and nothing overflows on a phone.
+    One choice from a list shows last week, and one click opens the bar of a day. A sentence then compares the day
+    with the same weekday. All parts are one click away, and nothing overflows on a phone.
     """
     console.open("/costs?by=team")
     page = console.page
@@ -295,8 +300,9 @@ def test_why_a_day_rose_is_said_above_the_table(console: Console) -> None:
 
 def test_days_before_the_counting_are_not_compared(console: Console) -> None:
     """
-    A range whose earlier time is not counted says when counting began, and offers the longest range that has one. The
-    calls without a pull request are a sentence below the chart, and the bars, the shares and the names leave them out.
+    If the earlier period is not counted, the page says when counting began, and offers the longest range that has
+    an earlier period. The calls without a pull request are a sentence below the chart, and bars, shares and names
+    leave them out.
     """
     page = console.page
     console.open("/costs?from=now-90d&by=pull_request")
@@ -319,7 +325,8 @@ def test_days_before_the_counting_are_not_compared(console: Console) -> None:
 
 def test_costs_are_compared_with_days_of_ones_own(console: Console) -> None:
     """
-    The two date fields work by keyboard, and the address contains them. An end before the start shows an error.
+    The two date fields of the range work by keyboard, and the address contains the dates. An end before the start
+    shows an error.
     """
     console.open("/costs?from=now-7d&by=team")
     page = console.page
@@ -409,7 +416,10 @@ def test_costs_by_a_published_dimension(console: Console) -> None:
 
 
 def test_people_who_are_codes_say_why(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The cell's tooltip and a note below the table name the setting, in Costs and in Calls."""
+    """
+    If people are shown as codes, the cell's tooltip and a note below the table name the setting that shows names,
+    in Costs and in Calls.
+    """
     key = house.key("sender")
     call = span(
         "chatcmpl-" + secrets.token_hex(12), gen_ai__request__model="gpt-4o", user__id="ada@example.com"
@@ -521,7 +531,9 @@ def test_a_segment_leads_to_its_group_on_its_day(console: Console) -> None:
 
 
 def test_another_question_has_other_groups_to_point_at(console: Console) -> None:
-    """The bars change under a pointer that does not move, as after a click on a segment."""
+    """
+    If the grouping changes, the bars change under a pointer that does not move, as after a click on a segment.
+    """
     console.open("/costs?from=last-week&by=team")
     page = console.page
     name = page.locator("tbody th").first.inner_text()
@@ -534,7 +546,8 @@ def test_another_question_has_other_groups_to_point_at(console: Console) -> None
 
 def test_a_month_has_its_forecast_and_the_period_before(console: Console) -> None:
     """
-    The forecast equals the operator API's. The bars of the previous period add up to its figure in the total row.
+    The forecast on the page equals the operator API's. The bars of the previous period add up to its figure in the
+    total row.
     """
     console.open("/costs?from=this-month&by=team")
     page = console.page
@@ -573,8 +586,8 @@ def test_what_a_user_costs_is_a_measure(console: Console) -> None:
 
 def test_costs_as_if_on_another_model(console: Console) -> None:
     """
-    For a typed or chosen model, the page shows the operator API's sentence, assumptions and groups. It
-    reports a model without a price.
+    For a typed or chosen model, "what if" shows the operator API's sentence, assumptions and groups. It reports a
+    model without a price.
     """
     console.listen()
     console.open("/costs?by=team")
@@ -603,7 +616,7 @@ def test_costs_as_if_on_another_model(console: Console) -> None:
 def test_amounts_without_a_rate_are_named_beside_the_sums(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """Such amounts are shown in their own currency, with a link to the remedy."""
+    """Amounts without an exchange rate are shown in their own currency, with a link to the remedy."""
     call = span(
         "chatcmpl-" + secrets.token_hex(12), gen_ai__usage__cost="3.5", gen_ai__usage__cost__currency="CHF"
     )

@@ -17,7 +17,10 @@ from tests.browser.trouble import ARCHIVE, CALLS, DEAD, LAKE, REFUSED, UPSTREAM,
 
 
 def test_a_parked_route_says_why_and_what_mends_it(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """The list shows the route's state and reason. Its details say what to do and link to its requests."""
+    """
+    The list of routes shows each route's state and reason. The details of a route say what to do and link to its
+    requests.
+    """
     console = open_console(troubled)
     console.open("/delivery")
     row = console.page.get_by_role("row", name="upstream/ai-telemetry")
@@ -71,7 +74,9 @@ def test_a_parked_route_is_mended(
 def test_an_orphaned_route_is_dropped_by_its_exact_name(
     troubled: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """A wrong name drops nothing. The right name drops the route, and the audit list has it."""
+    """
+    To drop an orphaned route, its name must be typed. A wrong name drops nothing. The audit list has the drop.
+    """
     console = open_console(troubled)
     console.open(f"/delivery?open={LAKE}")
     dialog = console.page.get_by_role("dialog")
@@ -87,7 +92,10 @@ def test_an_orphaned_route_is_dropped_by_its_exact_name(
 
 
 def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """A retried record arrives. Discarding gives up only the remaining records that match the filters."""
+    """
+    If a rejected record is retried, it arrives. Discarding gives up only the remaining records that match the
+    filters.
+    """
     console = open_console(troubled)
     console.open("/delivery?tab=dead")
     expect(console.page.get_by_role("status").filter(has_text="rejected records")).to_have_text(
@@ -110,7 +118,8 @@ def test_dead_letters_are_retried_and_discarded(troubled: Tollhouse, open_consol
 
 def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Invalid JSON and forbidden changes are reported. With the name that the upstream knows, the record arrives.
+    When a rejected record is edited, invalid JSON and forbidden changes are reported. With the name that the
+    upstream knows, the record arrives.
     """
     console = open_console(troubled)
     console.expects("400")
@@ -132,7 +141,10 @@ def test_a_dead_letter_is_edited_and_sent(troubled: Tollhouse, open_console: Ope
 
 
 def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """First the number of records and a warning are shown; then the records arrive a second time."""
+    """
+    A replay first shows the number of records and a warning; after a confirmation, the records arrive a second
+    time.
+    """
     console = open_console(troubled)
     assert CALLS - DEAD == len(troubled.records())
     console.open(f"/delivery?open={ARCHIVE}")
@@ -150,7 +162,8 @@ def test_a_replay_shows_its_number_before_it_begins(troubled: Tollhouse, open_co
 
 def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The route links to the exact records that were sent. Once settled, none of its records is unconfirmed.
+    The details of a route link to the exact records that were sent. Once they are settled, none of them is
+    unconfirmed.
     """
     console = open_console(troubled)
     console.open(f"/delivery?open={UPSTREAM}")
@@ -170,8 +183,8 @@ def test_an_unconfirmed_delivery_is_settled(troubled: Tollhouse, open_console: O
 
 def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The page shows the type, that its events are stored but not sent, and, to people who may not map it, the
-    configuration lines that would send them.
+    For an event type without a stream, the page says that its events are stored but not sent. People who may not
+    map it see the configuration lines that would send them.
     """
     console = open_console(troubled, role="operator")
     console.open("/streams")
@@ -183,8 +196,8 @@ def test_events_without_a_mapping_are_named(troubled: Tollhouse, open_console: O
 
 def test_forwarding_has_settings_to_copy(console: Console, tmp_path: Path) -> None:
     """
-    The settings that forward records are one click from Delivery, for each kind of receiver.
-    Each configuration loads.
+    The settings that forward records are one click away from Delivery, for each kind of receiver. Each
+    configuration loads.
     """
     console.open("/delivery")
     page = console.page
@@ -204,8 +217,8 @@ def test_a_receiver_is_tested_before_its_lines_are_copied(
     house: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole, tmp_path: Path
 ) -> None:
     """
-    Clicks: address (1), key (1), Test (1). A refused key is named. The lines load, and no page and no audit row
-    contains the key. Addresses of metadata services are refused. An operator gets no form.
+    Three clicks test a receiver: address, key, Test. A refused key is named. The configuration lines load, and no
+    page and no audit row contains the key. Addresses of metadata services are refused. An operator gets no form.
     """
     secret = "k" * 40
     console = open_console(house)
@@ -245,7 +258,7 @@ def loaded(directory: Path, text: str) -> Config:
 
 
 def test_a_viewer_is_offered_no_action(troubled: Tollhouse, open_console: OpenConsole) -> None:
-    """A viewer sees the same rows, without buttons that the server would refuse."""
+    """On Delivery, a viewer sees the same rows, without buttons that the server would refuse."""
     console = open_console(troubled, role="viewer")
     console.open("/delivery?tab=dead&open=1")
     expect(console.page.get_by_role("dialog")).to_contain_text("model toll-1 is not known")

@@ -25,7 +25,7 @@ def laptops(tmp_path: Path) -> Tollhouse:
 
 
 def test_a_device_is_worked_on(laptops: Tollhouse, open_console: OpenConsole) -> None:
-    """A typing error changes nothing. Changes show at once, and the audit list has them."""
+    """A wrong id revokes no device. Changes of devices show at once, and the audit list has them."""
     laptops.start()
     console = open_console(laptops)
     page = console.page
@@ -58,7 +58,7 @@ def test_a_device_is_worked_on(laptops: Tollhouse, open_console: OpenConsole) ->
 
 
 def test_a_viewer_is_offered_no_changes(laptops: Tollhouse, open_console: OpenConsole) -> None:
-    """Changes that the role does not permit have no button."""
+    """On Devices, changes that the role does not permit have no button."""
     laptops.start()
     console = open_console(laptops, role="viewer")
     console.open("/devices?open=laptop-ada")
@@ -133,7 +133,7 @@ def test_a_cluster_is_worked_on(house: Tollhouse, open_console: OpenConsole) -> 
 
 
 def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsole) -> None:
-    """A cluster's files are listed as they arrive. A waiting file is discarded by its exact reference."""
+    """The files of a cluster are listed as they arrive. A waiting file can be discarded by its exact reference."""
     announce_and_send(house, {"one.parquet": b"metrics"}, also=["two.parquet"])
     console = open_console(house)
     dialog, rows = console.page.get_by_role("dialog"), console.page.locator("tbody tr")
@@ -159,7 +159,7 @@ def test_a_container_file_is_given_up(house: Tollhouse, open_console: OpenConsol
 
 
 def announce_and_send(house: Tollhouse, files: dict[str, bytes], *, also: Sequence[str] = ()) -> None:
-    """Announce and send files like a cluster's agent. Those in `also` are only announced."""
+    """Announce and send files like a cluster's agent. The files in `also` are only announced."""
     key = house.key(
         f"agent-{len(files)}-{min(files)}", *(each for scope in SCOPES for each in ("--scope", scope))
     )

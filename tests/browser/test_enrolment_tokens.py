@@ -31,7 +31,10 @@ def enrol(house: Tollhouse, token: str, device: str) -> int:
 
 
 def test_a_token_is_created_used_and_revoked(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The secret is shown once. A revocation can include the devices, and the audit list has each change."""
+    """
+    The secret of an enrolment token is shown once. A revocation can include the devices, and the audit list has
+    each change.
+    """
     console = open_console(house)
     page, dialog, row = console.page, console.page.get_by_role("dialog"), console.page.locator("tbody tr")
     console.open("/devices")
@@ -83,7 +86,9 @@ def test_a_token_is_created_used_and_revoked(house: Tollhouse, open_console: Ope
 
 
 def test_other_roles_only_view_tokens(house: Tollhouse, open_console: OpenConsole) -> None:
-    """A revocation keeps the devices by default. Roles without the right have no buttons for changes."""
+    """
+    Revoking an enrolment token keeps the devices by default. Roles without the right have no buttons for changes.
+    """
     token = house.run("devices", "tokens", "create", "--name", "kandji", "--uses", "3").strip()
     assert 200 == enrol(house, token, "laptop-eva")
     viewer = open_console(house, role="viewer")

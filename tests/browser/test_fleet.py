@@ -39,7 +39,9 @@ def beat(house: Tollhouse, key: str, name: str, assistants: Mapping[str, Any]) -
 
 
 def test_a_cause_leads_to_its_machines(house: Tollhouse, open_console: OpenConsole, tmp_path: Path) -> None:
-    """An administrator imports the machines, sees who is not covered and why, and opens one of them."""
+    """
+    An administrator imports a list of machines, sees who is not covered and why, and opens one of the machines.
+    """
     created = house.json("keys", "create", "--name", "fleet", *(f"--scope={scope}" for scope in SCOPES))
     for name, assistants in (
         ("ada", {"codex": ELSEWHERE, "claude-code": {"state": "unused"}}),

@@ -38,7 +38,10 @@ def ask(house: Tollhouse, key: str, verb: str, **body: Any) -> Any:
 
 
 def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole, tmp_path: Path) -> None:
-    """A file that is no list changes nothing, and a list that lacks half of the machines must be confirmed."""
+    """
+    A file that is no list of machines changes nothing, and a list that lacks half of the machines must be
+    confirmed.
+    """
     console = open_console(house)
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.expects("400", "409")
@@ -86,7 +89,7 @@ def test_a_machine_list_is_imported(house: Tollhouse, open_console: OpenConsole,
 
 
 def test_only_operators_import(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Without the right to operate, the page has no button for an import."""
+    """Without the right to operate, the page Fleet has no button for an import."""
     console = open_console(house, role="viewer")
     console.open("/fleet")
     expect(console.page.get_by_role("heading", name="No machines yet")).to_be_visible()
@@ -96,7 +99,10 @@ def test_only_operators_import(house: Tollhouse, open_console: OpenConsole) -> N
 def test_a_machine_that_was_installed_again(
     house: Tollhouse, open_console: OpenConsole, tmp_path: Path
 ) -> None:
-    """The panels of the earlier and of the later device name each other, and the token is one click away."""
+    """
+    If a machine has an earlier and a later device, their panels name each other. The enrolment token is one click
+    away.
+    """
     tokens = {}
     machines = tmp_path / "machines.csv"
     machines.write_text("serial\nC02A\n")

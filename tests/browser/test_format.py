@@ -22,7 +22,9 @@ def written(console: Console, name: str, *values: Sequence[object]) -> list[obje
 
 
 def test_one_amount(console: Console) -> None:
-    """The border is one cent. Amounts that four decimals cannot show are marked, with either sign."""
+    """
+    Amounts below one cent have four decimals. Amounts that four decimals cannot show are marked, with either sign.
+    """
     console.open("/keys")
     amounts = [
         "1234567.891",
@@ -41,7 +43,7 @@ def test_one_amount(console: Console) -> None:
 
 
 def test_a_column(console: Console) -> None:
-    """A column has two decimals, or four if all its amounts are below ten cents."""
+    """A column of amounts has two decimals, or four if all its amounts are below ten cents."""
     console.open("/keys")
     cases: list[tuple[list[str], int]] = [
         (["324.12", "0.0001"], 2), (["0.1"], 2), (["-0.5", "0.01"], 2), (["0.0999", "0.0001"], 4), (["0", "0.00"], 2),
@@ -76,7 +78,10 @@ def test_amounts_of_a_page_line_up(console: Console) -> None:
 
 
 def test_a_change(console: Console) -> None:
-    """A percentage is rounded and at most +999 %. Without an earlier amount, or with too little, there is none."""
+    """
+    A percentage of change is rounded and at most +999 %. Without an earlier amount, or with a very small one, there
+    is none.
+    """
     console.open("/keys")
     cases: list[tuple[list[object], dict[str, str]]] = [
         (["11", "10"], {"percent": "+10 %", "amount": "+$1.00"}),
@@ -91,7 +96,10 @@ def test_a_change(console: Console) -> None:
 
 
 def test_texts_have_one_form(console: Console) -> None:
-    """Axes have equal decimals, days have no ISO form, one is no plural, and a bound that says nothing is left out."""
+    """
+    An axis has equal decimals, days are not in ISO form, a count of one is singular, and a bound without meaning is
+    left out.
+    """
     console.open("/keys")
     assert ["$0.00025", "$0.00020", "$0"] == written(
         console, "shortMoney", [0.00025, 0.00005], [0.0002, 0.00005], [0, 0.00005]

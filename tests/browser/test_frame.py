@@ -12,7 +12,10 @@ from tests.browser.console import NARROW, Console
 
 
 def test_shortcuts_can_be_switched_off(console: Console) -> None:
-    """g and a letter open pages, j and k move through rows, / opens the search. Switched off, none works."""
+    """
+    g and a letter open pages, j and k move through rows, and / opens the search. If shortcuts are switched off,
+    none of them works.
+    """
     console.open("/")
     page = console.page
     console.shortcut("gd", "Fleet")
@@ -66,7 +69,7 @@ def test_the_search_leads_to_pages_costs_and_calls(console: Console) -> None:
 
 
 def test_a_pause_is_kept(console: Console) -> None:
-    """While paused, even after a reload, no event stream is open. Then it resumes."""
+    """While the console is paused, even after a reload, no event stream is open. Then it resumes."""
     console.listen()
     console.open("/")
     page = console.page
@@ -121,8 +124,8 @@ def test_who_is_signed_out_elsewhere_sees_the_sign_in(house: Tollhouse, open_con
 
 def test_names_are_searched(console: Console) -> None:
     """
-    A part of a name finds teams with a link to their costs, machines and actions, while somebody types. Arrow keys
-    select a result. If nothing matches, the search names the kinds that it searched.
+    While somebody types, the search finds teams by a part of the name, with a link to their costs, as well as
+    machines and actions. Arrow keys select a result. If nothing matches, it names the kinds that it searched.
     """
     console.open("/")
     page = console.page
@@ -162,8 +165,8 @@ def test_names_are_searched(console: Console) -> None:
 
 def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
     """
-    A group opens its first page and lists the others. On a phone a button opens the menu, and choosing a
-    page closes it.
+    A group of the menu opens its first page and lists the others. On a phone a button opens the menu, and choosing
+    a page closes it.
     """
     page = console.page
     console.open("/budgets")
@@ -186,7 +189,10 @@ def test_the_menu_has_at_most_seven_entries(console: Console) -> None:
 
 
 def test_letters_typed_before_the_search_opens_are_kept(console: Console) -> None:
-    """The file of the search is loaded on its first use. What is typed in between is in its field, and Enter opens."""
+    """
+    The file of the search is loaded when the search is first used. Letters typed meanwhile appear in its field, and
+    Enter opens the result.
+    """
     console.open("/costs")
     waiting: list[Route] = []
     path = re.compile(r"search\.mjs$")

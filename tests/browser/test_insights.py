@@ -25,7 +25,7 @@ STUCK = {"title": "The route archive is paused", "category": "delivery", "cost_i
 
 @pytest.fixture
 def informed(house: Tollhouse) -> Tollhouse:
-    """A Tollhouse with three insights, the cheapest written last."""
+    """A Tollhouse with three insights, of which the one with the lowest cost was written last."""
     secret = house.key("writer", "--scope", "insights:create_insight")
     for insight in (GAP, SPIKE, STUCK):
         headers = {"Authorization": secret, "Content-Type": "application/json"}
@@ -35,8 +35,8 @@ def informed(house: Tollhouse) -> Tollhouse:
 
 def test_an_insight_is_read_decided_and_commented(informed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Money is shown separately from operations, and text as text. A decision removes the insight from the open
-    list, and the comment stays.
+    Insights show money separately from operations, and text from senders as plain text. A decision removes an
+    insight from the open list, and its comment stays.
     """
     console = open_console(informed, role="operator")
     console.open("/insights")
@@ -105,7 +105,7 @@ def test_the_detectors_look_when_they_are_asked(house: Tollhouse, open_console: 
 
 
 def test_a_filtered_view_is_an_address(informed: Tollhouse, open_console: OpenConsole) -> None:
-    """A reload shows the same filters, Back and Forward work, and a chip removes a filter."""
+    """After a reload, Insights shows the same filters. Back and Forward work, and a chip removes a filter."""
     console = open_console(informed)
     console.open("/insights")
     page = console.page

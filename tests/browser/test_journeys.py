@@ -65,7 +65,10 @@ def yesterday() -> str:
 
 
 def test_a_why_did_a_day_rise(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """Costs of last week by team, then the bar of a day: a sentence says why it differs from a week before."""
+    """
+    Journey: Costs of last week by team, then the bar of a day. A sentence says why the day differs from a week
+    before.
+    """
     console = open_console(planted)
     page = console.page
     console.open("/costs?by=team")
@@ -78,7 +81,9 @@ def test_a_why_did_a_day_rise(planted: Tollhouse, open_console: OpenConsole) -> 
 
 
 def test_b_the_calls_that_cost_most(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Costs, the menu of a row, Top calls. The first row has the highest cost, and its user."""
+    """
+    Journey from Overview: Costs, the menu of a row, Top calls. The first row has the highest cost, and its user.
+    """
     console = open_console(planted)
     console.open("/")
     console.follow("Costs")
@@ -96,7 +101,7 @@ def test_b_the_calls_that_cost_most(planted: Tollhouse, open_console: OpenConsol
 
 
 def test_1_which_session_cost_most_yesterday(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the bar of yesterday, then Group by session. A command says the same."""
+    """Journey from Overview: the bar of yesterday, then Group by session. A command states the same."""
     console = open_console(planted)
     console.open("/")
     console.press_bar(place=29, of=30)
@@ -113,7 +118,7 @@ def test_1_which_session_cost_most_yesterday(planted: Tollhouse, open_console: O
 
 
 def test_4_why_has_this_call_its_price(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Calls, the call. Its panel has the quantities, the prices and the rule."""
+    """Journey from Overview: Calls, the call. Its panel has the quantities, the prices and the rule of its cost."""
     console = open_console(planted)
     console.open("/")
     console.follow("Calls")
@@ -126,7 +131,7 @@ def test_4_why_has_this_call_its_price(planted: Tollhouse, open_console: OpenCon
 
 
 def test_5_a_month_for_finance(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """Costs by team: last month, CSV. The command prints the same sum as CSV."""
+    """Journey: Costs by team, last month, CSV. The command prints the same sum as CSV."""
     console = open_console(planted)
     console.open("/costs?by=team")
     console.page.get_by_label("Range").select_option(label="Last month")
@@ -144,7 +149,7 @@ def test_5_a_month_for_finance(planted: Tollhouse, open_console: OpenConsole) ->
 
 
 def test_6_a_price_for_a_new_model(own: Tollhouse, open_console: OpenConsole) -> None:
-    """Prices: the model without a price, its input price, Set a price."""
+    """Journey: Prices, the model without a price, its input price, Set a price."""
     console = open_console(own)
     console.open("/prices")
     dialog = console.page.get_by_role("dialog")
@@ -160,8 +165,8 @@ def test_6_a_price_for_a_new_model(own: Tollhouse, open_console: OpenConsole) ->
 
 def test_c_and_3_a_budget_that_is_told_in_teams(own: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Budgets: the team, the amount, Create. It notifies every channel, and Teams is one. A Teams channel is made once,
-    with five clicks: the kind counts two, then its name, its address and the button.
+    Journey: Budgets, the team, the amount, Create. The budget notifies every channel, one of which is Teams. A
+    Teams channel is created once, with five clicks: the kind counts two, then its name, its address and the button.
     """
     console = open_console(own)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -185,7 +190,7 @@ def test_c_and_3_a_budget_that_is_told_in_teams(own: Tollhouse, open_console: Op
 
 
 def test_g_the_bill_against_what_was_counted(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Money, Reconciliation. The rows of each provider add up to its bill."""
+    """Journey from Overview: Money, Reconciliation. The rows of each provider add up to its bill."""
     console = open_console(planted)
     console.open("/")
     console.follow("Reconciliation")
@@ -195,7 +200,9 @@ def test_g_the_bill_against_what_was_counted(planted: Tollhouse, open_console: O
 
 
 def test_8_a_bill_is_imported_without_a_shell(own: Tollhouse, open_console: OpenConsole) -> None:
-    """Reconciliation: Import a bill, the file, Import. The preview appears as soon as the file is chosen."""
+    """
+    Journey: Reconciliation, Import a bill, the file, Import. The preview appears as soon as the file is chosen.
+    """
     report = Path(__file__).parents[1] / "statements/openai_costs/page.json"
     console = open_console(own)
     dialog = console.page.get_by_role("dialog")
@@ -212,7 +219,9 @@ def test_8_a_bill_is_imported_without_a_shell(own: Tollhouse, open_console: Open
 
 
 def test_2_which_laptop_does_not_report_and_why(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the line of what needs attention, its link, the laptop. A command lists the same."""
+    """
+    Journey from Overview: the line of what needs attention, its link, the laptop. A command lists the same laptops.
+    """
     console = open_console(planted)
     page = console.page
     console.open("/")
@@ -229,7 +238,9 @@ def test_2_which_laptop_does_not_report_and_why(planted: Tollhouse, open_console
 
 
 def test_9_which_gateway_stopped(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Alerts, the insight. It names the source, its last record and its usual silence."""
+    """
+    Journey from Overview: Alerts, the insight. It names the silent source, its last record and its usual silence.
+    """
     console = open_console(planted)
     console.open("/")
     console.follow("Insights")
@@ -241,7 +252,7 @@ def test_9_which_gateway_stopped(planted: Tollhouse, open_console: OpenConsole) 
 
 
 def test_e_a_paused_route(troubled: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole) -> None:
-    """From Overview: the line of what needs attention, its link, Try now. Nothing is lost."""
+    """Journey from Overview: the line of what needs attention, its link, Try now. No record is lost."""
     console = open_console(troubled)
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.open("/")
@@ -255,7 +266,9 @@ def test_e_a_paused_route(troubled: Tollhouse, refusing: RefusingUpstream, open_
 
 
 def test_d_and_7_a_leaked_key(own: Tollhouse, open_console: OpenConsole) -> None:
-    """API Keys: the key, Disable and show its calls. Costs shows only what came in under the key."""
+    """
+    Journey from API Keys: the key, Disable and show its calls. Costs shows only calls that arrived under the key.
+    """
     leaked = own.key("leaked")
     words = ("send", "--example", "litellm", "--to", own.url)
     sent = own.attempt(*words, config=False, env={**os.environ, "TOLLHOUSE_KEY": leaked})
@@ -273,7 +286,9 @@ def test_d_and_7_a_leaked_key(own: Tollhouse, open_console: OpenConsole) -> None
 
 
 def test_f_a_developer_connects_claude_code(house: Tollhouse, open_console: OpenConsole) -> None:
-    """From the empty Overview: Connect, Claude Code, Create a key. The settings have the address and the key."""
+    """
+    Journey from the empty Overview: Connect, Claude Code, Create a key. The settings have the address and the key.
+    """
     console = open_console(house)
     page = console.page
     console.open("/")
@@ -288,7 +303,7 @@ def test_f_a_developer_connects_claude_code(house: Tollhouse, open_console: Open
 
 
 def test_j_forwarding(own: Tollhouse, refusing: RefusingUpstream, open_console: OpenConsole) -> None:
-    """Forward: address, key, Test. The lines for the configuration have the tested address."""
+    """Journey to forward records: address, key, Test. The configuration lines have the tested address."""
     refusing.mended.set()
     console = open_console(own)
     page = console.page
@@ -302,7 +317,7 @@ def test_j_forwarding(own: Tollhouse, refusing: RefusingUpstream, open_console: 
 
 
 def test_10_to_a_new_machine(own: Tollhouse, tmp_path: Path) -> None:
-    """One command writes everything, one restores it: the same sum is reported from the copy."""
+    """One command writes a backup of everything, and one restores it. The copy reports the same sum."""
     before = json.loads(own.run("report", "--range", "last_month", "--json"))["total"]["cost"]
     own.run("backup", str(tmp_path / "copy"))
     words = ("restore", str(tmp_path / "copy"), "--no-erasures", "--data", str(tmp_path / "new"))
@@ -320,8 +335,8 @@ def test_10_to_a_new_machine(own: Tollhouse, tmp_path: Path) -> None:
 
 def test_h_somebody_sees_one_team(own: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Costs by team: the menu of the row, Restrict access, Create. The field for the person has the focus. What the person
-    sees is shown before.
+    Journey: Costs by team, the menu of a row, Restrict access, Create. The field for the person has the focus, and
+    what the person sees is shown before.
     """
     console = open_console(own)
     page = console.page
@@ -337,7 +352,9 @@ def test_h_somebody_sees_one_team(own: Tollhouse, open_console: OpenConsole) -> 
 
 
 def test_i_a_dimension_of_ones_own(own: Tollhouse, open_console: OpenConsole) -> None:
-    """Allocation: a value of the first group, Publish. What would change is shown before."""
+    """
+    Journey: Allocation, a value of the first group, Publish. The page shows the changes before they are published.
+    """
     console = open_console(own)
     page = console.page
     console.open("/allocation")
@@ -362,7 +379,7 @@ def seek(console: Console, text: str) -> None:
 def test_k_the_most_expensive_pull_request_of_last_week(
     planted: Tollhouse, open_console: OpenConsole
 ) -> None:
-    """From Overview: the search opens Costs by pull request, then last week."""
+    """Journey from Overview: the search opens Costs by pull request, then last week."""
     console = open_console(planted)
     console.open("/")
     seek(console, "costs by pull request")
@@ -375,7 +392,7 @@ def test_k_the_most_expensive_pull_request_of_last_week(
 
 
 def test_l_a_pull_request_by_its_number(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the search finds the number, with # and without it."""
+    """Journey from Overview: the search finds a pull request by its number, with # and without it."""
     console = open_console(planted)
     rows = console.ask("/report?by=pull_request&range=last_30d&top=200")["rows"]
     names = {row["pull_request"] for row in rows if "#" in (row["pull_request"] or "")}
@@ -389,7 +406,7 @@ def test_l_a_pull_request_by_its_number(planted: Tollhouse, open_console: OpenCo
 
 
 def test_m_machines_without_a_report_for_three_days(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Administration, Fleet, 3d. The command lists the same machines."""
+    """Journey from Overview: Administration, Fleet, 3d. The command lists the same machines."""
     console = open_console(planted)
     console.open("/")
     console.follow("Fleet")
@@ -403,7 +420,7 @@ def test_m_machines_without_a_report_for_three_days(planted: Tollhouse, open_con
 
 
 def test_n_a_page_for_the_board(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Costs, last month, Print."""
+    """Journey from Overview: Costs, last month, Print."""
     console = open_console(planted)
     console.open("/")
     console.page.evaluate("window.print = () => { document.title = 'printed'; }")
@@ -416,7 +433,7 @@ def test_n_a_page_for_the_board(planted: Tollhouse, open_console: OpenConsole) -
 
 
 def test_o_which_team_rose_and_why(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Costs, by team, All parts of the change."""
+    """Journey from Overview: Costs, by team, All parts of the change."""
     console = open_console(planted)
     console.open("/")
     console.follow("Costs")
@@ -427,7 +444,9 @@ def test_o_which_team_rose_and_why(planted: Tollhouse, open_console: OpenConsole
 
 
 def test_q_a_missing_price(own: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the calls without a price, the model, Set a price. The field for the price has the focus."""
+    """
+    Journey from Overview: the calls without a price, the model, Set a price. The field for the price has the focus.
+    """
     console = open_console(own)
     dialog = console.page.get_by_role("dialog")
     console.open("/")
@@ -441,7 +460,7 @@ def test_q_a_missing_price(own: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_p_a_key_for_a_contractor(own: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the search opens the form, then a use case, in 7 days, Create a key."""
+    """Journey from Overview: the search opens the form for a key, then a use case, in 7 days, Create a key."""
     console = open_console(own)
     dialog = console.page.get_by_role("dialog", name="Create a key")
     console.open("/")
@@ -468,7 +487,7 @@ def of_months(tmp_path: Path) -> Iterator[Tollhouse]:
 
 
 def test_r_last_quarter_as_focus(of_months: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Costs, last quarter, FOCUS. The command writes the same bytes."""
+    """Journey from Overview: Costs, last quarter, FOCUS. The command writes the same bytes."""
     console = open_console(of_months)
     console.open("/")
     console.follow("Costs")
@@ -484,7 +503,10 @@ def test_r_last_quarter_as_focus(of_months: Tollhouse, open_console: OpenConsole
 
 
 def test_s_a_focus_file_with_options(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """FOCUS options: a version and price lines. Plans need whole months, and bills have neither plans nor lines."""
+    """
+    A FOCUS download has options for a version and for price lines. Plans need whole months, and bills have neither
+    plans nor lines.
+    """
     console = open_console(planted)
     console.open("/costs?from=now-7d")
     console.page.get_by_role("button", name="FOCUS options").click()
@@ -511,7 +533,7 @@ def test_s_a_focus_file_with_options(planted: Tollhouse, open_console: OpenConso
 
 
 def test_t_two_budgets_to_other_people(own: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: for each, the search, Edit, and the channel of these people. Enter saves."""
+    """Journey from Overview, for each view: the search, Edit, and the channel of these people. Enter saves."""
     names = ("first limit", "second limit")
     own.run("views", "create", "--name", "of limits", "--principal", "user", "--where", "team=search")
     mail = ("--server", "127.0.0.1:9", "--tls", "none", "--sender", "a@example.com", "--to", "b@example.com")
@@ -533,7 +555,7 @@ def test_t_two_budgets_to_other_people(own: Tollhouse, open_console: OpenConsole
 
 
 def test_u_who_pays_most_for_a_call(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Costs, by user, the head of the column."""
+    """Journey from Overview: Costs, by user, the head of the column."""
     console = open_console(planted)
     console.open("/")
     console.follow("Costs")
@@ -547,7 +569,7 @@ def test_u_who_pays_most_for_a_call(planted: Tollhouse, open_console: OpenConsol
 
 
 def test_v_what_another_model_would_cost(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Costs, More, the model, Calculate."""
+    """Journey from Overview: Costs, More, the model, Calculate."""
     console = open_console(planted)
     console.open("/")
     console.follow("Costs")
@@ -560,7 +582,7 @@ def test_v_what_another_model_would_cost(planted: Tollhouse, open_console: OpenC
 
 
 def test_w_a_note_on_a_day(own: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: Annotate a day, and the text. Enter saves it, and the chart shows it."""
+    """Journey from Overview: Annotate a day, and the text. Enter saves it, and the chart shows it."""
     console = open_console(own)
     dialog = console.page.get_by_role("dialog")
     console.open("/")
@@ -573,7 +595,7 @@ def test_w_a_note_on_a_day(own: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_x_who_made_a_key(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the search finds the key. Its panel says who created it, when, and its last use."""
+    """Journey from Overview: the search finds a key. Its panel says who created it, when, and its last use."""
     console = open_console(planted)
     console.open("/")
     seek(console, "Demo reader")
@@ -584,7 +606,7 @@ def test_x_who_made_a_key(planted: Tollhouse, open_console: OpenConsole) -> None
 
 
 def test_y_the_costs_of_a_person_as_csv(planted: Tollhouse, open_console: OpenConsole) -> None:
-    """From Overview: the search finds the person, then CSV."""
+    """Journey from Overview: the search finds the person, then CSV."""
     console = open_console(planted)
     console.open("/")
     seek(console, "faye")

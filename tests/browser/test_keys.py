@@ -54,7 +54,8 @@ def act(console: Console, key: str, action: str) -> Locator:
 
 def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The first record updates the overview without a reload. After deletion by exact name, the key is refused.
+    Overview shows the first record of a new key without a reload. After the key is deleted by its exact name, it is
+    refused.
     """
     console = open_console(house)
     console.open("/keys")
@@ -82,8 +83,8 @@ def test_a_key_is_made_used_seen_and_deleted(house: Tollhouse, open_console: Ope
 
 def test_a_key_has_use_cases_or_scopes(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Choosing scopes clears use cases, and vice versa. A key with neither is refused, and the form
-    retains its values.
+    In the form of a key, choosing scopes clears use cases, and vice versa. A key with neither is refused, and the
+    form retains its values.
     """
     console = open_console(house)
     console.expects("400")
@@ -136,7 +137,7 @@ def test_a_key_is_changed(house: Tollhouse, open_console: OpenConsole) -> None:
 
 
 def test_a_key_expires(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Editing sets the expiry, the list shows it, unrelated edits do not change it, and it can be removed."""
+    """Editing a key sets its expiry, the list shows it, and other edits do not change it. It can be removed."""
     console = open_console(house)
     console.open("/keys")
     created(console, "gateway", "events_v1:create_event")
@@ -219,7 +220,10 @@ def test_a_leaked_key_is_disabled_and_what_came_in_is_shown(
 
 
 def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The panel reports the error, still shows the key's known details, and can retry."""
+    """
+    If its figures cannot be loaded, the panel of a key reports the error, still shows the known details, and can
+    retry.
+    """
     house.key("laptop")
     console = open_console(house)
     console.expects("503")
@@ -237,7 +241,8 @@ def test_what_came_in_cannot_be_loaded(house: Tollhouse, open_console: OpenConso
 
 def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    On a phone, the list and each key are shown without actions, and a filter in the address shows the same view.
+    On a phone, the list of keys and each key are shown without actions, and a filter in the address shows the same
+    view.
     """
     house.key("sender")
     house.key("reader", "--scope", "billing:read_costs")
@@ -253,7 +258,7 @@ def test_a_viewer_sees_who_may_send_and_changes_nothing(house: Tollhouse, open_c
 
 
 def test_keys_unused_for_a_quarter_are_one_click_away(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The ages of the list include 90 days, and a key that is new is not among those."""
+    """The choices for the age of a key include 90 days, and a new key is not among the results."""
     console = open_console(house)
     house.json("keys", "create", "--name", "fresh", "--use-case", "Send AI Telemetry", "--json")
     console.open("/keys")

@@ -144,7 +144,8 @@ def test_a_phone_shows_the_name_and_the_amount_of_each_row(
     house: Tollhouse, open_console: OpenConsole
 ) -> None:
     """
-    From 320 px on, whatever the name: the name is one line, the amount next to it is whole, and the facts are below.
+    From a width of 320 px on, a row has its name in one line, the whole amount next to it, and the facts below,
+    whatever the name is.
     """
     key = house.key("phone")
     calls = [

@@ -25,8 +25,8 @@ def dots(console: Console, row: int) -> Locator:
 
 def test_a_menu_by_keyboard(console: Console) -> None:
     """
-    Enter and Space open it at the first item, arrow keys go around, Escape closes it and returns the focus.
-    Its keys are no shortcuts of the page.
+    Enter and Space open a row's menu at its first item, arrow keys go around, and Escape closes it and returns the
+    focus. Keys in the menu are no shortcuts of the page.
     """
     console.open(ADDRESS)
     keys, items = console.page.keyboard, console.page.get_by_role("menuitem")
@@ -97,7 +97,10 @@ def test_a_menu_follows_its_row(console: Console) -> None:
 
 
 def test_a_dialog_from_a_menu_returns_the_focus(console: Console) -> None:
-    """An action runs after the menu has closed. When its dialog closes, the row's button has the focus."""
+    """
+    An item of a menu acts after the menu has closed. When the dialog of an item closes, the row's button has the
+    focus.
+    """
     console.open(ADDRESS)
     dots(console, 0).click()
     console.page.get_by_role("menuitem", name="Set a budget").click()
@@ -118,7 +121,7 @@ def test_space_follows_a_link(console: Console) -> None:
 
 
 def test_targets_on_a_phone(console: Console) -> None:
-    """The button and each item are at least 40 px high, and the button is as wide."""
+    """The button of a row's menu and each item are at least 40 px high, and the button is as wide."""
     console.resize(NARROW)
     console.open(ADDRESS)
     dots(console, 0).press("Enter")

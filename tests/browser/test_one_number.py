@@ -93,7 +93,7 @@ def has_calls(console: Console, state: Mapping[str, str]) -> bool:
 
 
 def test_one_past_in_the_whole_page(yearly: Console) -> None:
-    """Each state of Costs answers, and states one earlier time with one sum, which is the operator API's."""
+    """Costs shows one earlier period with one sum in each state, and this is the sum of the operator API."""
     for state in part(STATES, every=2):
         within_an_hour(lambda state=state: compare_page(yearly, state))  # type: ignore[misc]
 
@@ -171,7 +171,7 @@ def written(span: dict[str, str]) -> str:
 
 
 def test_overview_and_costs_say_one_number(yearly: Console) -> None:
-    """Spend, its change and its forecast are the same on both pages."""
+    """Overview and Costs show the same spend, change and forecast."""
 
     def check() -> None:
         page = yearly.page
@@ -208,8 +208,9 @@ def test_overview_and_costs_say_one_number(yearly: Console) -> None:
 
 def test_what_needs_attention_is_one_number(troubled: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The line of status on Overview, the badge in the menu, the tab Critical and the rows under it have one number,
-    before and after the detectors run. On a phone, the first amount is still near the top.
+    What needs attention is one number before and after the detectors run: in the status line on Overview, in the
+    menu's badge, on the tab Critical, and as its number of rows. On a phone, the first amount is still near the
+    top.
     """
     console = open_console(troubled)
     page = console.page
@@ -240,8 +241,8 @@ def test_what_needs_attention_is_one_number(troubled: Tollhouse, open_console: O
 
 def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Console) -> None:
     """
-    At 1440 px the columns are in a fixed order within the window, and a row has its name and one menu. At 390 px
-    the total begins within 200 px. Rarer choices are in a sheet that counts those that are set.
+    At 1440 px the columns of Costs are in a fixed order within the window, and a row has its name and one menu. At
+    390 px the total begins within 200 px. Rarer choices are in a sheet, whose button counts those that are set.
     """
     page = yearly.page
     yearly.resize(LARGE)
@@ -278,7 +279,7 @@ def test_a_row_has_one_control_and_a_phone_begins_with_the_number(yearly: Consol
 
 
 def test_a_copied_link_has_fixed_days(yearly: Console) -> None:
-    """The menu of a row copies its address with the days of today's range."""
+    """The menu of a row copies the row's address, with fixed days instead of today's range."""
     yearly.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = yearly.page
     yearly.open("/costs?from=now-7d&by=team")

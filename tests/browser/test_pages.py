@@ -142,7 +142,7 @@ def answer_sizes(console: Console) -> dict[str, int]:
 
 
 def test_every_page_without_data(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Without data, each page explains what to do, in words that fit. None is blank."""
+    """Without data, each page of the console explains what to do, in text that fits. No page is blank."""
     console = open_console(house)
     for name in followed(console):
         assert [] == console.audit(within="main"), name
@@ -186,7 +186,7 @@ def test_a_page_whose_file_is_gone(console: Console) -> None:
 
 
 def test_what_the_policy_refuses_is_seen(console: Console) -> None:
-    """The policy refuses an inline style, and the test would fail because of it."""
+    """The content policy of the console refuses an inline style, and the refusal fails a test."""
     console.open("/")
     console.page.evaluate("document.body.setAttribute('style', 'color: red')")
     console.page.wait_for_function("document.body.style.color === ''")

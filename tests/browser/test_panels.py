@@ -1,4 +1,4 @@
-"""The panel of a row: a head that people read, all fields of the API below it, and the list next to it."""
+"""The panel of a row: a summary for people, all fields of the API below it, and the list next to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def panel(console: Console) -> Locator:
 
 
 def test_every_panel_shows_words_first_and_all_fields_below(console: Console) -> None:
-    """The panel of each list has words, not names of the API, and no bare id as its title. All fields are closed."""
+    """
+    The panel of each list uses words instead of names of the API, and no bare id as its title. The section with all
+    fields is closed.
+    """
     seen = []
     for name in followed(console):
         row = console.page.locator("main tbody tr.leads a").first
@@ -84,7 +87,10 @@ def test_price_lines_show_the_amount_on_a_phone(month: Tollhouse, open_console: 
 
 
 def test_a_managed_object_names_its_file(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The panel shows the file and the YAML of the object. A change is refused with the file to change."""
+    """
+    For an object that comes from a file, the panel shows the file and the object's YAML. A change is refused, with
+    the name of the file to change.
+    """
     settings = house.directory / "settings"
     settings.mkdir()
     (settings / "tollhouse.yaml").write_text("set: platform\nformat: 1\n")

@@ -71,7 +71,10 @@ def largest(console: Console, query: str, field: str) -> str:
 
 
 def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> None:
-    """Teams, the last seven days, the first row: the page lists its models, the largest first."""
+    """
+    To find what a team spent most on: Teams, the last seven days, the first row. The page lists its models, the
+    largest first.
+    """
     reader.console.listen()
     reader.click(reader.page.get_by_role("link", name="Teams", exact=True))
     first = reader.page.locator("tbody th").first.get_by_role("link")
@@ -92,7 +95,9 @@ def test_which_team_spent_most_last_week_and_on_which_model(reader: Reader) -> N
 
 
 def test_why_did_spend_jump(reader: Reader) -> None:
-    """The insight names who, when and the largest part, and links to the costs of that time."""
+    """
+    The insight about a jump in spend names who, when and the largest part, and links to the costs of that time.
+    """
     reader.click(reader.page.get_by_role("link", name="was expected").first)
     dialog = reader.page.get_by_role("dialog")
     expect(dialog).to_contain_text("The largest part was")
@@ -195,7 +200,7 @@ def test_is_this_laptop_reporting(reader: Reader) -> None:
 
 
 def test_who_may_send(reader: Reader) -> None:
-    """The page lists exactly the keys whose use cases or scopes permit telemetry."""
+    """The page of keys, filtered by telemetry, lists exactly the keys whose use cases or scopes permit it."""
     reader.open("API Keys")
     reader.choose("Add a filter", "scope")
     reader.choose("Value of scope", INGEST)

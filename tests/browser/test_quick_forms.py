@@ -76,7 +76,10 @@ def test_a_form_has_its_choices_from_the_start(
 
 
 def test_an_early_edit_changes_only_its_field(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """The view, the dimension and the channels of a budget stay, although their choices arrive after the click."""
+    """
+    In the form of a budget, view, dimension and channels stay chosen, although their choices arrive after the
+    click.
+    """
     busy.run("views", "create", "--name", "Everything", "--principal", "team")
     words = ("--name", "Teams", "--view", "Everything", "--amount", "10", "--per", "team")
     busy.run("budgets", "create", *words)

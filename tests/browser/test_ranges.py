@@ -32,7 +32,10 @@ OFFERED = """async () => {
     "now", ["2026-06-01T00:30Z", "2026-01-01T03:00Z", "2026-03-09T03:30Z", "2026-11-01T05:30Z"]
 )
 def test_named_ranges_are_those_of_the_server(month: Tollhouse, open_console: OpenConsole, now: str) -> None:
-    """Each name has the days of the server in the zone of the page, and the form of a view offers all of them."""
+    """
+    Each named range of the console has the days of the server in the zone of the page, and the form of a view
+    offers all of them.
+    """
     console = open_console(month, role="viewer", timezone_id=ZONE)
     console.open("/costs")
     console.page.clock.set_fixed_time(now)

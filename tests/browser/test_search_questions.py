@@ -16,7 +16,7 @@ QUESTIONS = (
 
 @pytest.mark.parametrize("text, heading, address", QUESTIONS)
 def test_a_question_leads_to_its_answer(console: Console, text: str, heading: str, address: str) -> None:
-    """A few of its words are enough, in any order, and take no click."""
+    """A few words of a question are enough for the search, in any order, and take no click."""
     console.open("/")
     page = console.page
     page.keyboard.press("/")

@@ -42,7 +42,7 @@ def choose(console: Console, row: str, action: str) -> None:
 
 
 def test_an_account_lives_and_ends(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The account signs in. Another role or password ends its sessions. It is deleted by its exact name."""
+    """An account can sign in. A new role or password ends its sessions. It is deleted only by its exact name."""
     console, anns = open_console(house), open_console(house)
     anns.expects("401")
     anns.open("/")
@@ -147,8 +147,8 @@ def test_a_session_is_ended(house: Tollhouse, open_console: OpenConsole) -> None
 
 def test_every_change_is_in_the_audit_list(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Each row has who, when, from which address, and the previous value. The list filters by an action named
-    in its row.
+    Each row of the audit list has who, when, from which address, and the previous value. The list filters by an
+    action named in its row.
     """
     house.key("sender")
     house.run("keys", "disable", "sender")

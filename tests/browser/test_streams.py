@@ -65,7 +65,7 @@ def test_the_newest_events_of_a_type(house: Tollhouse, open_console: OpenConsole
 
 
 def test_a_metric_stream_leads_to_what_one_of_it_costs(house: Tollhouse, open_console: OpenConsole) -> None:
-    """The list links to Costs with the stream as measure. A stream of costs has no such link."""
+    """The list of streams links to Costs with the stream as measure. A stream of costs has no such link."""
     key = house.key("streams", "--scope", "unit-cost_v1:manage_telemetry_records")
     record = {"timestamp": datetime.now(UTC).date().isoformat(), "granularity": "DAILY", "value": 2}
     for path, more in (("metric/orders", {}), ("allocation/shares", {"element_name": "acme"})):
@@ -92,8 +92,8 @@ def test_a_type_is_mapped_with_a_preview_of_stored_events(
     installations: Any, open_console: OpenConsole
 ) -> None:
     """
-    Clicks: Map to a stream (1), the amount (2), Map to a stream (1). The stream then has the sum of new events, and
-    Replay adds the earlier ones. A viewer gets the lines for the configuration instead.
+    Three clicks map an event type to a stream: Map to a stream, the amount, Map to a stream. The stream then has
+    the sum of new events, and Replay adds the earlier ones. A viewer gets the lines for the configuration instead.
     """
     house = installations(more=UPSTREAM)
     house.start()

@@ -1,4 +1,4 @@
-"""Requests of the console: each once, and none while nothing changes."""
+"""Requests of the console: a page sends each request once, and none while nothing changes."""
 
 from __future__ import annotations
 

@@ -66,7 +66,10 @@ def calls_of(begun: int) -> list[dict[str, object]]:
     ("by", "title"), [("session", "sessions"), ("run", "agent runs"), ("pull_request", "pull requests")]
 )
 def test_what_cost_most_yesterday(worked: Tollhouse, open_console: OpenConsole, by: str, title: str) -> None:
-    """From Overview: the range, the list of the most expensive. One more click opens the page with the same cost."""
+    """
+    Journey from Overview: a range, then the list of the most expensive units. One more click opens the page of the
+    first unit, with the same cost.
+    """
     show_most_expensive(open_console(worked), by, title)
 
 
@@ -87,7 +90,10 @@ def show_most_expensive(console: Console, by: str, title: str) -> None:
 
 
 def test_top_sessions_of_a_team(worked: Tollhouse, open_console: OpenConsole) -> None:
-    """Costs by team: the menu of the row, Top sessions, the session. Its page has the id that calls state."""
+    """
+    Journey from Costs by team: the menu of a row, Top sessions, the session. Its page has the id that its calls
+    state.
+    """
     console = open_console(worked)
     console.open("/costs?by=team&from=yesterday")
     console.choose("search", "Top sessions")
@@ -99,8 +105,8 @@ def test_top_sessions_of_a_team(worked: Tollhouse, open_console: OpenConsole) ->
 
 def test_what_a_pull_request_cost(worked: Tollhouse, open_console: OpenConsole, browser: Browser) -> None:
     """
-    From Overview: pull requests, the pull request. Its page has its cost, and each run with its agent. A person who
-    sees one team sees only the calls of this team.
+    Journey from Overview: pull requests, the pull request. Its page has its cost, and each run with its agent. A
+    person who sees one team sees only the calls of this team.
     """
     admin = open_console(worked)
     runs = [
@@ -133,8 +139,9 @@ def show_pull_request(console: Console, cost: str, runs: list[list[str]]) -> Non
 
 def test_a_session_is_linked_to_a_pull_request(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Costs by session: the session, the link form, Link. The pull request then has the session's cost, and its page says
-    who linked it. Unlink takes three clicks. A person without the right sees the link but no buttons.
+    Journey from Costs by session: the session, the link form, Link. The pull request then has the session's cost,
+    and its page says who linked it. Unlink takes three clicks. A person without the right sees the link but no
+    buttons.
     """
     console, viewer = open_console(worked), open_console(worked, role="viewer")
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -165,7 +172,9 @@ def test_a_session_is_linked_to_a_pull_request(worked: Tollhouse, open_console: 
 
 
 def test_a_fork_is_shown_with_its_session(worked: Tollhouse, open_console: OpenConsole) -> None:
-    """A session linked to the one that started it is on the page of that session, and the other way round."""
+    """
+    A session that is linked to the session that started it appears on that session's page, and the other way round.
+    """
     words = ("work", "link", "--session", "unlinked", "--parent-session", "stated", "--json")
     link = worked.json(*words)["work_link"]
     console = open_console(worked)
@@ -182,8 +191,8 @@ def test_a_fork_is_shown_with_its_session(worked: Tollhouse, open_console: OpenC
 
 def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
-    As test_pages.py checks other pages: Tab reaches each control, axe finds nothing, nothing overflows, the page is
-    small. An address without a unit shows where to find one.
+    The page of a unit of work is checked like the others in test_pages.py: Tab reaches each control, axe finds
+    nothing, nothing overflows, the page is small. An address without a unit shows where to find one.
     """
     console = open_console(worked)
     console.listen()
@@ -205,8 +214,8 @@ def test_the_page_of_a_unit_is_for_everybody(worked: Tollhouse, open_console: Op
 
 def test_a_budget_of_a_pull_request(worked: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Costs by pull request: the menu of the row, Set a budget, Create. Views filter by pull request but not by session,
-    and group by no unit.
+    Three clicks set a budget for a pull request: the menu of its row in Costs, Set a budget, Create. Views filter
+    by pull request but not by session, and group by no unit.
     """
     console = open_console(worked)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -230,7 +239,10 @@ def test_a_budget_of_a_pull_request(worked: Tollhouse, open_console: OpenConsole
 
 
 def test_a_wrong_link_says_why(worked: Tollhouse, open_console: OpenConsole) -> None:
-    """The form stays open with the reason, for example if a branch has no repository."""
+    """
+    If a link between units is refused, its form stays open with the reason, for example if a branch has no
+    repository.
+    """
     console = open_console(worked)
     console.expects("400")
     console.open("/work?unit=ticket&id=SHOP-7")
@@ -245,7 +257,10 @@ def test_a_wrong_link_says_why(worked: Tollhouse, open_console: OpenConsole) -> 
 
 
 def test_without_units_the_page_says_how_to_send_them(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Costs by ticket without a ticket leads to the page that says how calls get units. The search opens one unit."""
+    """
+    If no call has a ticket, Costs by ticket links to the page that says how calls get units of work. The search
+    opens one unit.
+    """
     assert 200 == post(house.url, request([span("plain")]), house.key("sender")).status
     console = open_console(house)
     wait_for(lambda: console.ask("/report?by=team")["total"]["calls"] == 1, 60, "the call is counted")

@@ -50,7 +50,9 @@ path = "records.ndjson"
 
 
 class RefusingUpstream(Loopback):
-    """Answers every request with 403, like a service that revoked the key, until `mended` is set."""
+    """
+    An upstream that answers every request with 403, like a service that revoked the key, until `mended` is set.
+    """
 
     def __init__(self) -> None:
         self.mended = Event()

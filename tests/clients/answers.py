@@ -41,7 +41,7 @@ class Figures(NamedTuple):
 
 
 class ProviderAnswer(NamedTuple):
-    """A response in both forms. `call` is its journal entry."""
+    """A response of the fake provider in both forms. `call` is its journal entry."""
 
     call: Call
     body: dict[str, Any]
@@ -226,8 +226,8 @@ def _embeddings(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
 
 def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
     """
-    Anthropic's input excludes cached tokens. A stream reports the output twice: 1 at the start, the total
-    at the end.
+    Anthropic's usage: the input excludes cached tokens. A stream reports the output twice: 1 at the start, the
+    total at the end.
     """
     call = _call(
         asked,
@@ -272,7 +272,7 @@ def _messages(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
 
 
 def _generate_content(asked: dict[str, Any], figures: Figures) -> ProviderAnswer:
-    """Gemini's output excludes thoughts, and each chunk of a stream reports the usage so far."""
+    """Gemini's usage: the output excludes thoughts, and each chunk of a stream reports the usage so far."""
     call = _call(
         asked,
         secrets.token_urlsafe(17),

@@ -17,8 +17,9 @@ from tests.documents import connect_page
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """
-    Where an assistant runs. `home` is private to the assistant. `provider` is a URL without version. Its path
-    decides whether calls fail. If `is_managed`, no telemetry is set, because the machine has managed settings.
+    Addresses and folders for the run of an assistant. `home` is private to the assistant. `provider` is a URL
+    without version, whose path decides whether calls fail. If `is_managed`, no telemetry is set, because the
+    machine has managed settings.
     """
 
     home: Path

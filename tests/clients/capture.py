@@ -28,8 +28,8 @@ MOST_BYTES = 200 * 1024  # size limit in bytes per file
 @dataclass(frozen=True, slots=True)
 class SentRequest:
     """
-    A recorded request. `at` is seconds since the first request of its run. `headers` are those needed to
-    read the body.
+    A recorded request. `at` is the number of seconds since the first request of its run. `headers` are those needed
+    to read the body.
     """
 
     at: float

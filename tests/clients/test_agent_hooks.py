@@ -1,6 +1,6 @@
 """
-Claude Code with the hook of `tollhouse agent setup --hook`: a refusal blocks the prompt or the tool. It starts the real
-command, next to a real agent without a gateway.
+Claude Code with the hook of `tollhouse agent setup --hook`: a refusal blocks the prompt or the tool. The hook
+starts the real command, next to a real agent without a gateway.
 """
 
 from __future__ import annotations
@@ -76,19 +76,22 @@ def run(agent: Agent, provider: Provider, home: Path, hook: str, *events: str) -
 
 
 def test_a_refusal_blocks_the_prompt(agent: Agent, provider: Provider, tmp_path: Path) -> None:
-    """No call is made."""
+    """If the hook refuses the prompt, Claude Code calls no model."""
     shown = run(agent, provider, tmp_path / "home", NOTHING, *CLAUDE_CODE.hooks)
     assert [] == provider.journal.calls(), shown
 
 
 def test_a_refusal_blocks_the_tool(agent: Agent, provider: Provider, tmp_path: Path) -> None:
-    """The tool does not run, and the model reads the reason."""
+    """If the hook refuses a tool, the tool does not run, and the model reads the reason."""
     run(agent, provider, tmp_path / "home", NOTHING, "PreToolUse")
     assert "Tollhouse: " in json.dumps(provider.turns[-1])
 
 
 def test_a_session_below_its_limit_goes_on(agent: Agent, provider: Provider, tmp_path: Path) -> None:
-    """The prompt and the tool run. The agent stores neither the prompt nor the hook's input."""
+    """
+    Below the session's limit, the prompt and the tool run. The agent stores neither the prompt nor the input of the
+    hook.
+    """
     run(agent, provider, tmp_path / "home", MUCH, *CLAUDE_CODE.hooks)
     assert len(provider.turns) > 1
     assert "Tollhouse: " not in json.dumps(provider.turns)

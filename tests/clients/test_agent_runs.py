@@ -42,7 +42,10 @@ CALLS = [2, 2, 1]
 
 
 class Delegating(NamedTuple):
-    """The tool with which an assistant starts agents, whether its main agent has a run, and the calls of each level."""
+    """
+    How an assistant starts agents: its tool for this, whether its main agent has a run, and the number of calls at
+    each level.
+    """
 
     tool: str
     has_main_run: bool = False
@@ -67,7 +70,10 @@ def delegating(stand: Stand) -> Iterator[Stand]:
 
 @pytest.mark.parametrize("assistant", DELEGATING)
 def test_each_call_has_the_run_of_its_agent(delegating: Stand, tmp_path: Path, assistant: str) -> None:
-    """A run starts a run that starts a run. Each call is counted once, in the run that made it."""
+    """
+    If an agent starts an agent that starts a third one, each call is counted once, in the run of the agent that
+    made it.
+    """
     stand, repository, how = delegating, tmp_path / "shop", DELEGATING[assistant]
     stand.provider.starts_agents = how.tool
     make_repository(repository)

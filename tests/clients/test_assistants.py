@@ -72,7 +72,7 @@ def claude_code_cost(call: Call) -> Decimal:
 @pytest.mark.parametrize("assistant", ASSISTANTS)
 @pytest.mark.parametrize("run", RUNS)
 def test_the_records_are_the_journal(stand: Stand, tmp_path: Path, assistant: str, run: str) -> None:
-    """Each call has one record with its tokens by kind."""
+    """Each call of a coding assistant has one record with its tokens by kind."""
     place = Place(home=tmp_path, provider=stand.provider.url + RUNS[run], tollhouse=stand.url, key=stand.key)
     started = ASSISTANTS[assistant](place)
     stand.program(started.command, tmp_path, started.environment, fails=run == "failure")

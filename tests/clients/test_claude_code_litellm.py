@@ -133,7 +133,7 @@ def _figures(status: str, *counts: int | None) -> tuple[Any, ...]:
 
 
 def test_every_call_is_one_record(reported: Reported) -> None:
-    """Attempts that failed and their fallbacks are calls of their own, as in the provider's journal."""
+    """Each failed attempt and its fallback are separate calls, as in the provider's journal."""
     assert all(reported.calls[run] for run in RUNS)
     served = Counter(
         _figures(call.status, call.input_tokens, call.output_tokens, call.cache_read_tokens)
@@ -147,7 +147,10 @@ def test_every_call_is_one_record(reported: Reported) -> None:
 
 
 def test_the_costs_are_litellms(reported: Reported) -> None:
-    """Claude Code computes its cost without the gateway's prices, so LiteLLM's cost counts, without a conflict."""
+    """
+    Claude Code computes its cost without the gateway's prices, so LiteLLM's cost is used, and the difference is no
+    conflict.
+    """
     expected = sum((cost(call) for call in reported.all_calls if call.status == "ok"), Decimal(0))
     spent = sum((Decimal(one["cost"] or 0) for one in reported.records), Decimal(0))
     assert expected == spent.quantize(Decimal("1e-9")).normalize()
@@ -155,13 +158,15 @@ def test_the_costs_are_litellms(reported: Reported) -> None:
 
 
 def test_each_record_knows_what_either_side_knows(reported: Reported) -> None:
-    """Only Claude Code reports the kind of query, and only LiteLLM reports its key."""
+    """
+    The record combines both reports: only Claude Code reports the kind of query, and only LiteLLM reports its key.
+    """
     answered = [one for one in reported.records if one["status"] == "ok"]
     assert all(one["session"] and one["api_key"] and one["tags"].get("query_source") for one in answered)
 
 
 def test_the_calls_of_agents_are_one_tree(reported: Reported) -> None:
-    """Each call of an agent is one call, in the run of its agent."""
+    """Each call that an agent makes is counted once, in the run of this agent."""
     [session] = {one["session"] for one in reported.records if "run" in one}
     records = [one for one in reported.records if one["session"] == session]
     assert CALLS == calls_by_level(records, has_main_run=False)

@@ -218,7 +218,10 @@ def test_a_retry_is_a_failure_and_an_answer(reported: Reported) -> None:
 
 
 def test_an_answer_from_the_cache_is_no_second_call(reported: Reported) -> None:
-    """The provider served one call. The second record is `cached` and repeats the tokens."""
+    """
+    For a cached response, the provider served only the first call. The second record is `cached` and repeats the
+    tokens.
+    """
     for names in CACHED:
         (call,) = reported.of(*names)
         assert ["cached", "ok"] == sorted(one["status"] for one in reported.with_tokens_of(call))

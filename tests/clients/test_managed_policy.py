@@ -120,7 +120,7 @@ def assert_reported_in_time(calls: list[Call], records: list[dict[str, Any]]) ->
 
 
 class Collector(Loopback):
-    """A second OTLP endpoint, which counts the requests that it receives."""
+    """A second OTLP endpoint, which counts the requests that assistants send to it."""
 
     def __init__(self) -> None:
         self.requests: list[str] = []
@@ -250,7 +250,7 @@ def who_wins() -> dict[str, dict[str, str]]:
 def test_the_device_of_a_profile_is_the_device_of_the_calls(
     namespaces: None, stand: Stand, tmp_path: Path, assistant: str
 ) -> None:
-    """Settings that name a device assign its calls to the device that was admitted before."""
+    """Managed settings that name a device assign calls to this device, if it was admitted before."""
     device = f"SERIAL-{assistant}"
     stand.tollhouse.run("devices", "admit", device)
     policy = next(policy for policy in POLICIES.values() if policy.title == TITLES[assistant])

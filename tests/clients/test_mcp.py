@@ -53,7 +53,7 @@ def without_key(stand: Stand) -> Iterator[str]:
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
 @pytest.mark.parametrize("transport", ["http", "stdio"])
 def test_the_official_sdk(stand: Stand, transport: str, mode: str) -> None:
-    """The SDK accepts the tools and their results, and validates the content against the output schema."""
+    """The official SDK accepts the tools and their results, and validates the content against the output schema."""
     key = stand.tollhouse.key(f"assistant {transport} {mode}", "--scope", AI_HUB)
     said = stand.run(
         "mcp", "with_mcp.py", transport, mode,
@@ -118,7 +118,7 @@ def test_claude_code_connects(stand: Stand, tmp_path: Path) -> None:
 
 
 def test_the_conformance_suite(stand: Stand, node_program: Path, without_key: str) -> None:
-    """Every scenario for servers of any kind passes."""
+    """Tollhouse passes every scenario of the conformance suite that is for servers of any kind."""
     suite = node_program.parents[2] / "@modelcontextprotocol/conformance/dist/index.js"
     done = subprocess.run(
         [str(node_program), str(suite), "server", "--url", f"{without_key}/mcp"],

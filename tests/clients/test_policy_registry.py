@@ -22,7 +22,7 @@ WINE = shutil.which("wine64", path=f"{os.environ['PATH']}:/usr/lib/wine")
 @pytest.mark.skipif(WINE is None, reason="wine64 is not installed")
 @pytest.mark.parametrize("key", ["", "th_a-secret_KEY"])
 def test_wine_imports_the_same_values(tmp_path: Path, key: str) -> None:
-    """After the import, a query for each value returns the text of the file."""
+    """After the import by Wine's `reg`, a query for each value returns the text of the file."""
     destination = Destination(endpoint="https://tollhouse.example.com", key=key)
     assistants = list(MANAGED.values())
     files = build_bundle(

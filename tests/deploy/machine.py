@@ -65,7 +65,7 @@ def debian(suite: str, packages: Sequence[str], place: Path) -> Path:
 
 
 class Machine:
-    """A booted tree."""
+    """A booted Debian tree."""
 
     def __init__(self, first_process: int) -> None:
         self._enter = [

@@ -37,7 +37,7 @@ enrolment_key_file = "/etc/tollhouse/agent-keys/enrolment"
 
 
 def test_the_program_has_the_agent_and_nothing_else() -> None:
-    """The entry that is frozen runs here as well."""
+    """The entry script from which the self-contained agent is built runs here as well."""
     entry = [sys.executable, str(ROOT / "deploy/agent/entry.py")]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([*entry, "--help"], env=env, capture_output=True, text=True, check=True)
@@ -61,7 +61,10 @@ print(ssl.get_default_verify_paths().cafile)
 
 
 def test_certificates_of_this_system_are_found(tmp_path: Path) -> None:
-    """OpenSSL of another system looks elsewhere. A variable that the administrator set stays."""
+    """
+    OpenSSL of another system looks for certificates in other places, so the agent sets a variable. A variable that
+    the administrator set stays.
+    """
     kept = tmp_path / "certificates.pem"
     kept.touch()
     named = {"SSL_CERT_FILE": str(tmp_path / "missing")}
@@ -142,7 +145,10 @@ def test_equal_folders_give_equal_packages(packages: list[dict[str, Path]], tmp_
 def test_the_rpm_runs_without_python(
     packages: list[dict[str, Path]], tree: Path, installations: Any, tmp_path: Path
 ) -> None:
-    """It enrols, accepts a call, keeps the next one over a kill without the gateway, forwards it, and is removed."""
+    """
+    The packaged agent enrols, accepts a call, keeps the next call over a kill without the gateway, forwards it, and
+    is removed.
+    """
     need_root_and("rpm", "chroot")
     rpm = ["rpm", "--root", str(tree), "--nodeps"]
     signed = subprocess.run(["rpm", "-K", str(packages[0][".rpm"])], capture_output=True, text=True)
@@ -202,7 +208,10 @@ def test_the_rpm_runs_without_python(
 def test_the_debian_package_in_a_booted_debian(
     packages: list[dict[str, Path]], tree: Path, tmp_path: Path
 ) -> None:
-    """The service starts when its settings arrive. An upgrade keeps its backlog, and a purge leaves the records."""
+    """
+    The packaged service starts when its settings arrive. An upgrade keeps its backlog, and a purge leaves the
+    records.
+    """
     for name, package in zip(("first", "next"), packages, strict=True):
         shutil.copy(package[".deb"], tree / f"root/{name}.deb")
     socket = "/var/lib/private/tollhouse-agent/operator.sock"

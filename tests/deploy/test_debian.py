@@ -106,7 +106,10 @@ def test_the_package_holds_what_runs_and_nothing_of_its_builder(package: Path) -
 
 
 def test_the_package_has_completions(package: Path, tmp_path: Path) -> None:
-    """Bash, zsh and fish load them by themselves. They are what `tollhouse completion` prints."""
+    """
+    Bash, zsh and fish find the completions of the package by themselves. Their text is what `tollhouse completion`
+    prints.
+    """
     subprocess.run(["dpkg-deb", "--extract", str(package), str(tmp_path)], check=True)
     places = {
         "bash": "bash-completion/completions/tollhouse",
@@ -127,7 +130,7 @@ def test_the_package_has_completions(package: Path, tmp_path: Path) -> None:
 
 
 def test_nobody_is_invented_as_maintainer(tmp_path: Path) -> None:
-    """Without a commit and without DEBEMAIL, there is no package. An address without mail is named."""
+    """Without a commit and without DEBEMAIL, no package is built. An address that cannot receive mail is named."""
     text = (ROOT / "deploy/debian/build.sh").read_text()
     [lines] = re.findall(r"^maintainer=.*?^homepage=$.*?^fi$", text, re.MULTILINE | re.DOTALL)
     script = f'set -euo pipefail\n{lines}\necho "$maintainer|$homepage"'
@@ -230,7 +233,10 @@ def follow(machine: Machine, page: str, secret: str) -> None:
 
 @pytest.mark.chroot
 def test_the_package_from_install_to_purge(machine: Machine) -> None:
-    """Each comment describes the step below it. Stored records survive all steps."""
+    """
+    The package is installed, upgraded and removed in a booted Debian. Each comment describes the step below it.
+    Stored records survive all steps.
+    """
     # After the installation, the service runs under its own user.
     machine.run("dpkg -i first.deb && systemctl is-active tollhouse && systemctl is-enabled tollhouse")
     assert machine.run(f"stat -c %U /proc/{main_pid(machine)}").strip() != "root"

@@ -227,7 +227,10 @@ def mount(one: Any, pod: Any, name: str, directory: Path) -> None:
 
 
 def test_a_sender_sends_with_the_settings_of_the_chart(tmp_path: Path) -> None:
-    """The page's values make a key, a view and a budget, which a start applies. Nobody signs in or runs a command."""
+    """
+    With the values of the page, the chart creates a key, a view and a budget, which are applied at the start.
+    Nobody signs in or runs a command.
+    """
     (page,) = (block.text for block in blocks(PAGE.read_text()) if block.language == "yaml")
     values = yaml.safe_load(page)
     values["settings"]["allocation/default.yaml"] = "Dimensions: {}\n"

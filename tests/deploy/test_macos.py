@@ -11,7 +11,8 @@ from tests.acceptance.conftest import COMMAND, ROOT
 
 def test_the_launch_agent_starts_the_agent(tmp_path: Path) -> None:
     """
-    The property list is well-formed. Its command reports the gateway setting that the sample leaves out.
+    The property list of the macOS agent is well-formed. Its command reports that the sample leaves out the setting
+    of the gateway.
     """
     agent = plistlib.loads((ROOT / "deploy/macos/tollhouse.agent.plist").read_bytes())
     assert "tollhouse.agent" == agent["Label"]
@@ -28,7 +29,7 @@ def test_the_launch_agent_starts_the_agent(tmp_path: Path) -> None:
 
 
 def test_the_probe_is_started_every_five_minutes(tmp_path: Path) -> None:
-    """The property list is well-formed, and its command prints the states."""
+    """The property list of the probe is well-formed, and its command prints the states."""
     probe = plistlib.loads((ROOT / "deploy/macos/tollhouse.agent.probe.plist").read_bytes())
     assert "tollhouse.agent.probe" == probe["Label"]
     assert 300 == probe["StartInterval"]

@@ -23,7 +23,10 @@ STEPS = [("purge", True), ("remove", False), ("upgrade", False), ("0", False), (
 def test_only_a_purge_deletes_the_key_of_the_device(
     tmp_path: Path, script: str, step: str, is_purge: bool
 ) -> None:
-    """A purge deletes settings and key, so that a later installation enrols again. Records always stay."""
+    """
+    The package scripts delete settings and key at a purge, so that a later installation enrols again. Records
+    always stay.
+    """
     root, tools = tmp_path / "root", tmp_path / "tools"
     tools.mkdir()
     for tool in ("rm", "rmdir"):  # no other program, above all none that changes services of this machine

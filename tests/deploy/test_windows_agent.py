@@ -77,7 +77,7 @@ class Windows:
         )
 
     def close(self) -> None:
-        """End this drive's processes, and those of no other."""
+        """End the processes of this wine drive, and no others."""
         self._holder.communicate(timeout=60)
         self._end()
 
@@ -123,7 +123,10 @@ def properties_of(package: Path) -> dict[str, str]:
 
 
 def test_tables_of_the_installer(tmp_path: Path) -> None:
-    """The service has an account of its own, and nobody else may write its folder. A version has one product code."""
+    """
+    The Windows service has an account of its own, and nobody else may write to its folder. A version has one
+    product code.
+    """
     package = installer(tmp_path, "1.2.3")
     [service] = table(package, "ServiceInstall")
     assert "NT SERVICE\\TollhouseAgent" in service
@@ -152,8 +155,8 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windows]:
 @pytest.mark.clients
 def test_the_service_follows_the_settings_and_stops_by_closed_input(windows: Windows, tmp_path: Path) -> None:
     """
-    Installed without a question, it waits for its settings, starts again with changed settings, does not repeat a start
-    that the agent refused, stops in order, and an upgrade and a removal leave settings and records.
+    Installed silently, the Windows service waits for its settings, restarts when they change, does not repeat a
+    start that the agent refused, and stops in order. An upgrade and a removal leave settings and records.
     """
     first, later = (installer(tmp_path, version, [""]) for version in ("1.0.0", "1.0.1"))
     windows.install(first)

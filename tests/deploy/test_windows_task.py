@@ -14,7 +14,7 @@ SPACE = "{http://schemas.microsoft.com/windows/2004/02/mit/task}"
 
 
 def test_the_task_runs_the_probe_every_five_minutes() -> None:
-    """The file is well-formed, runs as LocalSystem, and its command has options that exist."""
+    """The file of the scheduled task is well-formed. It runs as LocalSystem, with options that exist."""
     task = ET.parse(ROOT / "deploy/windows/tollhouse-agent-probe.xml").getroot()
     assert f"{SPACE}Task" == task.tag
     assert "PT5M" == task.findtext(f".//{SPACE}Interval")

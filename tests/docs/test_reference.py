@@ -1,4 +1,4 @@
-"""docs/reference matches the code."""
+"""The pages in docs/reference match the code."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def test_the_reference_is_not_stale(name: str) -> None:
 
 @pytest.mark.parametrize(("header", "key"), KEYS)
 def test_every_key_has_words(header: str, key: ConfigurationKey) -> None:
-    """The help has no full stop at the end, because it is inserted into sentences."""
+    """The help of a setting has no full stop at the end, because it is inserted into sentences."""
     assert key.setting.words and not key.setting.words.endswith("."), (header, key.name)
 
 
 def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
-    """A file with every default from the page changes nothing."""
+    """A configuration file with every default from the reference page changes nothing."""
     lines = []
     for part in (DOCS / "reference/configuration.md").read_text().split("\n## `")[1:]:
         header = part.partition("`")[0]
@@ -91,7 +91,9 @@ def test_defaults_in_the_page_are_read_as_the_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_the_schema_finds_what_the_reader_finds(text: str, faults: int) -> None:
-    """An editor marks unknown keys, invalid values and values below the minimum."""
+    """
+    With the schema of the configuration, an editor marks unknown keys, invalid values and values below the minimum.
+    """
     found: Any = list(SCHEMA.iter_errors(tomllib.loads(text)))
     assert faults == len(found), found
 
@@ -110,7 +112,10 @@ def test_the_schema_accepts_the_examples() -> None:
 
 @pytest.mark.parametrize("path", COMMANDS)
 def test_a_command_names_each_of_its_options(path: str) -> None:
-    """Options that many commands share, or that another command explains, are named with a link, alone or as a set."""
+    """
+    On the command reference, options that many commands share, or that another command explains, are named with a
+    link, alone or as a set.
+    """
     section = _section_of_commands(f"tollhouse {path}")
     for title in re.findall(r"\[(Options of \w+)\]\(#", section):
         section += _section_of_commands(title)
@@ -131,7 +136,9 @@ FIRST, SECOND = ShownAt("views", "GET /views", "get-views"), ShownAt("roles", "G
 
 
 def test_an_object_is_explained_once() -> None:
-    """The second object with these fields has a link to the first one, in lists as well."""
+    """
+    In the API reference, the second object with the same fields has a link to the first one, in lists as well.
+    """
     shown = ShownTable()
 
     def rows(name: str) -> list[FieldRow]:
@@ -150,7 +157,7 @@ def test_an_object_is_explained_once() -> None:
 
 
 def test_a_change_names_the_fields_of_the_creation() -> None:
-    """Fields that the change requires stay in its own table."""
+    """In the API reference, fields that a change requires stay in the table of the change."""
     shown = ShownTable()
     required = [row._replace(notes="required") for row in FIELDS]
     assert (required, "") == shown.fold_table(required, FIRST)
@@ -161,7 +168,7 @@ def test_a_change_names_the_fields_of_the_creation() -> None:
 
 
 def test_an_example_is_shown_once() -> None:
-    """A list of one object and the object have the same form, whatever the values are."""
+    """In the API reference, a list of one object and the object have the same form, whatever the values are."""
     shown = ShownTable()
     assert shown.example_like({"views": [{"id": "a", "rows": [1]}]}, FIRST) is None
     assert FIRST == shown.example_like({"view": {"id": "b", "rows": [2]}}, SECOND)
@@ -200,7 +207,10 @@ def with_a_field(kind: Any, **field: Any) -> Any:
 
 
 def test_a_field_without_words_is_named() -> None:
-    """The reference takes no words from another field of the same name. It fails, and names the field."""
+    """
+    If a field has no description, the generator fails with the name of the field, and takes no words from another
+    field of the same name.
+    """
     longer = with_a_field(BudgetItem, time_span=str)
     listed = next(row for row in ADDRESSES if row.item is BudgetItem)
     schemas = openapi_document([replace(listed, item=longer)], version="")["components"]["schemas"]
@@ -218,7 +228,7 @@ def test_a_field_without_an_example_is_named() -> None:
 
 
 def test_examples_have_no_secrets_and_nothing_of_a_machine() -> None:
-    """Keys are shortened, and only default ports appear."""
+    """In the reference, long keys are shortened, and only default ports appear."""
     text = json.dumps(EXAMPLES)
     assert [] == re.findall(r"thd?_[\w-]{8,}|whsec_\w+|/tmp/\S*|(?<!/console/api)/work/\S*|/root\S*", text)
     assert {"4318", "4319"} >= set(re.findall(r"(?:127\.0\.0\.1|localhost):(\d+)", text))

@@ -16,7 +16,10 @@ WORKER = "globalThis.Worker = class { postMessage(message) { console.log(JSON.st
 
 @pytest.mark.skipif(not shutil.which("node"), reason="needs node")
 def test_common_words_of_a_query_match_only_themselves() -> None:
-    """A word of the query also finds longer words, so "a" would find every word that begins with it."""
+    """
+    In the site's search, a word of a query also finds longer words that begin with it. A common word such as "a"
+    matches only itself, because it would find every word with this letter.
+    """
     sent = [{"type": 2, "data": "How do I add a gateway?"}, {"type": 0, "data": {"docs": ["a"]}}]
     posts = "".join(f"new Worker().postMessage({json.dumps(message)});" for message in sent)
     program = WORKER + SCRIPT.read_text() + posts

@@ -1,4 +1,4 @@
-"""The records of a delivery that are sent, and the accounting of the rest."""
+"""Which records of a delivery are sent, and how the rest are accounted for."""
 
 from __future__ import annotations
 

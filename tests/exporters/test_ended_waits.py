@@ -38,7 +38,7 @@ ERRORS: list[SendError] = [
 
 
 class TickingClock(StoppedClock):
-    """No two reads are equal, and no wait ends by itself."""
+    """A clock of which no two reads are equal, and under which no wait ends by itself."""
 
     def now(self) -> float:
         self.at += 0.001
@@ -46,7 +46,10 @@ class TickingClock(StoppedClock):
 
 
 class Upstream:
-    """It answers each request with `error`. A request may be held open, so that a wish arrives before its response."""
+    """
+    An HTTP client that answers each request with `error`. It can hold a request open, so that a wish arrives before
+    the response.
+    """
 
     def __init__(self, error: SendError, *, is_slow: bool) -> None:
         self.error = error
@@ -70,7 +73,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class DeviceRow:
-    """A table with one device that waits."""
+    """A table of devices with one device that waits to be sent."""
 
     def __init__(self) -> None:
         self.row = Device(id="laptop", enrolled_at=1.0, enrolled_by="ada", last_seen=1.0)
@@ -89,7 +92,7 @@ class DeviceRow:
 
 
 class StatusFile:
-    """A queue with one status that waits."""
+    """A queue of statuses with one status that waits to be sent."""
 
     def __init__(self, clock: StoppedClock) -> None:
         self._clock = clock
@@ -160,7 +163,7 @@ async def route(upstream: Upstream, clock: StoppedClock, place: Path) -> AsyncIt
 
 @asynccontextmanager
 async def agent(upstream: Upstream, _: StoppedClock, place: Path) -> AsyncIterator[Sender]:
-    """A device reports itself. The wish is another enrolment key in the same file."""
+    """The reporter of a device itself. The wish is another enrolment key in the same file."""
     key = place / "enrolment"
     key.write_text("one")
 
@@ -219,5 +222,5 @@ async def test_a_wish_ends_every_wait(
 async def test_a_wish_that_arrives_before_a_response_counts(
     sender: Any, error: SendError, tmp_path: Path
 ) -> None:
-    """The response to a request with the old key must not begin a wait."""
+    """The response to a request with the old key must not begin a wait for the new key."""
     await _round(sender, error, tmp_path, is_slow=True)

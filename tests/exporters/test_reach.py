@@ -71,7 +71,7 @@ def test_no_request_goes_to_a_special_address(address: str) -> None:
     "address", ["127.0.0.1", "::1", "10.1.2.3", "192.168.0.1", "fd12::1", "1.1.1.1", "2606:4700::1"]
 )
 def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
-    """Receivers of alerts often run at such addresses, so these are permitted."""
+    """Addresses of private networks are permitted, because receivers of alerts often run there."""
     check_reach(address)
 
 
@@ -187,7 +187,7 @@ async def test_every_channel_of_an_account_is_checked(
 
 
 async def test_a_mail_server_on_this_machine_is_reached(resolve: Resolve) -> None:
-    """The client looks up the server's name once, and the mail arrives."""
+    """A mail server's name is looked up once for the check and the connection, and the mail arrives."""
     resolve("mail.example", ["127.0.0.1"])
     async with mail_server(Mailbox()) as mailbox:
         to = kept(

@@ -176,7 +176,9 @@ async def test_a_file_that_is_gone_does_not_stop_the_route(path: Path) -> None:
 
 
 async def test_a_link_to_the_file_is_followed(tmp_path: Path) -> None:
-    """The path may be a symbolic link. A repeated delivery finds the file to which the link leads."""
+    """
+    The path of the record file may be a symbolic link. A repeated delivery finds the file to which the link leads.
+    """
     (tmp_path / "disk").mkdir()
     link = tmp_path / "records.ndjson"
     link.symlink_to(tmp_path / "disk" / "real.ndjson")

@@ -1,4 +1,4 @@
-"""A destination's message contains no form of a secret after redaction."""
+"""After redaction, the message of a destination contains no form of a secret."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class SteppingClock:
 
 
 class Tried(BaseException):
-    """Raised when the waiting item is tried."""
+    """Raised when the loop tries the waiting item."""
 
 
 # A function of this type runs one round and returns the seconds until the loop wakes again.

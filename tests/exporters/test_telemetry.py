@@ -22,7 +22,7 @@ AT = 1_790_000_000.25
 
 
 class KeptClient(Client):
-    """A client that stores the request body and sends nothing."""
+    """An HTTP client that stores the request body and sends nothing."""
 
     def __init__(self) -> None:
         super().__init__(ClientSettings(), clock=SystemClock())

@@ -48,7 +48,7 @@ Damage = Callable[[Path, random.Random], None]
 
 @dataclass
 class Calls:
-    """Sent and acknowledged calls by response id, each with the hash of its content."""
+    """Calls by response id, sent and acknowledged, each with the hash of its content."""
 
     key: str = ""
     sent: dict[str, str] = field(default_factory=dict)
@@ -261,7 +261,7 @@ def harm(directory: Path, rng: random.Random, kinds: tuple[Damage, ...], *, only
 
 @dataclass
 class Found:
-    """Result of a start on a damaged directory."""
+    """Result of a start of the server on a damaged directory."""
 
     delivered: Counter[str]
     missing: set[str]

@@ -64,7 +64,7 @@ class Sender:
         await asyncio.gather(*(for_ever(one, *whole[place % 2]) for place in range(6)))
 
     async def bombs(self) -> None:
-        """Repeat 1 GiB of zeros, compressed to 1 MiB."""
+        """Send 1 GiB of zeros again and again, compressed to 1 MiB."""
         body = ZEROS * 64
 
         async def one() -> None:

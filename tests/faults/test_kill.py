@@ -30,8 +30,8 @@ CLAUDE_CODE = Path(__file__).parents[1] / "cases/otlp/claude_code"
 
 def test_kill_under_load(trial: Trial, sites: Sites) -> None:
     """
-    After rounds of SIGKILL, acknowledged records are in the upstream and in the record file once, and
-    the accounting balances.
+    After rounds of SIGKILL, acknowledged records are in the upstream and in the record file exactly once, and the
+    accounting balances.
     """
     for rng in trial.rounds(short=1, full=40):
         site = sites(rng)

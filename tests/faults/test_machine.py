@@ -53,7 +53,10 @@ def test_the_clock_jumps_under_load(trial: Trial, sites: Sites, tmp_path: Path, 
 
 @pytest.mark.fault("F24")
 def test_a_reader_that_holds_the_log_open(trial: Trial, sites: Sites) -> None:
-    """Acknowledging and forwarding continue, and the log is moved into the file when the reader is gone."""
+    """
+    While a reader holds the log open, acknowledging and forwarding continue. When the reader is gone, the log is
+    moved into the file.
+    """
     for rng in trial.rounds(short=1, full=5):
         site = sites(rng)
         site.start()
@@ -71,7 +74,8 @@ def test_a_reader_that_holds_the_log_open(trial: Trial, sites: Sites) -> None:
 @pytest.mark.fault("F27")
 def test_flushes_that_hang(trial: Trial, sites: Sites, tmp_path: Path) -> None:
     """
-    The server is not ready after 5 s but always alive. Waiting requests are refused in time, then it continues.
+    While flushes hang, the server is not ready after 5 s but always alive. Waiting requests are refused in time;
+    afterwards the server continues.
     """
     for rng in trial.rounds(short=1, full=5):
         faults = MachineFaults(tmp_path)

@@ -133,7 +133,10 @@ class Site:
 def test_kills_during_changes_of_all_totals(
     engine: str, installations: Any, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """After each end, the gateway goes on by itself. At last, a rebuild gives the same totals."""
+    """
+    However a recalculation ends, the gateway continues by itself. At the end of the test, a rebuild gives the same
+    totals.
+    """
     tollhouse = installations(config=CONFIG.format(server="", hold="50ms", more=""))
     if engine == POSTGRES:
         schema: Schema = request.getfixturevalue("unmade_schemas")()

@@ -55,7 +55,7 @@ FAILURES = (
 
 @dataclass(frozen=True)
 class Third:
-    """Measurements of one third of the time."""
+    """Measurements of one third of a soak run."""
 
     memory_mib: float
     file_bytes: int  # size in bytes of all database files after everything was delivered

@@ -87,7 +87,7 @@ def partly(rejects: int) -> Behaviour:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One received request."""
+    """One request that the simulated upstream received."""
 
     path: str
     authorization: str

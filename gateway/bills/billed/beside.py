@@ -40,7 +40,7 @@ from spool.turns.threads import sort_in_steps
 # name and value of the dimension that marks billed rows; no user's query can use this name
 _BILLED, _YES = ("(billed)", "yes")
 _BASIS = Derived(name="basis", label="basis", sources=(), value=lambda _: COUNTED)
-_Place = tuple[int, Group]  # position of the period, and group
+_Place = tuple[int, Group]  # place of an amount in a report: index of its period, and its group
 
 
 async def billed_beside(
@@ -127,7 +127,7 @@ async def _counted_without_bill(
         exclude=exclude,
         measures=("cost",),
         arranged=0,
-        kept=None,  # the query's `kept` does not apply, because its groups are of the query's own dimensions
+        kept=None,  # `kept` of the query does not apply here, because this query groups by its own dimensions
         top=None,
     )
     return await asyncio.to_thread(_unbilled_cost_by_seller, await ledger.costs(counted_query), billed_places)

@@ -25,7 +25,7 @@ from spool.ledger.billed import CLOSED, PROVISIONAL
 from spool.statements import CORRECTION, REFUND, StatementRow
 
 _LONG_S = DAY_S + DAY_S // 2  # seconds; a bucket longer than this covers several days
-Regions = Mapping[str, frozenset[str]]  # regions by model family
+Regions = Mapping[str, frozenset[str]]  # regions of the calls by model family
 _Told = TypeVar("_Told", BilledMoney, BilledTokens)
 
 
@@ -48,7 +48,7 @@ class Bill:
     states: Mapping[int, str]
     sources: Mapping[int, str]
     foreign: Mapping[int, Mapping[str, int]]
-    money_regions: Regions  # regions that the bill's amounts distinguish
+    money_regions: Regions  # regions that the amounts of the bill distinguish
     token_regions: Regions
 
 

@@ -89,8 +89,8 @@ class Biller:
         self._sources = sources
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._marks: dict[str, object] = {}  # inputs of each month at its last calculation
-        # by month: the currencies of its bills, except dollars
+        self._marks: dict[str, object] = {}  # inputs of each month's bills at the last calculation
+        # currencies of each month's bills, except dollars
         self._currencies: dict[str, set[str]] = defaultdict(set)
         # by name of a month: the earlier months with calls that the bills of this month correct
         self._earlier: dict[str, Sequence[CalendarMonth]] = {}
@@ -130,7 +130,7 @@ class Biller:
                 months.setdefault(month.name, month)
             last = CalendarMonth.at(info.end - 1)
             months.setdefault(last.name, last)
-        for name in self._marks:  # includes months that no longer have a bill
+        for name in self._marks:  # `_marks` includes months that no longer have a bill
             months.setdefault(name, CalendarMonth.of(name))
         changed = 0
         for _, month in sorted(months.items()):

@@ -35,7 +35,7 @@ from spool.ledger.sums import Dimensions
 POOL, VALUE, SHARED = ("pooled", "value", "shared")
 NO_TELEMETRY, NO_MODEL, NO_KEY, NO_CALLS = "no_telemetry", "no_model", "no_key", "no_calls"
 UNREPORTED = "unreported"
-ELSEWHERE = "(elsewhere)"  # stands for all regions that the bill does not distinguish
+ELSEWHERE = "(elsewhere)"  # region that stands for all regions that the bill does not distinguish
 
 
 class BilledCell(NamedTuple):

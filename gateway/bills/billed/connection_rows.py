@@ -31,7 +31,7 @@ OWN_ROWS = (
 MAX_SETS = 5000
 # number of sets per day at which the smallest sets are merged, even while rows are still being read
 FOLD_AT = 8 * MAX_SETS
-# if dropping only the tags leaves at most 1/FEW_OF of the smallest sets, these sets keep all other columns
+# if the smallest sets merge to at most 1/FEW_OF of their number without tags, they lose only their tags
 FEW_OF = 10
 MAX_DAYS = 400  # maximum days over which the cost of a row is divided
 OWNERS = ("team", "user", "device", "api_key")
@@ -75,7 +75,7 @@ _LAST = BILLED_TYPES["discounted_amortized_cost"]
 _rows = msgspec.json.Decoder(list[dict[str, Any]])
 
 Place = tuple[Dimensions, str, int]  # dimensions, charge, and bit mask of cost types
-Sums = dict[int, Counter[Place]]  # sums by day
+Sums = dict[int, Counter[Place]]  # amounts by day and place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,11 +31,12 @@ from spool.ledger.queries import ROW_TAG, TAG
 from spool.ledger.sums import Dimensions
 from spool.settings import ContainerPrice
 
-KUBERNETES = "Kubernetes"  # provider of container usage that has a configured price but no bill
+KUBERNETES = "Kubernetes"  # provider name for container usage that has a configured price but no bill
 # Usage is in core-microseconds and byte-milliseconds, and prices are per hour and GiB. These factors convert
 # both to one unit.
 _MEMORY_UNITS, _OTHER_UNITS = 1000, 1 << 30
-_HOUR = 3_600_000_000 * _OTHER_UNITS  # divisor that converts a sum in this common unit to units of money
+# divisor that converts usage times price, in the units above, to units of money
+_HOUR = 3_600_000_000 * _OTHER_UNITS
 
 Node = tuple[ClusterIdentity, str]  # cluster and node name; "" means all nodes of the cluster
 

@@ -198,7 +198,8 @@ class FrozenMonths:
         self._today = int(now) // DAY_S * DAY_S
         self.days: dict[tuple[int, str], BilledDay] = {}
         self._corrections: list[BilledDay] = []
-        self._found: dict[tuple[int, str], Restated] = {}  # differences of closed days, by day and provider
+        # changes to the amounts of closed days, by day and provider
+        self._found: dict[tuple[int, str], Restated] = {}
 
     async def read(self) -> FrozenMonths:
         days = await self._ledger.billed_days(self._month.start, self._month.end)

@@ -72,12 +72,13 @@ class RowBook:
         self._clock = clock
         # inputs of the last calculation, by connection and month
         self._marks: dict[tuple[str, str], object] = {}
-        self._known: set[str] | None = None  # connections whose rows may be in the ledger
+        self._known: set[str] | None = None  # ids of connections whose rows may be in the ledger
         # by month and day: the nodes that billed rows describe
         self._covered: dict[tuple[str, int], set[Node]] = {}
-        # by connection and month: the days after the month's end that rows of the month still cover
+        # days after the end of a month that billed rows of this month still cover, by connection and month
         self._beyond: dict[tuple[str, str], Sequence[int]] = {}
-        self._used: Mapping[int, object] = {}  # inputs of the calculation for each day with usage
+        # inputs of the last calculation for each day with container usage
+        self._used: Mapping[int, object] = {}
         self._clusters: dict[int, Sequence[ClusterDay]] = {}
 
     async def run(self) -> None:

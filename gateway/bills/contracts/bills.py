@@ -27,8 +27,8 @@ from spool.currencies import Converter, round_product
 from spool.ledger import money
 from spool.statements import ACCRUED, StatementRow
 
-Place = tuple[str, str, str]  # contract, charge and team
-Charged = tuple[str, str]  # contract and charge
+Place = tuple[str, str, str]  # place of an amount: contract, charge and team
+Charged = tuple[str, str]  # key of a sum: contract and charge
 # Kinds of terms -> the charges that their lines on a bill replace. The first charge decides which lines these are.
 _REPLACED: Mapping[Sequence[str], Sequence[str]] = {
     (*PREPAID, MINIMUM): (COMMITMENT, UNUSED, MINIMUM),

@@ -38,7 +38,7 @@ from spool.registry.field_notes import example, words
 from spool.statements import Statements
 
 ServedInSpan = Callable[[int, int], Awaitable[ServedSpan]]
-SourcedPlace = tuple[str, str, str, str]  # contract, charge, team and source
+SourcedPlace = tuple[str, str, str, str]  # place of an amount: contract, charge, team and source
 _CALLED = ("provider", "model", "request_model", "mode")
 
 

@@ -41,7 +41,7 @@ _WORDS_OF_LINES: Mapping[str, Sequence[str]] = {
 }
 # words in the kinds of lines with a negative amount
 _WORDS_OF_CREDITS = "credit", "credits", "grant", "grants"
-_TOKEN_FEE = "token_fee"  # this kind is usage, in spite of its name
+_TOKEN_FEE = "token_fee"  # this kind of line is usage, although its name contains "fee"
 # The fields of each kind of term: the needed ones, and the optional ones.
 _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     DISCOUNT: (("percent",), ("models", "tier")),
@@ -56,7 +56,7 @@ _FIELDS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 # periods of terms; other kinds have MONTH or TERM
 _PERIODS = {CAPACITY: (HOUR, MONTH), ALLOWANCE: (DAY, MONTH)}
 
-Workload = tuple[str, str, str]  # cluster, namespace and name
+Workload = tuple[str, str, str]  # identity of a workload: cluster, namespace and name
 
 
 class StatedTerm(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

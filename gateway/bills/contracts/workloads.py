@@ -32,7 +32,7 @@ from spool.record import NS
 from spool.statements import DAY_S
 
 UNREPORTED = "unreported"
-UNKNOWN, TOO_MANY = "unknown", "too_many"  # why the tokens of model servers are missing
+UNKNOWN, TOO_MANY = "unknown", "too_many"  # reasons why the tokens of model servers are missing
 _MILLION = 1_000_000
 
 

@@ -27,16 +27,17 @@ from spool.ledger.sums import HOUR_S
 from spool.record import CURRENCY
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
 
-MARGIN_S = 120.0  # seconds in which an enforcer may count a call, in addition to the delay of the source
-DELAY_S = 900.0  # delay in seconds of a source for which none is measured
+MARGIN_S = 120.0  # seconds by which an enforcer may count a call later than the source reports it
+DELAY_S = 900.0  # assumed reporting delay of a source, in seconds, if none was measured
 RESET_S = 900.0  # seconds after the start of a window until which a counter may be reset
-SETTLE_S = 1800.0  # least age of a reading that is judged, so that calls of its time have arrived
-FRESH_S = 60.0  # seconds for which a comparison is reused
+# minimum age in seconds of a reading before it is judged, so that all its calls have arrived
+SETTLE_S = 1800.0
+FRESH_S = 60.0  # seconds for which a comparison with an enforcer is reused
 MAX_WINDOWS = 100  # windows compared for each enforcer, because each needs sums of its own
 TOO_MANY_WINDOWS = f"its enforcer has more than {MAX_WINDOWS} windows"
 LIVE_S = 2 * 86400.0  # how far back to look for the newest call of an enforcer
 
-Amounts = Mapping[str, Decimal]  # cost by value of a dimension
+Amounts = Mapping[str, Decimal]  # cost by value of the dimension that an enforcer limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,7 @@ class LimitAudit:
     limit: EnforcerLimit
     read_at: float
     reason: str = ""
-    band: Band | None = None  # bounds of our spend at the last judged reading
+    band: Band | None = None  # lower and upper bound of our spend at the last judged reading
     judged_at: float | None = None
     faults: Sequence[EnforcerFault] = ()
 
@@ -239,7 +240,7 @@ class _EnforcerAudit:
         for number, window in enumerate(sorted(windows.values(), key=len, reverse=True)):
             self._sums.forget()
             for limit in window:
-                await asyncio.sleep(0)  # requests go on between the limits
+                await asyncio.sleep(0)  # pending requests get a turn after each limit
                 too_many = TOO_MANY_WINDOWS if number >= MAX_WINDOWS else ""
                 audits.append(await self._audit_limit(limit, too_many))
         return audits
@@ -318,7 +319,7 @@ class _EnforcerAudit:
     ) -> Band:
         assert limit.starts_at is not None
         low_until = _hour_start(at - self._sums.delay_s - MARGIN_S)
-        # a counter may lack the calls before its reset, which an enforcer may do some minutes late
+        # after its reset, a counter may lack earlier calls, and an enforcer may reset it some minutes late
         low_since = _next_hour(limit.starts_at + RESET_S - 1)
         low = await self._sum_spend(limit.dimension, value, low_since, low_until, by, group)
         high = await self._sum_spend(

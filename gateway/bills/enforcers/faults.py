@@ -15,11 +15,11 @@ from spool.registry.tables.enforcers import EnforcerLimit
 COUNTER, WINDOW, NOT_REFUSING = "enforcer_counter", "enforcer_window", "enforcer_not_refusing"
 LIMIT_DIFFERS, UNPRICED = "enforcer_limit_differs", "enforcer_unpriced"
 IN_A_ROW = 3  # readings that must agree on a fault
-SHARE = Decimal("0.01")  # of our sum that a counter may be off
+SHARE = Decimal("0.01")  # share of our own sum by which an enforcer's counter may differ
 CENT = Decimal("0.01")
 MOST_TIMES = 10  # highest whole factor tried as a cause
 LATE_S = 3600.0  # seconds after the stated end of a window within which a reset may happen
-DROP = Decimal("0.5")  # a counter that falls below this share of the one before was reset
+DROP = Decimal("0.5")  # a counter that drops below this share of its previous value was reset
 _NAMED_MODELS = 5
 
 

@@ -16,8 +16,8 @@ from spool.clock import Clock
 from spool.errors import NotThere
 from spool.registry.tables.enforcers import EnforcerLimit, EnforcerReading, EnforcerState, EnforcerTable
 
-MAX_LIMITS = 5_000  # limits stored for each enforcer
-MAX_REQUESTS = 6_000  # for one reading
+MAX_LIMITS = 5_000  # maximum stored limits per enforcer
+MAX_REQUESTS = 6_000  # maximum requests for one reading of an enforcer
 LOOK_EVERY_S = 30.0
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,8 @@ class EnforcerReader:
         self._settings = settings
         self._fetch = fetch
         self._turn = asyncio.Lock()
-        self._stored_names: list[str] | None = None  # enforcers of which readings are stored; None if unknown
+        # names of enforcers with stored readings; None until they are read
+        self._stored_names: list[str] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -77,7 +78,7 @@ class EnforcerReader:
         await self._forget_others()
         for enforcer in self._settings():
             wait_s = (await self._table.state(enforcer.name)).next_at - self._clock.now()
-            # a longer wait was stored by a clock that was ahead
+            # ignore a longer wait, because a clock that was ahead stored it
             if not 0 < wait_s <= max(enforcer.every, RETRY_S):
                 await self._read_and_store(enforcer)
 

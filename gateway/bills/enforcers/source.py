@@ -30,7 +30,7 @@ class EnforcerType:
     headers: Callable[[str], Mapping[str, str]]
     scope: Mapping[str, tuple[str, ...]]
     read: Callable[[Get, Take, float], Awaitable[None]]
-    test: str  # path of a request that tests the key
+    test: str  # path of a request that tests the enforcer's key
 
 
 def objects_in_page(page: Any, name: str) -> list[Mapping[str, Any]]:

@@ -23,8 +23,8 @@ from spool.ledger.queries import CostQuery, CostRow, DerivedDimensions, Group, r
 from spool.record import CURRENCY
 from spool.statements import DAY_S
 
-Place = tuple[int, Group]  # index of the period, and group
-Values = Mapping[str, str]  # values of an amount, by dimension
+Place = tuple[int, Group]  # place of an amount: index of its period, and its group
+Values = Mapping[str, str]  # the values of an amount's dimensions, by dimension
 
 
 class Amount(NamedTuple):
@@ -129,7 +129,7 @@ def days_by_period(days: range, zone: tzinfo, starts: Sequence[float]) -> list[R
 
 def begun_days_in_query(query: CostQuery, first: int, now: float) -> range:
     """Return the days (UTC) from `first` on that have begun and whose midnight is in the time of a query."""
-    # without these limits, a query may begin or end at a time that has no date
+    # without these limits, the query could begin or end outside of the years that dates can have
     since = max(query.since.timestamp(), first - 2 * DAY_S)
     until = min(query.until.timestamp(), now + 2 * DAY_S)
     begun = int(now) // DAY_S * DAY_S + DAY_S

@@ -191,7 +191,7 @@ async def asked_costs(asking: PlanQuestion) -> PlanCosts:
     month, currency = asking.month, asking.currency
     note_people({}, (USER,))
     plans = usable_plans(asking.registry, asking.ledger.dimensions())
-    # names are read at the same time as the plans, because a seat mark is the seat's position in its plan
+    # read names and plans at the same time, because a seat's mark is its position in its plan
     names = SeatNames(asking.registry)
     coverage = Coverage(plans, asking.ledger.derived(), asking.registry.people)
     days = AskedDays(
@@ -226,8 +226,8 @@ class _Asked:
     """Inputs of an answer, except usage."""
 
     plans: Sequence[AssistantPlan]
-    unmet: Mapping[str, str]  # by plan id
-    views: Mapping[str, View]  # by plan id
+    unmet: Mapping[str, str]  # plan id -> why no cost is known
+    views: Mapping[str, View]  # plan id -> the view with the calls that the plan covers
     month: CalendarMonth
     days: AskedDays
     now: float

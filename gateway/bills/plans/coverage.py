@@ -43,7 +43,8 @@ _MEMO = 10_000
 _Held = tuple[int, str, View]  # position of its plan, seat mark, and the view of the plan
 _PLACE = itemgetter(0)
 NOT_COVERED = ("",)
-_NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")  # only fees belong to a plan
+# plan dimension of billed rows, which belong to no plan: only fees do
+_NO_PLAN = Derived(name=PLAN, label="", sources=(), value=lambda _: "")
 _Place = tuple[datetime, Group]
 
 
@@ -124,7 +125,7 @@ class Coverage:
         if not held:
             return Derived(name=NAME, label="", sources=("provider",), value=lambda _: "")
 
-        @lru_cache(_MEMO)  # cached, because many calls have the same values
+        @lru_cache(_MEMO)  # cached, because many calls have the same dimension values
         def value(values: tuple[str, ...]) -> str:
             value_of = partial(self._dimension_value, values)
             names = map(self._people.person_identity, values_for_filter(USER, value_of))
@@ -140,7 +141,7 @@ class Coverage:
             for seat_index, seat in enumerate(plan.seats):
                 if is_held(seat, day):
                     mark = seat_mark(plan, seat_index)
-                    # the first plan has precedence
+                    # plans are in order of precedence, so the seat of the first plan is first
                     held[self._people.person_identity(seat.user)].append((place, mark, view))
         return held
 

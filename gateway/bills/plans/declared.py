@@ -113,7 +113,7 @@ class NewPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class AssistantPlan(NewPlan, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A stored plan. Times are epoch seconds."""
 
-    unit: str = USD  # also a unit of a newer release
+    unit: str = USD  # the unit may also be one of a newer release
     seats: tuple[Seat, ...] = ()
     id: str
     created: float
@@ -208,7 +208,7 @@ class PlanTable(ManagedTable[AssistantPlan], NamedTable[AssistantPlan]):
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
         self.people = changes.people
-        # by plan id: the plan, and its copy in which the addresses of people are hashed
+        # plan id -> the plan, and a copy of it in which people's addresses are hashed
         self._as_recorded: dict[str, tuple[AssistantPlan, AssistantPlan]] = {}
 
     def in_order(self) -> list[AssistantPlan]:

@@ -112,7 +112,8 @@ class SeatFees:
             )
             fees = running_sums(_convert_by_day(fees_by_day(plan, asked_days), plan, asked_days))
             overages = self._overages_by_seat(plan, days, uses, query.currency) if _has_overage(plan) else {}
-            counts: Counter[tuple[Group, int, int]] = Counter()  # seats whose fees are equal
+            # number of seats whose group and fees are equal
+            counts: Counter[tuple[Group, int, int]] = Counter()
             for seat_index, seat in enumerate(plan.seats):
                 mark = seat_mark(plan, seat_index)
                 name = self.names[mark]

@@ -66,7 +66,7 @@ _GONE = frozenset(
 )
 MAX_LIST = 8 * 1024 * 1024  # maximum bytes of a seat list
 _NO_TIERS = frozenset({"unassigned", "noseat", "none", "nolicense"})
-_MOST_MS = 10**14  # largest valid time in milliseconds; it is after the year 5000
+_MOST_MS = 10**14  # largest valid timestamp in milliseconds, in the year 5138
 _FREE_ROLES = frozenset({"freeowner", "unpaidadmin"})  # roles at Cursor that have no seat
 
 
@@ -84,7 +84,7 @@ class ListedSeat:
     team: str = ""
     tier: str = ""
     tells_until: bool = False
-    cycle_start: str = ""  # first day of the vendor's billing cycle
+    cycle_start: str = ""  # first day of the vendor's billing cycle of this seat
     rows: int = 1  # number of rows in the list that name this person
 
 
@@ -95,7 +95,7 @@ class SeatChanges:
     seats: tuple[Seat, ...]
     added: tuple[str, ...]
     ended: tuple[str, ...]
-    repeats: str = ""  # message about people who appear more than once, or ""
+    repeats: str = ""  # message about people whom the list names more than once, or ""
 
 
 def read_bounded(file: BinaryIO, name: str) -> bytes:

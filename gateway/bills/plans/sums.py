@@ -173,7 +173,7 @@ class SeatMonth:
     start: int
     end: int
     held_days: int
-    days: int  # number of days in the month or the cycle
+    days: int  # number of days in the seat's month or billing cycle
     fee: int
     use: SeatUse
     used: int

@@ -81,7 +81,7 @@ class Levels:
     model: bool = True
     tier: bool = False
     region: bool = False
-    contexts: tuple[int, ...] = ()  # context windows as the bill states them
+    contexts: tuple[int, ...] = ()  # sizes of the context windows that the bill states
     money_key: bool = False
     money_model: bool = True
     money_tier: bool = False
@@ -142,9 +142,9 @@ class Split:
     levels: Levels
     billed: dict[Cell, BilledSums] = field(default_factory=lambda: defaultdict(BilledSums))
     counted: dict[Cell, CountedSums] = field(default_factory=lambda: defaultdict(CountedSums))
-    metered: set[int] = field(default_factory=set)  # days for which a bill states tokens
+    metered: set[int] = field(default_factory=set)  # days on which a bill states token counts
     parts: dict[Entry, int] = field(default_factory=new_counts)
-    extra: dict[Place, int] = field(default_factory=dict)  # billed minus counted tokens
+    extra: dict[Place, int] = field(default_factory=dict)  # billed minus counted tokens of each place
     values: dict[Place, int] = field(default_factory=new_counts)
     listed: dict[Place, int] = field(default_factory=dict)
     repeats: Repeats = field(default_factory=Repeats)
@@ -350,10 +350,10 @@ def _add_regions(
 ) -> None:
     whole = ours.values.get(meter, 0)
     have = ours.tokens.get(meter, 0)
-    # all copies of a repeated row are in the same region
+    # if a row is repeated, all its copies are in the same region
     times = billed_tokens // have if have and billed_tokens % have == 0 else 1
     for (region, regional_meter), value in ours.regional.items():
-        # the region of tokens that only the bill has is unknown
+        # for tokens that only the bill has, the region is unknown
         if regional_meter == meter and whole:
             sums.counted_in[region] += min(worth, whole * times) * value // whole
     meters_of_bill = {meter, *(pooled for pooled, meters in POOLED.items() if meter in meters)}
@@ -444,7 +444,7 @@ class Move:
     source: Place
     target: Place
     tokens: int
-    price: Fraction  # average price in the ledger
+    price: Fraction  # average price per unit in the ledger
     target_price: Fraction
     listed: int  # list price at the source, without surcharges for large inputs
 

@@ -62,7 +62,7 @@ class Claim:
     keys: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     by_cell: Mapping[Cell, int] = field(default_factory=dict, repr=False)
-    since: int = 0  # 0 means all days
+    since: int = 0  # first day of the claim; 0 means all days
     is_of_tokens: bool = True
     beside: tuple[str, ...] = ()  # other causes that would explain the same amounts
     parts: Mapping[Entry, Portion] = field(default_factory=dict, repr=False)
@@ -149,7 +149,7 @@ class Case:
         _, cell, meter = entry
         digit = self.precision.get(cell.day, 0)
         left = self.remainder.amounts.get(entry, 0)
-        if worth is not None:  # the provider may round before and after it applies a factor
+        if worth is not None:  # the provider may round both before and after it applies a factor
             left += self.split.worth[cell, meter] - worth
             digit *= 2
         return 2 * abs(left) <= digit * max(1, self.split.lines.get((cell, meter), 0))
@@ -215,12 +215,15 @@ class Left:
         self.explained: set[Cell] = set()  # explained cells with one-sided calls
         # keys and models with calls of another tier that were not reported as such
         self.unreported_tiers: set[tuple[str, str]] = set()
-        self.changed: set[str] = set()  # models with calls on both sides whose tokens a claim has taken
-        self.doubtful: set[Cell] = set()  # cells in which the rest of the tokens is uncertain after a hint
+        # models with calls on both sides, for which a claim already explains tokens
+        self.changed: set[str] = set()
+        # cells in which a claim that is only likely makes the remaining tokens uncertain
+        self.doubtful: set[Cell] = set()
         self.may_be_silent: list[int] = []  # hours without calls that may be silent by chance
         self.shift = 0  # hours by which the ledger's times are ahead of the bill's days
-        self._priced: set[Place] = set()  # places of which whole rates were claimed
-        self._fine: dict[Place, list[Cell]] = defaultdict(list)  # cells by money cell and meter
+        self._priced: set[Place] = set()  # places whose whole price difference a claim explains
+        # cells of the finest level, by the cell of the bill's amounts and meter
+        self._fine: dict[Place, list[Cell]] = defaultdict(list)
 
     @property
     def unexplained(self) -> int:
@@ -372,7 +375,7 @@ class Left:
             by_cell[cell] += share or 0
         if not is_any_taken:
             return None
-        # such a difference does not show a price
+        # a difference in tokens says nothing about the price
         if not portions or VOLUME in parts:
             self._priced |= priced_whole
         # price differences may cancel each other out

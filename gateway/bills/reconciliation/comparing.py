@@ -73,7 +73,7 @@ from gateway.bills.reconciliation.sides import (
 from spool.statements import StatementRow
 
 OPEN, AGREES, EXPLAINED, DIFFERS, UNKNOWN = "open", "agrees", "explained", "differs", "no statement"
-FINAL = (AGREES, EXPLAINED, DIFFERS)  # states of compared days
+FINAL = (AGREES, EXPLAINED, DIFFERS)  # states of days that were compared, and not left open
 
 Naming = Callable[[Cell], str]
 
@@ -129,7 +129,7 @@ class Line:
     counted_calls: int = 0
     causes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     state: str = AGREES
-    # filter that selects our calls of this line in the cost API
+    # filter of the cost API that selects our calls of this line
     where: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
@@ -154,8 +154,8 @@ class Reconciliation:
     finest: str
     has_money: bool
     sources: Sequence[str]
-    set_aside: Sequence[str]  # sources ignored, because other sources report the same days
-    foreign: Mapping[str, int]  # number of rows in each currency except dollars
+    set_aside: Sequence[str]  # bill sources that are ignored, because other sources report the same days
+    foreign: Mapping[str, int]  # number of bill rows in each currency except dollars
     days: Sequence[Line] = ()
     models: Sequence[Line] = ()
     keys: Sequence[Line] = ()
@@ -163,15 +163,16 @@ class Reconciliation:
     only_billed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     only_counted: Mapping[str, Sequence[str]] = field(default_factory=dict)
     renamed: Sequence[tuple[str, str]] = ()
-    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)  # names in the ledger by model family
+    # model names as the ledger writes them, by model family
+    spelled: Mapping[str, Sequence[str]] = field(default_factory=dict)
     regions: frozenset[str] = frozenset()  # regions that our calls report
-    hints: Sequence[Claim] = ()  # causes that are only likely, so their amounts are unexplained
+    hints: Sequence[Claim] = ()  # causes that are likely but not proven, so their amounts stay unexplained
     accounts: Sequence[str] = ()  # accounts of the compared bills
     owed: Sequence[OwedLine] = ()  # discounts that the provider owes
     overrides: Sequence[Override] = ()
     owners: Sequence[OwnerPair] = ()
     error: int = 0  # sum of the unexplained amounts by day and model, without their signs
-    # calls of which the cost may be wrong, by reason
+    # number of calls whose cost may be wrong, by reason
     doubtful_calls: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -336,7 +337,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
             replace(each, models={name for name, own in spelled.items() if any(map(each.term.is_of, own))})
             for each in facts.commitments
         ],
-        # left out unless all days are compared, because the amounts are those of all days
+        # omitted unless all days are compared, because these amounts cover the whole period
         sums=facts.sums if states.keys() <= compared else (),
         late_days={*late.posted.values()},
     )
@@ -351,7 +352,7 @@ def compare_sides(facts: BothSides, *, has_causes: bool = True) -> Reconciliatio
             replace(claim, beside=moved) for claim in contract_price(split_sides, at_contracts, billed_at)
         ]
     if conversion is not None and (fixed is None or not fixed.is_of_market):
-        # an unknown rate of exchange would explain any difference in prices
+        # while the exchange rate is unknown, it could explain any difference in prices
         found = [
             replace(claim, beside=(*claim.beside, EXCHANGE_RATE)) if claim.cause in OF_PRICES else claim
             for claim in found

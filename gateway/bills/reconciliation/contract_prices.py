@@ -23,11 +23,12 @@ CONTRACT_PRICE = "contract_price"
 _CLEAR = 4  # a smaller multiple of a place's rounding may be rounding
 _ROUND = Fraction(2, 10_000)  # share of an amount that the rounding of a percentage may change
 _OF_TIERS = 50  # percentage of the price at which price lists have batch and flex
-_PROVEN = frozenset({"rounding", "reported_cost"})  # causes of amounts that do not depend on our prices
+# causes that explain an amount independently of our prices
+_PROVEN = frozenset({"rounding", "reported_cost"})
 # causes that may apply to every line of a bill
 _LASTING = OF_PRICES - {"price_on_days"} | {"fee", "key_price"}
 _MOVED = frozenset({"tier_unknown", TIER_NOT_GIVEN, "batch_unreported", "other_model"})
-Group = tuple[str, str]  # model and tier, as far as the billed amounts state them
+Group = tuple[str, str]  # a model and its tier, as far as the billed amounts distinguish them
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,7 +303,7 @@ def contract_price(split: Split, counted: Sequence[CountedUse], billed: BilledPr
     stated = sum(sum(use.values.values()) for use in restated)
     by_cell = undo_restating(split, counted)
     if not by_cell:
-        return  # no call has an estimate under a contract
+        return  # none of the calls has an estimate under a contract
     groups: dict[Fraction, set[str]] = defaultdict(set)
     for use in restated:
         groups[billed.billed_factor(use) or Fraction(0)].add(billed.model_and_tier(use))

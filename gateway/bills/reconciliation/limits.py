@@ -30,18 +30,19 @@ LEAST_KINDS = 4  # kinds of tokens; fewer kinds may all lack half of a day by ch
 MOST_AGAIN = 3  # repeats; a report that contains its rows more often has another fault
 
 # Shares of tokens.
-GAP = 0.01  # of all tokens; the daily sums of both sides differ by less through late rows
-ALIKE = 0.02  # of the larger series; two series that differ by less may be the same
+GAP = 0.01  # share of all tokens; late rows change the daily sums of both sides by less than this
+ALIKE = 0.02  # share of the larger of two series; series that differ by less may be the same
 LACKING = 0.03  # of all tokens; more remains after a shift of hours only if calls are missing
-LARGE_SHARE = 0.1  # of a day or a difference; a larger rest needs a cause of its own
+LARGE_SHARE = 0.1  # share of a day or of a difference; a larger rest needs a cause of its own
 CARRIED = 0.15  # of the daily differences; more remains over a month only if calls are missing
-ROUGHLY = 0.2  # of a mean, a difference or a day; a smaller part may be chance
+ROUGHLY = 0.2  # share of a mean, a difference or a day; a smaller part may be chance
 NEARLY_ALL = 0.9  # of the days; tokens that change their direction more often move by chance
 
 # Ratios of tokens.
-SAME_SIZE = 2.5  # two names, or the shares of two kinds, of which one is larger may not mean the same
+# maximum ratio between the tokens of two names, or the shares of two kinds, that may mean the same
+SAME_SIZE = 2.5
 SIMILAR = 3  # missing tokens and the tokens of the same hours on other days
-FAR = 3  # times the usual deviation of a day, beyond which it is not chance
+FAR = 3  # multiple of a day's usual deviation; a larger deviation is no chance
 
 # Prices.
 SAME = Decimal("0.005")  # of a price; ratios within this share count as equal, because amounts are rounded
@@ -53,7 +54,7 @@ REGIONAL = (Decimal("0.1"), Decimal("0.25"))  # of a price; surcharges for regio
 MOST_APART = 6  # regions with their own price each; more would fit any difference
 MOST_LISTED = 20  # models, keys or regions checked one by one, or listed in a claim
 
-# Rounding of money.
+# Limits for the rounding of money.
 COARSEST = UNIT // 100  # money units; bills do not round lines more coarsely than to a cent
 MICRO = UNIT // 10**6  # money units; a line may be rounded to this before a factor is applied
 FINEST = UNIT // 10**9  # money units; finer digits are noise of binary floating point

@@ -30,7 +30,7 @@ from spool.ledger import money
 from spool.statements import ACCRUED, CORRECTION, REFUND, SEAT, UNUSED, StatementRow
 
 TOKENS, REQUESTS, DOLLARS = "tokens", "requests", "usd"
-UNMATCHED = "(other keys)"  # name that joins all keys of both sides without a known counterpart
+UNMATCHED = "(other keys)"  # name that stands for all keys of both sides without a known counterpart
 CREDIT, TAX, REASONING = "credit", "tax", "reasoning"
 # words of lines that are taxes, in the languages of bills
 _TAXES = frozenset(
@@ -51,7 +51,7 @@ _TAXES = frozenset(
         "moms",
     }
 )
-# kinds of lines that are a cause by themselves
+# kinds of bill lines that are a cause by themselves
 NAMED = frozenset({TAX, CREDIT, "discount", "rounding", SEAT})
 _HALF_DAY = DAY_S // 2
 # a function that returns the list prices of a model on some days, which are empty if they are unknown
@@ -86,8 +86,8 @@ class Billed:
     money: Sequence[BilledMoney]
     accrued: Sequence[BilledMoney]
     foreign: Mapping[str, int]
-    unsettled: Mapping[str, frozenset[int]]  # by source: the days whose rows may still change
-    wide: Mapping[int, int]  # day within a longer bucket -> first day of the bucket
+    unsettled: Mapping[str, frozenset[int]]  # bill source -> days whose rows may still change
+    wide: Mapping[int, int]  # day within a longer billing period -> first day of this period
 
     @property
     def sources(self) -> set[str]:
@@ -172,7 +172,7 @@ def _to_billed_money(row: StatementRow, fields: Mapping[str, Any]) -> BilledMone
 def _effective_difference(row: StatementRow) -> int:
     if row.amount_effective is None:
         return 0
-    # the effective cost has fees moved to the usage that they cover
+    # the effective cost includes fees that were moved to the usage that they cover
     return money.units(f"{row.amount_effective:f}") - money.units(f"{row.amount:f}")
 
 

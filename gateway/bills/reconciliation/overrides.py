@@ -39,7 +39,7 @@ _PRICES = {
 }
 _OF_PRICES = frozenset({"price_change", "discount", "reported_cost", "tier_price", "tier_unknown"})
 _DIGITS = Context(prec=4)
-_Kind = tuple[str, str]  # tier and meter
+_Kind = tuple[str, str]  # kind of usage: tier and meter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ def _fitting_entries(
     case: Case, model: str, since: int, prices: Prices
 ) -> Iterator[dict[str, dict[str, str]]]:
     uses = [use for use in case.uses if use.model == model]
-    # an entry without a tier is also for tiers without a list price
+    # an override without a tier also applies to tiers without a list price
     tiers = sorted({use.tier for use in uses} - {PROVISIONED})
     listed_tiers = [tier for tier in tiers if (model, tier) not in case.split.unlisted]
     choices = [[STANDARD], *([tier] for tier in tiers if tier), listed_tiers, tiers]

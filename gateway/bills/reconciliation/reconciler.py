@@ -19,7 +19,7 @@ from gateway.monitoring.snapshot import ReconciledRatio
 from spool.clock import Clock
 
 EVERY_S = 3600
-MOST_MONTHS = 12  # maximum number of results in memory
+MOST_MONTHS = 12  # maximum comparison results in memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ class Reconciler:
         self._mark: object = None
         self._months: Sequence[ReconciledMonth] = ()
         self._known: OrderedDict[str, tuple[Inputs, ReconciledMonth]] = OrderedDict()
-        self.newest: Mapping[str, Reconciliation] = {}  # by provider: the newest month with compared days
+        self.newest: Mapping[str, Reconciliation] = {}  # provider -> newest month with compared days
 
     async def reconcile(
         self, month: CalendarMonth | None = None, provider: str | None = None, *, has_causes: bool = True

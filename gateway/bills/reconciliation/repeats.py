@@ -14,9 +14,9 @@ from fractions import Fraction
 from gateway.bills.reconciliation.limits import LEAST_DAYS, MOST_AGAIN
 from gateway.bills.reconciliation.sides import OUTPUT, Cell, CountedSums
 
-_NOTHING = [0, 0]  # no input and no output tokens
+_NOTHING = [0, 0]  # no tokens, neither input nor output
 
-Owner = tuple[str, str]  # key and model
+Owner = tuple[str, str]  # owner of tokens: key and model
 BilledByCell = Mapping[Cell, Mapping[str, int]]  # billed tokens by cell and meter (METERS)
 _Sums = dict[Owner, dict[int, list[int]]]  # input and output tokens by owner and day
 

@@ -35,12 +35,12 @@ from gateway.bills.reconciliation.wording import day_text, join_names
 from spool.currencies import SCALE
 
 EXCHANGE_RATE = "exchange_rate"
-_Vector = dict[tuple[str, bool], int]  # tokens by model, and whether they are output
-_Vectors = dict[str, dict[int, _Vector]]  # by key and day
+_Vector = dict[tuple[str, bool], int]  # tokens by model, and by whether they are output
+_Vectors = dict[str, dict[int, _Vector]]  # tokens by key and day
 _KeyAndModel = tuple[str, str]  # key and model
 _ByKeyAndModel = dict[_KeyAndModel, dict[int, list[int]]]  # tokens of input and output, by day
 _NOTHING = [0, 0]
-# by day and key of the ledger: the key under which it is billed
+# day and ledger key -> the key under which the bill has this usage
 ExchangedKeys = Mapping[tuple[int, str], str]
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gateway.bills.reconciliation.cells import Levels
 from gateway.bills.reconciliation.sides import OUTPUT, BilledTokens, CountedUse
 
-_Vector = list[int]  # tokens of input and of output
+_Vector = list[int]  # number of input tokens, and of output tokens
 _Place = tuple[int, str, str]  # day, model and key
 
 
@@ -79,7 +79,8 @@ def set_aside_failed_calls(
         if has_failed(use):
             place = _Failed.of(use, levels)
             is_out = next((unanimous[name] for name in place.coarser() if name in unanimous), not use.cost)
-            # calls without a cost make no amount if they are set aside, and others none if they are compared
+            # calls with a cost make no amount if they are compared; calls without one make none if they are
+            # set aside
             is_exact = is_exact and (place in known or is_out is not bool(use.cost))
             use = _only_cost(use) if is_out else replace(use, failed=0 if use.cost else _use_value(use))
         left_out.append(is_out)

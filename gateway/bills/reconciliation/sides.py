@@ -137,7 +137,7 @@ class CountedUse:
     values: Mapping[str, int]
     cost: int
     region: str = ""
-    # fees other than tokens, by the names that bills use
+    # fees that are not for tokens, by the names that bills use
     fees: Mapping[str, int] = field(default_factory=dict)
     # quantities of the fees above and of units such as images, in millionths
     beside: Mapping[str, int] = field(default_factory=dict)

@@ -46,7 +46,7 @@ class Bucket:
     context: int | None = None
 
 
-_Cell = tuple[Bucket, str, str, str | None]  # bucket, unit, kind, currency
+_Cell = tuple[Bucket, str, str, str | None]  # key of a sum of bill rows: bucket, unit, kind and currency
 
 
 @dataclass(kw_only=True)

@@ -34,8 +34,8 @@ from spool.errors import Invalid
 from spool.statements import Statement
 
 MAX_UNPACKED = 1024**3  # maximum unpacked bytes, if the caller sets no limit
-_PIECE = 1024 * 1024  # bytes per copy step
-_MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
+_PIECE = 1024 * 1024  # bytes to copy per step
+_MARK = b"\xef\xbb\xbf"  # byte order mark of UTF-8, which a file may begin with
 _GZIP = b"\x1f\x8b"
 _HEAD_LINES = 1000
 _HEAD = 4096  # bytes at the start of a file examined to recognize it
@@ -99,13 +99,13 @@ class ReadReport:
 
     source: ReportSource
     names: tuple[str, ...]
-    statement: Statement | None  # None if the files contain no data
+    statement: Statement | None  # None if the imported files contain no data
     read: int
     damaged: int
     named: tuple[str, ...]
     repeated: int = 0  # repeated rows, which are summed only once
     repeated_named: tuple[str, ...] = ()
-    equal: int = 0  # identical rows without an id, which are all summed
+    equal: int = 0  # number of identical rows without an id; all of them are counted
 
 
 class ReportReader:
@@ -199,7 +199,8 @@ def read_reports(
     Raises Invalid if a file belongs to no known source.
     """
     readers: list[tuple[ReportSource, ReportReader]] = []
-    seen: dict[bytes, tuple[ReportReader, int]] = {}  # reader and number of rows, by digest of the content
+    # digest of a report's content -> its reader and number of rows
+    seen: dict[bytes, tuple[ReportReader, int]] = {}
     for file in files:
         with file.opened() as stream:
             content = _digest_stream(stream)

@@ -13,10 +13,10 @@ from typing import Any
 from gateway.bills.statements.values import Row
 from spool.errors import Invalid
 
-MOST_DAYS = 31  # maximum days per request
+MOST_DAYS = 31  # maximum days per request to a provider
 OPENROUTER_DAYS = 30  # days in every response of OpenRouter, whatever the request
-ANALYTICS_ROWS = 1000  # rows per page
-CURSOR_ROWS = 500  # rows per page
+ANALYTICS_ROWS = 1000  # rows per page of analytics
+CURSOR_ROWS = 500  # rows per page of Cursor
 LITELLM_ROWS = 100  # rows per page; LiteLLM versions have different limits, and every version allows 100
 
 Query = Sequence[tuple[str, str]]
@@ -39,7 +39,7 @@ class PullRequest:
     exists. `days` is the number of days that the source always returns.
     """
 
-    base_url: str  # "" if each customer has a different base URL
+    base_url: str  # "" if each customer has a different address
     paths: tuple[str, ...]
     headers: Callable[[str], Mapping[str, str]]
     query: Callable[[int, int], Query]

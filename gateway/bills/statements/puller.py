@@ -30,7 +30,7 @@ from spool.statements import DAY_S, Statements, day_start, day_text
 
 PULLER: Final = Actor("statement pull", "")
 LOOK_EVERY_S = 60.0
-RETRY_S = 900.0  # minimum seconds to wait after a failed pull
+RETRY_S = 900.0  # minimum seconds to wait after a failed request to a provider
 # longest wait within one pull; a longer wait ends the pull, and a later check continues it
 LONGEST_WAIT_S = 60.0
 MOST_RETRIES = 5
@@ -368,7 +368,7 @@ def _request_digest(pull: StatementPullSettings) -> str:
 def _can_continue(progress: Mapping[str, Any], today: int) -> bool:
     if progress.get("state") not in (RUNNING, FAILED) or "damaged" not in progress:
         return False
-    if progress["end"] > today:  # the system clock was ahead when this progress was stored
+    if progress["end"] > today:  # ignore progress that was stored while the system clock was ahead
         return False
     return bool(progress.get("cursor")) or progress.get("day", 0) > progress["start"]
 

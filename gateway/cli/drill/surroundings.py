@@ -98,7 +98,7 @@ class Traffic:
                 if self.send(calls):
                     return time.monotonic() - began
             except (OSError, http.client.HTTPException):
-                pass  # the server is down or starting
+                pass  # try again, because the server is down or starting
             time.sleep(PAUSE_S)
         raise TimeoutError(f"nothing was acknowledged for {timeout_s:.0f} s")
 
@@ -135,7 +135,7 @@ class Traffic:
                 if self.send(calls):
                     calls = None
             except (OSError, http.client.HTTPException):
-                break  # the server was killed
+                break  # stop sending, because the server was killed
             stop.wait(PAUSE_S)
         if calls is not None:
             with self._lock:

@@ -53,7 +53,7 @@ TURN_S = 40.0
 SILENCE_S = 60.0
 ANSWER_S = 600.0  # seconds to wait for a response; recounting a large queue takes minutes
 RETRY_EVERY_S = 0.1
-_SHOWN_BYTES = 100  # bytes of a response that is no JSON, shown in an error
+_SHOWN_BYTES = 100  # maximum bytes of a response that is no JSON to show in an error
 OPENED = "opened"
 WRONG_USE = (400, 404, 409, 422)
 
@@ -314,7 +314,7 @@ async def _find_server_socket(data_dir: Path) -> Path | None:
                 return socket if await reader.read(1) else None
             finally:
                 writer.close()
-    except OSError:  # TimeoutError is an OSError
+    except OSError:  # TimeoutError is a subclass of OSError
         return None
 
 

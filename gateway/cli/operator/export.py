@@ -115,7 +115,8 @@ def focus(
     query = [("from", since), ("to", until), ("account", account), ("version", version)]
     query += [("tag", tag) for tag in tags] + [(name, "true") for name, is_set in flags.items() if is_set]
     query += [("lines", lines)] if lines else []
-    with TemporaryFile() as whole:  # so that no part of a file is written if an error occurs
+    # a temporary file, so that after an error no part of the export is written
+    with TemporaryFile() as whole:
         headers = client.copy("/focus", query, to=whole)
         whole.seek(0)
         _write_output(output, whole)
@@ -147,7 +148,7 @@ def seat_fees(client: OperatorClient, month: str, output: Path | None, operation
     Calls that plans cover are not included.
     """
     from exporters.service.cbf import (
-        MAX_BYTES,  # imported only where a billing file is written
+        MAX_BYTES,  # imported here, because only exports of billing files need it
         encode_seat_drop,
     )
 

@@ -133,7 +133,8 @@ def read_secrets(files: Mapping[str, str], directory: Path) -> dict[str, str]:
         try:
             found[path] = (directory / path).read_text("utf-8")
         except FileNotFoundError:
-            continue  # the server reports the fault with its place, unless the object keeps its secret
+            # skip the file: the server reports it as missing, unless the object keeps its stored secret
+            continue
     return found
 
 

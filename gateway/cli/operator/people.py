@@ -198,7 +198,7 @@ def _check_console_url(ctx: click.Context, param: click.Parameter, url: str | No
     try:
         parts = urlsplit(url)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port is not a number
+    except ValueError:  # urlsplit raises ValueError if the port is not a number
         is_usable = False
     if not is_usable or parts.query or parts.fragment:
         raise click.BadParameter(f"{url!r} is not an address such as http://127.0.0.1:4319")
@@ -349,7 +349,7 @@ def read_people(file: IO[str]) -> Iterator[dict[str, object]]:
     for row in csv.reader(lines):
         lines.end_row()
         user = row[0].strip() if row else ""
-        if "@" in user or user.startswith("email:"):  # skips other lines, such as a header
+        if "@" in user or user.startswith("email:"):  # other lines, such as a header, are skipped
             further = [name.strip() for name in row[2:] if name.strip()]
             yield {"users": [user, *further], "name": "".join(row[1:2]).strip()}
 

@@ -33,8 +33,8 @@ from spool.record import NS, decimal_text
 DAY = click.DateTime(["%Y-%m-%d"])
 _COLUMNS = ("tier", "above", "unit", "price", "per", "since", "until")
 _TITLES = {"above": "input above", "price": "dollars"}
-_MOST_OWN = 1000  # own prices that one request reads
-_SHOWN = 30  # changes that are printed without --json
+_MOST_OWN = 1000  # maximum own prices per request
+_SHOWN = 30  # maximum price changes that are printed without --json
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with all changes.")
 
 

@@ -151,7 +151,7 @@ class _Run:
         self._counts = UploadCounts()
         self._skipped = 0
         self._rejected = 0
-        self._hints: dict[str, None] = {}  # hints of responses, each once
+        self._hints: dict[str, None] = {}  # hints from the gateway's responses, each listed once
         self._listed: list[dict[str, str]] | None = [] if as_json else None
         self._answered = False
         self._cannot_remember = False

@@ -151,7 +151,7 @@ def _data_files_in(directory: str, complain: Callable[[str], None]) -> Iterator[
 
 
 class FileStatus(NamedTuple):
-    mode: int  # type of the file, or _UNKNOWN if it cannot be read
+    mode: int  # file type from its mode, or _UNKNOWN if it cannot be read
     size: int
 
 
@@ -420,5 +420,5 @@ def _load_marks(path: Path) -> set[bytes]:
             draft.write_text("".join(f"{line}\n" for line in lines), "ascii")
             draft.replace(path)
         return {bytes.fromhex(line) for line in lines}
-    except OSError:  # there is no file yet
+    except OSError:  # the file of digests does not exist yet
         return set()

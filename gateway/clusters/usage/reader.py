@@ -74,7 +74,7 @@ class UsageReader:
     def __init__(self, sources: UsageSources, clock: Clock) -> None:
         self._sources = sources
         self._clock = clock
-        self._read: dict[str, float] = {}  # arrival times of read files, by file
+        self._read: dict[str, float] = {}  # read files -> time of their arrival
         self._since: float | None = None
         self._kept_bytes = 0  # bytes of documents stored in this round
         self._rest_until = 0.0

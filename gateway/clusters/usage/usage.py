@@ -22,9 +22,9 @@ from gateway.clusters.usage.series import NAME, MetricSeries
 
 # Indexes in amounts. Their units are core-microseconds, byte-milliseconds and GPU-microseconds.
 CPU, MEMORY, GPU = range(3)
-PART = 1000  # number of series or pods in one part of a document
+PART = 1000  # maximum series or pods in one part of a document
 
-Amounts = list[int]  # amounts of CPU, MEMORY and GPU, in this order
+Amounts = list[int]  # amounts of use in the order CPU, MEMORY, GPU
 _Value = TypeVar("_Value")
 _encoder = msgspec.json.Encoder(order="sorted")
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
@@ -45,9 +45,9 @@ _REQUESTS = "kube_pod_container_resource_requests"
 _POD_LABELS = ("kube_pod_labels", "cloudzero_pod_labels")
 _NAMESPACE_LABELS = ("kube_namespace_labels", "cloudzero_namespace_labels")
 _LABEL = "label_"
-# labels that the meter needs from samples
+# sample labels that the usage meter reads
 _OF_SAMPLES = (NAME, "namespace", "pod", "container", "cpu", "resource", "node")
-# Kubernetes appends parts that consist of only these characters to names.
+# Kubernetes appends parts of these characters to the names of pods.
 _RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
 _REPLICA_SET = re.compile(f"-{_RANDOM}{{6,10}}$")
 _OF_DEPLOYMENT = re.compile(f"-{_RANDOM}{{6,10}}-{_RANDOM}{{5}}$")

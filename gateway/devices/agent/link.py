@@ -26,11 +26,12 @@ SOURCES_FILE: Final = "sources.json"
 CALLS_FILE: Final = "calls.json"
 USES_FILE: Final = "uses.json"  # read only by the probe, because it has exact times
 HEARTBEATS_FILE: Final = "heartbeats.json"
-USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"  # the words of agent.report
+# words that the setting agent.report may list
+USER, SERIAL, USE, ENDPOINT = "user", "serial", "use", "endpoint"
 MOST_BYTES: Final = 64 * 1024
 MOST_WORD: Final = 256
 BACKLOG_S: Final = 600.0  # records that wait longer are a backlog
-PROBE_STALE_S: Final = 900.0  # three times as long as between two looks of the probe
+PROBE_STALE_S: Final = 900.0  # seconds after which the probe counts as stale: three times its interval
 PROBE_STALE, DISK_FULL, BACKLOG = "probe_stale", "disk_full", "backlog"
 DAEMON: Final = "daemon"
 # fields that heartbeats take from the probe

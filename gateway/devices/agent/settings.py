@@ -55,7 +55,8 @@ class _Record(msgspec.Struct):
     path: str
     existed: bool
     written: str  # digest of the last content that Tollhouse wrote
-    values: list[tuple[list[str], Any]]  # the telemetry settings, with the values that Tollhouse wrote last
+    # paths of the telemetry settings, with the values that Tollhouse wrote last
+    values: list[tuple[list[str], Any]]
     exact: bool = True
 
 

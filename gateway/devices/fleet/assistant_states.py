@@ -51,12 +51,12 @@ SETTINGS: Mapping[str, str] = {  # by claim
     UNKNOWN: UNKNOWN,
     NOT_INSTALLED: ABSENT,
 }
-DELAYED, UNSEEN = "delayed", "unseen"  # uses that only the gateway states
+DELAYED, UNSEEN = "delayed", "unseen"  # states of use that only the gateway determines
 # states in which calls are lost, unless a call shows otherwise
 BAD = frozenset({OVERRIDDEN, OFF, UNSET, UNKNOWN})
 # causes of calls that the agent will still send
 WAITS_ON_LAPTOP = frozenset({"backlog", "tls", "dns", "refused", "no_answer"})
-FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # need no repair
+FINE = frozenset({REPORTING, UNUSED, NOT_INSTALLED})  # states of an assistant that need no repair
 OTHER_CALLS = ""  # calls of a device that no coding assistant made
 
 

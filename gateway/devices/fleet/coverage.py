@@ -24,9 +24,10 @@ from gateway.devices.machine_state import (
 from spool.devices.device import ENROLLED, PENDING, REVOKED, Device
 from spool.registry.tables.inventory import Machine
 
-# the best word is first
+# states of machines, the best first
 STATES = tuple(word for word in reversed(WORDS) if word not in (REPLACED, *OTHER_AGENTS))
-_UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})  # without current assistants
+# states of machines whose assistants are not current
+_UNKNOWN_ASSISTANTS = frozenset({PENDING, REVOKED, LEFT, MISSING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ LATEST_TIME = 4e9  # epoch seconds; it is in the year 2096
 REPORTING, UNUSED, UNKNOWN, UNREACHABLE = "reporting", "unused", "unknown", "unreachable"
 NOT_INSTALLED, TELEMETRY_OFF, OVERRIDDEN = "not_installed", "telemetry_off", "overridden"
 NOT_CONFIGURED = "not_configured"
-# causes that an agent may state, by the state that they explain
+# state of an assistant -> causes that an agent may state for it
 CAUSES: Mapping[str, tuple[str, ...]] = {
     REPORTING: (),
     NOT_INSTALLED: (),
@@ -67,7 +67,7 @@ SERIAL_PREFIX = b"tollhouse serial number\n"
 
 KIND, CLUSTER = "kind", "cluster"  # label of a device that reports for a cluster, and its value
 
-KEY_STORAGES = ("tpm", "keychain", "file")  # where an agent keeps its key
+KEY_STORAGES = ("tpm", "keychain", "file")  # places where an agent may keep its key
 
 _WORD = re.compile(rf"[a-z0-9][a-z0-9_-]{{0,{MAX_TEXT - 1}}}")
 _TEXT = re.compile(rf"[A-Za-z0-9(][A-Za-z0-9 ._+~:/()#-]{{0,{MAX_TEXT - 1}}}")
@@ -78,10 +78,10 @@ _MAX_MIB = 2**20
 
 Reader = Callable[[Any], Any]
 
-# by instance uid
+# instance uid of an OpAMP agent -> its facts
 Instances = dict[str, dict[str, Any]]
 OPAMP = "opamp"
-INSTANCES, COMPONENTS = 4, 64  # instances of a device, and components of an instance
+INSTANCES, COMPONENTS = 4, 64  # maximum instances per device, and maximum components per instance
 
 
 def read_facts(reported: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from spool.registry.operators import Actor
 from spool.registry.tables.inventory import Inventory, Machine
 from spool.turns.fair_turns import pause_when_due
 
-ADMITTED_AT_ONCE = 500  # by one transaction
+ADMITTED_AT_ONCE = 500  # devices that one transaction admits
 DAY_S = 86_400.0
 ROWS_PER_STEP = 200  # rows after which other requests get a turn
 

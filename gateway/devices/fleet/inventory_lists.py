@@ -23,7 +23,7 @@ SOURCES: Final = ("jamf", "intune", "kandji", "csv")
 MAX_LIST: Final = 32 * 1024 * 1024  # an Intune export has about 800 bytes per machine
 MAX_CELL: Final = 256
 
-# columns in order of preference; tests/EVIDENCE.md lists the source of each format
+# column names in order of preference; tests/EVIDENCE.md lists the source of each format
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "serial": ("serial number", "serial"),
     "hostname": ("hostname", "host name", "computer name", "device name", "name"),
@@ -47,7 +47,8 @@ _COLUMNS: Mapping[str, Sequence[str]] = {
         "last seen",
     ),
 }
-_NO_LAPTOPS = ("ios", "ipad", "iphone", "android", "tvos", "apple tv", "visionos")  # begins of systems
+# beginnings of the names of systems that run on no laptop
+_NO_LAPTOPS = ("ios", "ipad", "iphone", "android", "tvos", "apple tv", "visionos")
 _JAMF_TIME: Final = "%Y-%m-%d at %I:%M %p"
 _FRACTION = re.compile(r"(\.\d{6})\d+")  # Intune writes seven decimals of a second
 

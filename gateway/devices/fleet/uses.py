@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 NONE, HEARD, WAITING, LOSING = "none", "heard", "waiting", "losing"
-USES: Final = (NONE, HEARD, WAITING, LOSING)  # by an agent
+USES: Final = (NONE, HEARD, WAITING, LOSING)  # words that an agent may report about the use of an assistant
 RECENT_S: Final = 14 * 86_400.0
 CALL_BEFORE_USE_S: Final = 120.0  # seconds before a use in which a call may have ended that belongs to it
 # seconds after a use before it is judged; until then, its call may still run or be on its way
@@ -27,7 +27,7 @@ USES_OF_A_SLOW_LOSS: Final = 5
 OWN_CALL_S: Final = (
     600.0  # a home that was not used for this time before the end of a call did not make the call
 )
-LOSSES_OF_A_DAY: Final = 3  # losses of a day after which a loss lasts until a day without one
+LOSSES_OF_A_DAY: Final = 3  # number of losses on a day after which the loss lasts until a day without one
 DAY_S: Final = 86_400.0
 
 
@@ -93,7 +93,7 @@ def memory_after_look(before: UseMemory, look: UseLook, *, now: float) -> UseMem
     before = _shift_to_clock(before, now)
     is_same = before.setting == look.setting
     is_new = before.setting == "" and before.looked > 0
-    # this time was written before the clock was set back
+    # ignore a time that was written before the clock was set back
     used = before.used if look.used is not None and look.used > now else look.used
     heard = before.heard if look.heard is not None and look.heard > now else look.heard
     memory = msgspec.structs.replace(

@@ -24,7 +24,7 @@ _MESSAGES: Mapping[str, str] = {
     "KeyValue": "1 key string, 2 value AnyValue",
     "AgentDescription": "1 identifying_attributes *KeyValue, 2 non_identifying_attributes *KeyValue",
     "ComponentHealth": "1 healthy bool, 3 last_error string, 4 status string, 6 component_health_map *NamedHealth",
-    "NamedHealth": "1 key string, 2 value ComponentHealth",  # type of an entry of the map as it is sent
+    "NamedHealth": "1 key string, 2 value ComponentHealth",  # type of one entry of the map as it is sent
     "AgentDisconnect": "",
     "AgentToServer": (
         "1 instance_uid bytes, 2 sequence_num uint64, 3 agent_description AgentDescription, 4 capabilities uint64, "
@@ -44,10 +44,10 @@ _MESSAGES: Mapping[str, str] = {
     ),
 }
 
-REPORTS_HEARTBEAT, ACCEPTS_OPAMP_SETTINGS = 0x2000, 0x100  # capabilities of an agent
-ACCEPTS_STATUS, OFFERS_SETTINGS = 0x1, 0x20  # capabilities of a server
-REPORT_FULL_STATE = 0x1  # flag of an answer
-BAD_REQUEST, UNAVAILABLE = 1, 2  # types of an error response
+REPORTS_HEARTBEAT, ACCEPTS_OPAMP_SETTINGS = 0x2000, 0x100  # bits of an agent's capabilities
+ACCEPTS_STATUS, OFFERS_SETTINGS = 0x1, 0x20  # bits of a server's capabilities
+REPORT_FULL_STATE = 0x1  # flag of a response: the agent must send its full state
+BAD_REQUEST, UNAVAILABLE = 1, 2  # type numbers of an error response
 
 
 def _build_pool() -> descriptor_pool.DescriptorPool:

@@ -246,7 +246,8 @@ async def close_server(server: asyncio.Server) -> None:
     Close a server. asyncio loses a connection accepted in the turn before `close`: it stays open,
     and nobody closes it. So nothing is accepted for two turns first.
     """
-    if sys.platform == "win32":  # no readers there
+    # event loops on Windows have no readers of sockets, so accepting cannot be paused there
+    if sys.platform == "win32":
         server.close()
         return
     for listening in server.sockets:

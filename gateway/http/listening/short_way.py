@@ -34,8 +34,8 @@ _PLAIN = re.compile(r"(/\w[\w.-]*)+", re.ASCII)
 
 SERVER: Final = "tollhouse"
 _LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.IGNORECASE)
-_UNKNOWN: Final = -1  # number of body bytes that are still to come, while it is unknown
-# line ends per turn: each costs some microseconds, however few bytes it has
+_UNKNOWN: Final = -1  # value of `_left` while the number of body bytes to come is unknown
+# line ends parsed per turn, because each takes some microseconds, however few bytes it has
 LINES_A_TURN: Final = 64
 
 
@@ -145,10 +145,10 @@ class PlainRequests(web.RequestHandler):
         self._in_turn = in_turn
         self._left = 0  # body bytes that are still to come
         self._head: _Head | None = None
-        self._short: asyncio.Task[None] | None = None  # the request on the fast path
+        self._short: asyncio.Task[None] | None = None  # the request that is handled on the fast path
         # bytes that arrived after that request, or wait for a turn
         self._held = bytearray()
-        self._waits = False  # for a turn
+        self._waits = False  # whether held bytes wait for a turn of the event loop
         # party of the last request, and usually of the next
         self.party: Party | None = None
         self.work: WorkInHand | None = None  # work of the pending request
@@ -161,7 +161,7 @@ class PlainRequests(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._short is not None or self._held:
-            if not data:  # the parser has kept all bytes
+            if not data:  # an empty call makes the parser continue with the bytes that it kept
                 self._parse_and_count(data)
                 return
             self._held += data
@@ -230,7 +230,7 @@ class PlainRequests(web.RequestHandler):
             self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
-        if self._held:  # they come first
+        if self._held:  # held bytes are parsed before further bytes are read
             self._parse_held_if_possible()
         else:
             super()._resume_transport_reading()
@@ -246,7 +246,7 @@ class PlainRequests(web.RequestHandler):
 
     def _process_held(self) -> None:
         held, self._held, self._waits = bytes(self._held), bytearray(), False
-        self.party = None  # unknown until the request is answered
+        self.party = None  # the party is unknown until the next request is answered
         if self.transport is None:
             return
         self._resume_transport_reading()
@@ -323,7 +323,7 @@ class PlainRequests(web.RequestHandler):
             self.data_received(held)
 
     def _process_keepalive(self) -> None:
-        # aiohttp does not see the request on the fast path
+        # aiohttp does not know of a request on the fast path
         if self._short is not None or self._waits:
             self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
         super()._process_keepalive()
@@ -371,7 +371,8 @@ class PlainRequests(web.RequestHandler):
         """Write a response in one step, with the bytes that aiohttp would write."""
         if type(resp) is not web.Response or not _is_simple(request, resp) or self._upgraded:
             finished = await super().finish_response(request, resp, start_time)
-            self._parse_held_if_possible()  # aiohttp takes no bytes before it has declined an upgrade
+            # aiohttp accepts no further bytes before it has declined an upgrade
+            self._parse_held_if_possible()
             return finished
         request._finish()
         body = resp.body

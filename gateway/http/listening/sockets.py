@@ -10,9 +10,9 @@ from dataclasses import replace
 from gateway.configuration.sections import ConfigError, ServerSettings
 
 HTTP, OPERATOR, METRICS = "http", "operator", "metrics"
-# by socket name
+# socket name -> its setting in [server]
 _SETTINGS = {HTTP: "listen", OPERATOR: "operator_listen", METRICS: "metrics_listen"}
-_FIRST = 3  # first descriptor from a service manager
+_FIRST = 3  # number of the first file descriptor that a service manager passes
 
 
 class ListeningSockets:

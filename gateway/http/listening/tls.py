@@ -29,7 +29,7 @@ class Certificate:
     def __init__(self, cert_file: Path, key_file: Path, client_ca_file: Path | None) -> None:
         self._cert, self._key, self._client_ca = cert_file, key_file, client_ca_file
         self._seen = self._file_stamps()
-        # context of HTTP listeners; open connections keep their certificate
+        # TLS context of HTTP listeners; open connections keep their certificate
         self.context = self._load_context()
         self.text = self._read_text()
 

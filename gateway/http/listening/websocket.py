@@ -24,9 +24,9 @@ from spool.shares import may_add
 
 _log = logging.getLogger(__name__)
 
-PING_S = 30.0  # seconds of silence until a ping
-PONG_S = 15.0  # for its answer
-SLOW_S = 10.0  # for a message
+PING_S = 30.0  # seconds of silence after which a ping is sent
+PONG_S = 15.0  # seconds to wait for the response to a ping
+SLOW_S = 10.0  # seconds in which a message that has begun must be complete
 CLOSE_S = 5.0  # seconds until a connection is cut if the peer does not read the rest
 CHECKED_AT_ONCE = 200
 CHECK_S = 0.5  # seconds between checks of all connections
@@ -112,7 +112,7 @@ class WebSockets:
         self._is_closed = True
         for socket in list(self._open):
             socket.close(GOING_AWAY)
-        await asyncio.sleep(0)  # connections without unsent bytes end now
+        await asyncio.sleep(0)  # in this turn of the event loop, connections without unsent bytes end
         for socket in list(self._open):
             socket.end()
         if self._checking is not None:
@@ -124,7 +124,7 @@ class WebSockets:
             await asyncio.sleep(CHECK_S)
             for place, socket in enumerate(list(self._open)):
                 if place % CHECKED_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # other work of the event loop goes on
+                    await asyncio.sleep(0)  # give other work of the event loop a turn
                 try:
                     socket.enforce_timeouts(now())
                 except Exception:  # noqa: BLE001 - a defect in one check must not end the checks of all connections
@@ -173,18 +173,18 @@ class WebSocket(asyncio.Protocol):
         self._connections: Connections | None = None
         self.place = f"key {owner}"
         self.transport: asyncio.Transport | None = None
-        self._bytes = bytearray()  # not parsed yet
+        self._bytes = bytearray()  # received bytes that are not parsed yet
         self._message: bytearray | None = None  # frames of a message that has begun
-        self._control_frames = 0  # number in the current second
+        self._control_frames = 0  # number of control frames in the current second
         self._second_ends_at = 0.0
-        self._share: Share | None = None  # memory of an unfinished message
-        self._since: float | None = None  # when it began
+        self._share: Share | None = None  # reserved memory for an unfinished message
+        self._since: float | None = None  # time when the unfinished message began
         self._heard_at = 0.0
         self._pinged_at: float | None = None
         self._closed_at: float | None = None
-        self._is_full = False  # whether the peer does not read
+        self._is_full = False  # True while the peer does not read, so that the send buffer is full
         self._task: asyncio.Task[None] | None = None
-        self._turn: asyncio.Handle | None = None  # the next turn, if frames wait
+        self._turn: asyncio.Handle | None = None  # handle of the next turn, if frames wait
 
     def begin(self, transport: asyncio.Transport, rest: bytes, connections: Connections | None) -> None:
         """Begin to read frames. `rest` are the bytes that arrived after the handshake."""
@@ -254,7 +254,7 @@ class WebSocket(asyncio.Protocol):
                 self._set_held_bytes(len(self._bytes) + len(self._message or b""))
         except _Broken as broken:
             self.close(broken.code)
-        except Refusal:  # there is no memory for the message
+        except Refusal:  # refused, because there is no memory for the message
             self.close(TRY_LATER)
         transport = self.transport
         if transport is not None and self._closed_at is None:

@@ -27,15 +27,15 @@ from spool.record import NS
 from spool.turns.threads import prepare_types
 
 DAY_NS = 86400 * NS
-GLOBAL = "global"  # region of a call that any region may serve
+GLOBAL = "global"  # region name of a call that any region may have served
 ANY_REGION = "*"
 FORMAT = 1
 
 
 # Most tokens of such a model are audio, and a source may lack the price of audio.
 _SOUND = ("transcribe", "-audio", "realtime")
-_DIGITS, _DECIMALS = 10, 30  # digits of a price before and after the point
-_LONGEST_VERSION = 100  # characters of a version, because each record names it
+_DIGITS, _DECIMALS = 10, 30  # maximum digits of a price before and after the decimal point
+_LONGEST_VERSION = 100  # maximum characters of a price list's version, because each record names it
 _HOUR = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 
 

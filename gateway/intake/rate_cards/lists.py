@@ -26,7 +26,7 @@ from gateway.intake.rate_cards.card import Card, CardUnreadable
 from spool.disks import flush_directory
 
 DIRECTORY: Final = "prices"
-_KEPT: Final = 5  # lists stored; older ones are deleted
+_KEPT: Final = 5  # number of stored price lists; older ones are deleted
 
 
 def list_in_use(section: PriceSettings, data_dir: Path | None) -> Card:
@@ -107,7 +107,7 @@ def store_and_trim_lists(data_dir: Path, card: Card) -> Path:
             file.flush()
             os.fsync(file.fileno())
         _give_to_owner(data_dir, Path(draft))
-        os.link(draft, path)  # fails if another command has stored a list in the meantime
+        os.link(draft, path)  # os.link fails if another command has stored a list in the meantime
     finally:
         Path(draft).unlink()
     flush_directory(directory)

@@ -23,7 +23,7 @@ _BEDROCK_VERSION = re.compile(r"-v\d+(?::\d+)?(?::\w+)?$")
 # Models that only Bedrock gives such a version. In other names it is the model's own number, as in `deepseek-v3`.
 _VERSIONED_AT_BEDROCK = ("claude-", "command-", "embed-", "titan-")
 _DATED = re.compile(r"[-@](20\d\d)-?(0[1-9]|1[0-2])-?([0-2]\d|3[01])$")
-# A month and a day without a year, as in Azure's meters and older snapshots.
+# Matches a month and a day without a year, as in Azure's meters and older snapshots.
 _SHORT_DATED = re.compile(r"[-@](0[1-9]|1[0-2])([0-2]\d|3[01])$")
 _YEARS = range(2023, 2030)
 _MARKS = re.compile(r"[^a-z0-9]+")
@@ -64,7 +64,7 @@ def _seller_name(values: tuple[str, ...]) -> str:
     return providers.company_name(provider) if provider else ""
 
 
-# functions to group costs of all variants of a model or of a provider
+# grouping -> function that returns the model or provider that all variants count under
 _VALUES: Mapping[str, Callable[[tuple[str, ...]], str]] = {
     MODEL_FAMILY: _model_family,
     PROVIDER_FAMILY: _seller_name,

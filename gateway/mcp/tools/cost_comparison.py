@@ -161,7 +161,7 @@ async def run(arguments: ComparisonQuestion, asking: Asking[MoneyServices]) -> T
         against = {"against": PREVIOUS if arguments.baseline is None else days, "parts": "1"}
     else:
         notes.append(billed_note(billed))
-        # the address has no other cost type, because the console page compares only counted costs
+        # for billed costs, the link states only the cost type, because the page compares only counted costs
         against = {"cost_type": arguments.cost_type}
     posed = replace(posed, until=answer.query.until)
     page = _Page(

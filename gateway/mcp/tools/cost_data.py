@@ -185,7 +185,7 @@ async def run(arguments: CostDataQuestion, asking: Asking[MoneyServices]) -> Too
         "bin": "" if arguments.granularity == TOTAL else arguments.granularity,
     }
     if arguments.meter is not None:
-        shows["measure"] = "cost"  # the console page cannot show meters, so the link shows the cost
+        shows["measure"] = "cost"  # the page cannot show meters, so the link opens the costs instead
     if is_billed or arguments.cost_type in PLAN_TYPES:
         shows["cost_type"] = arguments.cost_type
     if arguments.missing:

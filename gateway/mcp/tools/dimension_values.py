@@ -29,7 +29,7 @@ from spool.ledger import money
 from spool.ledger.queries import BILLED_DIMENSIONS, CostRow
 from spool.turns.threads import sort_in_steps
 
-BILLED = "billed_cost"  # cost type used for dimensions that only bills have
+BILLED = "billed_cost"  # cost type for dimensions that exist only in bills
 
 
 class ValuesQuestion(ToolInput):

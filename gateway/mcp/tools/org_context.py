@@ -190,7 +190,8 @@ def _format_text(context: ContextAnswer) -> str:
         *context.notes,
     ]
     if context.org_context is not None:
-        # The notes are written as JSON text, so that they cannot look like a line of this result.
+        # The organization's notes are written as JSON text, so that they cannot look like a line of this
+        # result.
         notes = context.org_context
         noted = json.dumps(notes.text, ensure_ascii=False)
         lines.append(

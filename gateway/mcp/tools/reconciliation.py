@@ -34,8 +34,8 @@ from spool.ledger import money
 from spool.turns.threads import sort_in_steps
 
 MOST_PROVIDERS = 5
-MOST_CAUSES = 5  # maximum causes per provider
-_PLACES = 2  # decimals of the totals in the text
+MOST_CAUSES = 5  # maximum causes of differences per provider
+_PLACES = 2  # decimal places of the totals in the text
 _TEXT = 200  # maximum characters of a cause's evidence, and of its advice
 
 

@@ -50,8 +50,8 @@ from spool.registry.permission_sets import VIEW_OPERATION
 from spool.turns.threads import sort_in_steps
 
 DAYS = 30
-ASSISTANTS_TAG = "coding_assistants"  # a device's tag with the states of its assistants
-# kind of resource -> cost dimension whose values are the ids of these resources
+ASSISTANTS_TAG = "coding_assistants"  # tag of a device that has the states of its coding assistants
+# kind of resource -> cost dimension that has the ids of these resources as values
 COSTED_BY: Mapping[str, str] = {"device": "device", "key": "sender"}
 
 
@@ -353,7 +353,7 @@ class _Page:
     first: int
     now: str
     link: str
-    tags: Sequence[str]  # the tags by which costs can be grouped
+    tags: Sequence[str]  # tag names by which costs can be grouped
     people: People
 
     def answer(

@@ -36,9 +36,9 @@ VERSION_TEXT_KIND, JOB_TEXT_KIND = "allocation-version-text", "allocation-job-te
 
 JOBS_LIMIT = "allocation.max_jobs"  # the setting that limits the number of jobs
 
-DEFINITION = "allocation"  # the part of the audit actions of definitions before the dot
-DEFAULT = ""  # the default namespace, which always exists
-# name of the default namespace in addresses and output; no namespace may have it as its id
+DEFINITION = "allocation"  # first part of the audit log's action names for definitions, before the dot
+DEFAULT = ""  # id of the default namespace, which always exists
+# name of the default namespace in addresses and output; no other namespace may have this id
 DEFAULT_WORD = "default"
 MAX_NAME = 200
 MAX_DESCRIPTION = 1000
@@ -128,7 +128,7 @@ class PublishJob:
     error: str = ""
     faults: tuple[JobFault, ...] = ()
     border: Mapping[str, Any] = field(default_factory=dict)
-    is_of_key: bool = False  # True if `submitted_by` is the name of a key
+    is_of_key: bool = False  # True if `submitted_by` names a key instead of a person
 
     @property
     def submitter(self) -> tuple[str, bool]:
@@ -487,7 +487,7 @@ class AllocationTable(ManagedTable[Namespace]):
             job = _require_job(documents, id)
             was_over = job.state in OVER
             if was_over:
-                return documents  # the documents stay unchanged, because another process has already finished the job
+                return documents  # another process has already finished the job, so nothing changes
             after = stamp_edit(job, change(job), last_updated=now)
             if after is job:
                 return documents

@@ -113,7 +113,7 @@ class Dimension:
     `default`. The element "" is unknown.
     """
 
-    id: str  # the id, which starts with PREFIX
+    id: str  # id of the dimension, which starts with PREFIX
     name: str
     rules: tuple[Rule, ...]
     default: str = ""

@@ -35,7 +35,7 @@ MAX_VALUE = 256  # maximum characters of an element; values in the totals have t
 MOST_REMEMBERED = 100_000  # maximum cached elements for all dimensions of a definition; they take 10 to 30 MB
 _NOT_WORD = re.compile(r"[\W_]+")
 
-Values = Mapping[str, str]  # value by dimension; "" means that the value is unknown
+Values = Mapping[str, str]  # dimension -> its value; "" means that the value is unknown
 
 
 def assign_element(dimension: Dimension, values: Values) -> str:
@@ -129,7 +129,7 @@ class Decision:
     def __init__(self, dimension: Dimension, earlier: dict[str, Dimension], memory: _Memory) -> None:
         self.dimension = dimension
         self._memory = memory
-        # dimensions in the order of their evaluation; this dimension is the last
+        # dimensions in evaluation order, with this dimension last
         self._needed = _dependencies(dimension, earlier)
         needed_ids = {needed.id for needed in self._needed}
         names = (name for needed in self._needed for name in needed.sources if name not in needed_ids)

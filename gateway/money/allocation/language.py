@@ -53,10 +53,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Definition", "Dimension", "Fault", "InvalidDefinition", "Limits", "join_definitions", "parse"]
 
-MAX_KEY = 64  # maximum characters of a dimension's key
+MAX_KEY = 64  # maximum characters of a defined dimension's key
 MAX_SOURCES = 10
 MAX_TRANSFORMS = 10
-MAX_INDEX = 99  # largest index for Split
+MAX_INDEX = 99  # largest index that the function Split accepts
 
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _SOURCE_FIELDS = ("Source", "Sources", "CoalesceSources", "Transforms")
@@ -93,7 +93,7 @@ def parse(text: bytes, known: Collection[str], limits: Limits | None = None) -> 
         limit_text = f"{limits.max_bytes} bytes (allocation.max_definition_bytes)"
         faults.add(f"a definition may have at most {limit_text}, but this one has {len(text)}", "", ())
         faults.check()
-    # imported late, because it loads the YAML library, which most processes do not need
+    # imported late, because it loads the YAML library, which most processes never need
     from gateway.core.yaml_text import read_yaml
 
     root = read_yaml(text, faults)
@@ -146,7 +146,7 @@ class _Parser:
         self._limits = limits
         self._sources = {name.lower(): name for name in known if not name.startswith((TAG, PREFIX))}
         self._tags = {name.removeprefix(TAG): name for name in known if name.startswith(TAG)}
-        # ids of the dimensions that the definition lists above the current dimension
+        # ids of the dimensions that are defined above the current dimension
         self._earlier: dict[str, str] = {}
         self._later: set[str] = set()
         self._rules = 0

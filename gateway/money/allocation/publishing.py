@@ -32,9 +32,9 @@ from spool.registry.operators import Actor
 
 _log = logging.getLogger(__name__)
 
-_Version = tuple[int, float]  # number of a definition's version, and the time when it was created
+_Version = tuple[int, float]  # version of a definition: its number, and the time when it was created
 
-RETRY_S = 5.0  # seconds to wait before a retry if the registry could not be written
+RETRY_S = 5.0  # seconds until a retry if the registry could not be written
 # Published definitions are read without limits, because they stay in force even if the configured limits shrink.
 _ANY_SIZE = Limits(max_bytes=1 << 40, max_dimensions=1 << 40, max_rules=1 << 40)
 
@@ -66,11 +66,11 @@ class Publishing:
         self._max_versions = max_versions
         self._max_jobs = max_jobs
         self._changed = changed
-        self._definitions: dict[str, Definition] = {}  # definitions in force, by namespace
+        self._definitions: dict[str, Definition] = {}  # namespace -> definition in force
         self._broken: dict[str, InvalidDefinition] = {}
         self._taken: dict[
             str, _Version
-        ] = {}  # by namespace: the version that was last put in force or last found to be broken
+        ] = {}  # by namespace: the version last put in force, or last found to be damaged
         self._turn = asyncio.Lock()
         self._woken = asyncio.Event()
 

@@ -16,7 +16,7 @@ from spool.ledger import money
 HOUR_S = 3600.0
 # seconds that a forecast must stay above a threshold, so that a single evaluation cannot cause an alert
 FORECAST_HOLDS_S = 6 * HOUR_S
-# seconds that a forecast must stay below the threshold before its alert is cleared
+# seconds for which a forecast must stay below its threshold before the alert ends
 CLEAR_AFTER_S = 24 * HOUR_S
 CLEAR_BELOW = 5  # a forecast counts as below the threshold if it is lower by this number of percentage points
 
@@ -61,7 +61,7 @@ class AlertNotice:
     limit: int
 
 
-Alerts = dict[tuple[str, int], Alert]  # alert by kind and percentage of the amount
+Alerts = dict[tuple[str, int], Alert]  # kind and percentage of an alert -> the alert
 
 
 def judge_alerts(
@@ -121,7 +121,7 @@ def _fire_actual_alerts(
         if alert is None:
             fresh.append(percent)
         elif alert.state == CORRECTED:
-            # an earlier notice reported this threshold, so no second notice is sent
+            # no second notice, because an earlier notice already reported this threshold
             after[ACTUAL, percent] = replace(alert, state=FIRED, since=reading.now)
     return _record_crossings(ACTUAL, fresh, after, reading, reading.actual, limit)
 

@@ -87,7 +87,8 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reason: Annotated[str, words("Why nothing is sent.")] = ""
 
 
-PlannedLimits = dict[str, dict[str, PlannedAmount]]  # planned amounts by granularity and first day
+# planned amounts of a budget by granularity and first day
+PlannedLimits = dict[str, dict[str, PlannedAmount]]
 
 
 def planned_amounts(limits: PlannedLimits) -> Iterator[tuple[str, PlannedAmount]]:
@@ -426,7 +427,7 @@ def _check_zone_name(name: str, granularity: str, now: float) -> str:
     return name
 
 
-@lru_cache(maxsize=16)  # cached, because an apply checks many budgets with few time zones
+@lru_cache(maxsize=16)  # cached, because applying settings checks many budgets with few time zones
 def _zone_offsets(zone: ZoneInfo, today: date) -> frozenset[timedelta]:
     start = datetime.combine(today, time(), UTC)
     times = (start + timedelta(days=day) for day in range(_ZONE_DAYS))
@@ -485,7 +486,7 @@ class PeriodAlerts:
 BUDGET_ALERTS = DocumentKind("budget_alerts", PeriodAlerts, "budget's alerts")
 
 
-KEPT_S = 92 * 86400.0  # seconds for which alerts stay stored after the end of their period
+KEPT_S = 92 * 86400.0  # seconds for which alerts of a period stay stored after its end
 NO_VIEW = "view.id: there is no view with this id"
 FINDER = "budget"  # prefix of the keys of findings about budgets
 

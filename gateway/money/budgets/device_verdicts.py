@@ -23,7 +23,7 @@ from spool.people import USER, People
 from spool.record import moment
 
 DEVICE = "device"
-_OWN = frozenset({DEVICE, USER})  # a row concerns a device only if it names the device or its person
+_OWN = frozenset({DEVICE, USER})  # a verdict concerns a device only if it names the device or its person
 _FIELDS = frozenset({"team", USER})  # labels that fill a field of a record; others become tags
 
 
@@ -34,7 +34,7 @@ class DeviceVerdicts:
         self._board = board
         self._people = people
         self._interval_s = interval_s
-        self._indexed: tuple[object, ...] = ()  # the table and the links of people as of the last index
+        self._indexed: tuple[object, ...] = ()  # table and links of people for which `_rows` was last indexed
         self._rows: Mapping[tuple[str, str], Sequence[BudgetVerdict]] = {}
 
     async def of(self, device: Device, *, has_amounts: bool) -> OwnVerdicts | None:

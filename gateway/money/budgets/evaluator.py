@@ -38,10 +38,11 @@ from spool.registry.registry import Registry
 from spool.registry.roles import EVERYTHING
 
 EVERY_S = 600.0
-LOOK_S = 15.0  # seconds between checks whether an early evaluation is needed
-RECORDS = 10_000  # number of new records that starts an early evaluation
+LOOK_S = 15.0  # seconds between checks whether budgets need an early evaluation
+RECORDS = 10_000  # number of new records after which budgets are evaluated early
 _log = logging.getLogger(__name__)
-# Maximum owners that have their own time series, because each series takes memory in the monitoring system.
+# Maximum owners of a budget with time series of their own, because each takes memory in the monitoring
+# system.
 MAX_OWNERS = 200
 
 
@@ -90,9 +91,7 @@ class BudgetEvaluator:
         link: Callable[[SpendBudget], str],
         prices: Callable[[], PriceBook] = PriceBook.load,
     ) -> None:
-        self.figures: Mapping[
-            str, BudgetFigures
-        ] = {}  # by budget id: the results of the last full evaluation
+        self.figures: Mapping[str, BudgetFigures] = {}  # budget id -> result of the last full evaluation
         self._events = VerdictEvents(registry, verdict_events, link)
         self.verdicts = VerdictBoard(
             registry, ledger, log, clock, self.books, verdict_amounts, hold_s, self._events.report
@@ -265,7 +264,8 @@ def budget_gauges(figures: Iterable[BudgetFigures]) -> Iterator[BudgetGauge]:
             spent = running.spent.get(owner)
             actual = spent.actual if spent else 0
             expected = running.forecasts.get(owner)
-            is_money = budget.measure == COST and budget.currency == CURRENCY  # the metrics are in dollars
+            # only budgets in dollars have these metrics
+            is_money = budget.measure == COST and budget.currency == CURRENCY
             yield BudgetGauge(
                 budget=budget.name,
                 view=budget_figures.view.name,

@@ -37,7 +37,7 @@ from spool.ledger import money
 from spool.record import format_to_second
 from spool.registry.views import View
 
-# granularity -> number of periods in a history; a monthly budget shows the months of four quarters
+# granularity -> number of past periods that are shown; a monthly budget shows the months of four quarters
 _PERIODS = {DAILY: 31, WEEKLY: 13, QUARTERLY: 8, YEARLY: 5}
 _QUARTERS = 4
 
@@ -187,7 +187,7 @@ async def forecast_all_owners(
         "low": round_down(budget.measure, widened_forecast.low),
         "high": round_down(budget.measure, widened_forecast.high),
         "reason": None,
-        # `error` is in hundredths of a percent, and the response is in percent
+        # `error` is in hundredths of a percent, and the API states percent
         "past_errors": {day: f"{error / 100:.1f}" for day, error in errors.items()},
     }
 

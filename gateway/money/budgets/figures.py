@@ -103,7 +103,7 @@ class BudgetFigures:
     periods: Sequence[PeriodFigures] = ()
     problem: str | None = None
     per_label: str = ""
-    billed_through: str | None = None  # last day with a bill, for a budget of billed money
+    billed_through: str | None = None  # last day with a bill, only for a budget of billed costs
     rate: int | None = SCALE
 
 
@@ -122,7 +122,7 @@ class BudgetLedger:
     _known: dict[tuple[object, ...], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
     # sums that a query for several budgets returned, by budget and start of the period
     _joined: dict[tuple[str, datetime], Mapping[tuple[datetime, str], Spent]] = field(default_factory=dict)
-    # cached result of `known_until`: a list with at most one value
+    # cached result of `known_until`, as a list with at most one value
     _billed_until: list[float] = field(default_factory=list)
 
     async def figures(self, budget: SpendBudget, view: View | None) -> BudgetFigures:
@@ -178,7 +178,7 @@ class BudgetLedger:
             )
             try:
                 rows = await self.ledger.costs(query)
-            except NotKept:  # `running` states it for each budget
+            except NotKept:  # skipped here, because `running` reports missing hours for each budget
                 continue
             by_budget = await asyncio.to_thread(_spend_by_budget, group, budget.measure, rows)
             self._joined.update({(id, period.start): sums for id, sums in by_budget.items()})
@@ -259,7 +259,7 @@ class BudgetLedger:
         return tuple(hourly)
 
     async def _period_figures(self, budget: SpendBudget, view: View, period: BudgetPeriod) -> PeriodFigures:
-        # Query the whole period and not only until now, because a wrong sender clock may have put calls
+        # Query the whole period and not only until now, because a sender's wrong clock may have put calls
         # into the future.
         sums = self._joined.get((budget.id, period.start))
         if sums is None:

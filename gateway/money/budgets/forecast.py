@@ -21,13 +21,13 @@ from spool.ledger.queries import TOTAL, CostQuery, CostRow
 DAY = timedelta(days=1)
 WINDOW_DAYS = 28  # days of history that the forecast methods read
 HOURS_DAYS = 14  # days of history from which the profile of a day is computed
-LEAST_DAYS = 7  # minimum days since the first day with spend
+LEAST_DAYS = 7  # minimum days since the first spend before a forecast is made
 LEVEL_DAYS = 10
 # average days added to each weekday of the profile, so that one spike does not look like a habit
 SHRINK_DAYS = 2
 # number of earlier periods whose forecasts are computed from the data of that time, to measure the forecast error
 PERIODS_BACK = 3
-_PARTS = 10_000  # a share is stored as a number of parts; _PARTS parts are the whole
+_PARTS = 10_000  # number of parts of a whole; shares are stored as parts of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def forecast_total(
     in the period.
     """
     today = now.astimezone(UTC).date()
-    # spend by day, newest first
+    # spend by day, the newest first
     known = [history.days.get(today - DAY * back, 0) for back in range(1, WINDOW_DAYS + 1)]
     while known and not known[-1]:
         known.pop()

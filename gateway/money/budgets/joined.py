@@ -18,7 +18,7 @@ from spool.people import SECOND_NAME, USER, is_hash
 from spool.registry.views import View
 
 MOST_ROWS = 10_000  # rows of one query, by the rows that its budgets had last
-MOST_VALUES = 200  # values of the dimension in one query
+MOST_VALUES = 200  # maximum values of a dimension in one query
 # a person has several names, so a value of these filters finds groups of other names
 _OF_PEOPLE = frozenset({USER, SECOND_NAME})
 

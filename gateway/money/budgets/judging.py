@@ -42,7 +42,7 @@ class Judgement:
     """Collects the results, one budget after the other."""
 
     now: float
-    channels: Collection[str]  # names of the configured channels
+    channels: Collection[str]  # names of the configured notification channels
     link: Callable[[SpendBudget], str]
     alerts: list[PeriodAlerts] = field(default_factory=list)
     notices: list[tuple[Notice, tuple[str, ...]]] = field(default_factory=list)
@@ -199,7 +199,7 @@ def planned_limit(budget: SpendBudget, period: PeriodFigures) -> int | None:
 def rules_digest(budget: SpendBudget, view: View | None) -> str:
     """Hash the rules on which alerts depend. If the hash changes, the running period is judged again."""
     rules = {name: getattr(budget, name) for name in RULES}
-    # Defaults stay out of the hash, so that budgets from before these fields existed keep their hash.
+    # Defaults stay out of the hash, so that budgets older than these fields keep their hash.
     if budget.cost_type == REAL_COST:
         del rules["cost_type"]
     if budget.currency == CURRENCY:

@@ -18,7 +18,7 @@ import msgspec
 from gateway.devices.agent.policy.signatures import TokenKey
 
 MEDIA_TYPE = "application/vnd.openpolicyagent.bundles"  # with this type, OPA waits for changes
-ROOT = "tollhouse"  # place of the table in OPA's data
+ROOT = "tollhouse"  # path of the verdict table in OPA's data
 KEY_ID = "tollhouse"
 
 

@@ -14,9 +14,9 @@ LATE_S = (
     # The seconds after the end of a period in which alerts can still fire for it, because a late call counts
     # in the period in which the call started.
 )
-# like LATE_S, but for budgets of billed money; longer, because bills arrive days after the usage
+# LATE_S for budgets of billed costs: longer, because bills arrive days after the usage
 BILLED_LATE_S = 14 * 86400.0
-# a forecast fires no alert in these first seconds of a period, or in its first tenth if that is shorter
+# seconds from the start of a period in which a forecast raises no alert; at most a tenth of the period
 FORECAST_AFTER_S = 3 * 86400.0
 
 

@@ -23,7 +23,7 @@ from spool.registry.views import View
 VERDICT = "budget.verdict"
 _NAMED_OWNERS = 10
 
-States = Mapping[str, str]  # state by owner, without owners that are within their amount
+States = Mapping[str, str]  # owner -> state, without owners that are within their amount
 
 
 class VerdictEvents:
@@ -35,7 +35,7 @@ class VerdictEvents:
         self._registry = registry
         self._is_on = is_on
         self._link = link
-        self._reported: Mapping[str, States] | None = None  # by this process
+        self._reported: Mapping[str, States] | None = None  # states by budget that this process last reported
 
     @property
     def is_active(self) -> bool:
@@ -67,7 +67,7 @@ class VerdictEvents:
         for budget in self._registry.table(BudgetTable).all():
             number, old = before.get(budget.id, (0, {}))
             new = states.get(budget.id)
-            if new is None:  # the owner has no verdict now
+            if new is None:  # the budget has no verdicts now, so keep what was last reported
                 after[budget.id] = number, old
                 continue
             if is_truncated:  # a missing owner may be near or over

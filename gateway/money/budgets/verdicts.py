@@ -45,12 +45,12 @@ ACTING, ALL = "acting", "all"  # kinds of tables: only the states OVER and NEAR,
 TABLES = (ACTING, ALL)
 MAX_ROWS = 20_000
 VALID_S = 300.0
-REFRESH_S = 10.0  # age from which a requested table is compared with the ledger again
-RENEW_S = 60.0  # age from which an unchanged table gets a new end of validity
-MEASURE_S = 600.0  # age from which the delays of calls are measured again
-MEASURED = 4096  # newest records whose delays are measured
-MAX_SOURCES = 64  # sources whose delay is measured
-LOOK_S = 1.0  # seconds between looks at the stored table
+REFRESH_S = 10.0  # age in seconds from which a requested table is compared with the ledger again
+RENEW_S = 60.0  # age in seconds from which an unchanged table gets a new end of validity
+MEASURE_S = 600.0  # age in seconds from which the delays of calls are measured again
+MEASURED = 4096  # number of the newest records whose delays are measured
+MAX_SOURCES = 64  # maximum sources whose delays are measured
+LOOK_S = 1.0  # seconds between checks for a newer stored table
 # dimensions that an enforcer knows before a call, in addition to tags
 KNOWN_BEFORE = frozenset({"api_key", "team", "user", "device", "source", "model", "provider"})
 
@@ -200,13 +200,13 @@ class VerdictBoard:
         self._books = books
         self._has_amounts = has_amounts  # setting budgets.verdict_amounts
         self._hold_s = hold_s  # setting spool.hold
-        self._report = report  # function that reports changed states to webhooks
+        self._report = report  # called with changed states, to report them to webhooks
         self._turns = {name: asyncio.Lock() for name in TABLES}
         self._kept: dict[str, _Kept] = {}
-        self._owners: Mapping[str, int] = {}  # by budget: the number of its owners in the last table
+        self._owners: Mapping[str, int] = {}  # budget id -> number of its owners in the last table
         self._delays: dict[str, SourceDelay] = {}
         self._measured_at = float("-inf")
-        # by budget: what the bounds were read for, when, and the bounds by owner
+        # budget id -> inputs of the last bounds, time of reading, and bound by owner
         self._bounds: dict[str, tuple[object, float, Mapping[str, int]]] = {}
 
     @cached_property
@@ -455,7 +455,8 @@ def build_table(figures: Sequence[BudgetFigures], name: str, now: float) -> Budg
             continue
         budgets.append(of_budget.budget.id)
         verdicts = [*_rank_verdicts(of_budget, is_whole=name == ALL)]
-        # the owners who spent least are left out, so they are within unless every listed owner has a row
+        # the table omits the owners who spent least, so an unlisted owner is within, unless every listed
+        # owner has a row
         running = of_budget.periods[0]
         is_truncated |= bool(running.owners_left_out) and len(verdicts) == len(running.spent)
         rows += verdicts

@@ -49,7 +49,7 @@ from spool.record import CURRENCY, moment
 from spool.registry.roles import COUNTED_TYPES
 
 OF_MODELS: Final = ("model", MODEL_FAMILY)
-MOST_APART: Final = 500  # groups read separately, by their values
+MOST_APART: Final = 500  # maximum groups that are read separately, by their values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

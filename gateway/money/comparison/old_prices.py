@@ -37,10 +37,10 @@ class Priced(NamedTuple):
     cost_source: str | None = None
 
 
-KINDS = Priced._fields  # added to a query's groups, because prices depend on them
-# of a row
+KINDS = Priced._fields  # dimensions added to a query's groups, because prices depend on them
+# amounts of a row that are weighted
 _WEIGHED = (*MEASURES, "cached_input_tokens", "cached_output_tokens", "calls")
-_LEAST_DEPTH = 2  # number of values of a kind that the first of MIXES distinguishes
+_LEAST_DEPTH = 2  # number of values of a kind that the first of MIXES compares
 _SMALL = -1  # size of inputs without a list price for large inputs
 
 Rates = Sequence[tuple[int, Rate]]  # from PriceBook.rates
@@ -98,7 +98,7 @@ class OldPrices:
 
     book: PriceBook | None
     before: int
-    now: int  # both times are in nanoseconds
+    now: int  # the present time; both times are in nanoseconds
 
     @classmethod
     def of(cls, book: PriceBook | None, baseline: CostQuery, query: CostQuery) -> OldPrices:

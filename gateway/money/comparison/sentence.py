@@ -16,7 +16,7 @@ from spool.ledger.sums import OTHER
 
 UNITS = (" a million tokens", " a call")
 _UP_TO_KINDS = ("more_calls", "larger_calls", "other_kinds")
-MOST = 3  # in the sentence
+MOST = 3  # maximum drivers that the sentence names
 _FACTOR = 10  # if the factor is larger, the amounts say more than the factor
 _LITTLE = 20  # smaller drivers than 1/_LITTLE of the largest are omitted
 

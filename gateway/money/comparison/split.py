@@ -54,7 +54,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return sum(amounts)
 
 
-# the cause is other tokens, calls or places, from coarse to fine
+# names of the causes for a different mix of calls, from coarse to fine
 MIXES = ("other_kinds", "large_inputs", "other_tiers", "other_regions", "reported_costs")
 
 
@@ -80,7 +80,7 @@ class CostsAtOldPrices(msgspec.Struct, frozen=True, kw_only=True):
 
 NOTHING = Spending()
 _NO_PRICES: Mapping[Group, CostsAtOldPrices] = {}
-Pair = tuple[Group, Spending, Spending]  # group, totals before, and totals now
+Pair = tuple[Group, Spending, Spending]  # a group with its totals before and now
 PARTS = Parts.__struct_fields__
 _Sum = TypeVar("_Sum", Spending, Parts)
 
@@ -160,7 +160,7 @@ def largest_drivers(drivers: Iterable[Driver], most: int) -> list[Driver]:
 
 
 def _change_rank(driver: Driver) -> tuple[int, list[str]]:
-    change = driver.now.cost - driver.before.cost  # the change equals the sum of its parts
+    change = driver.now.cost - driver.before.cost  # this difference equals the sum of the parts below
     return -abs(change), [name or "" for name in driver.group]
 
 
@@ -212,7 +212,7 @@ def _split_parts(old: Spending, new: Spending, repriced: CostsAtOldPrices | None
         return Parts(gone=-old.cost)
     has_tokens = old.tokens > 0 and new.tokens > 0
     has_calls = old.calls > 0 and new.calls > 0
-    if not has_tokens:  # calls without tokens, such as images, are measured by the number of calls
+    if not has_tokens:  # calls without tokens, such as images, are compared by their number
         by_calls = old.cost * new.calls // old.calls if old.calls > 0 else old.cost
         return Parts(more_calls=by_calls - old.cost, unit_cost=new.cost - by_calls)
     by_tokens = old.cost * new.tokens // old.tokens

@@ -109,7 +109,7 @@ async def _answer_once(
     except NotKept:
         if query.granularity == TOTAL:
             raise
-        previous, before = None, []  # the earlier hours are no longer stored
+        previous, before = None, []  # no comparison, because the earlier hours are no longer stored
     billed = await bills_status(query, reader, now, states_alone=states_alone)
     return CostAnswer(
         question=question,

@@ -53,7 +53,7 @@ class FoundMeasures:
 
     costs: Counter[str] = field(default_factory=Counter)
     amount: Decimal | None = None
-    cost: int = 0  # cost of calls whose unit is known
+    cost: int = 0  # cost of the calls whose unit of work is known
     saved: int | None = None
     other_calls: int = 0
     other_cost: int = 0
@@ -77,7 +77,7 @@ class FoundMeasures:
             UNITS: f"{units.normalize():f}" if units else None,
             COST_PER_UNIT: None if unit_cost is None else f"{unit_cost.quantize(_CENTS).normalize():f}",
             **{
-                # the cost that at least `percent` of 100 units do not exceed
+                # nearest-rank percentile: the cost that at least `percent` of 100 units do not exceed
                 name: money.text(ranked[-(-len(ranked) * percent // 100) - 1]) if ranked else None
                 for name, percent in RANKED_PER_UNIT.items()
             },
@@ -101,7 +101,7 @@ class AskedMeasures:
     """The requested measures. `merge_groups` joins groups as a report joins them."""
 
     by_place: Mapping[Place, FoundMeasures]
-    whole: Decimal | None = None  # the value of a stream over the whole time
+    whole: Decimal | None = None  # value of a stream for the whole time of the query
 
     def merge_groups(self, shown: Callable[[Group], Group]) -> Placed:
         rows: dict[Place, FoundMeasures] = defaultdict(FoundMeasures)

@@ -34,7 +34,7 @@ async def units_with_calls_around(
         top=None,
         aggregated=False,
     )
-    # whole days, because old hours are stored as days
+    # read whole days, because old hours are stored only as days
     before = (query.since - _MARGIN).astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     spans = ((before, query.since), (query.until, query.until + _MARGIN))
     found = set[str]()

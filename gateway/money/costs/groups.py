@@ -32,8 +32,8 @@ from spool.registry.registry import Registry
 from spool.registry.roles import LedgerSlice, Rights, RoleFilter
 from spool.seen import collect_seen
 
-USUAL = ("team",)  # the dimensions of a request that names none
-FIRST_CUT = timedelta(days=400)  # age of the oldest calls in the first cut
+USUAL = ("team",)  # dimensions used if a request names none
+FIRST_CUT = timedelta(days=400)  # maximum age of the calls in the first cut
 _CUTTER = Actor("tollhouse", "privacy.min_group")
 
 
@@ -116,7 +116,7 @@ async def cut_finished_parts(ledger: Ledger, registry: Registry, now: datetime) 
     number = len(stored)
     for end in finished_part_ends(start, now):
         found = await _fetch_cells(ledger, start, end, people, registry.people.group_order)
-        if not found:  # this part joins the next one
+        if not found:  # too few people in this part, so it is joined with the next part
             continue
         body = _cut_document(Cut(start, end, people, found))
         try:

@@ -16,7 +16,7 @@ from spool.ledger.queries import BILLED_TYPES, COST_TYPES, EXPLAINED_TYPES, PLAN
 from spool.meters import METERS, quantity_from_millionths
 
 REAL_COST = "real_cost"
-# kinds of money for the `cost` of a report
+# cost types that the `cost` of a report may have
 MONEY_KINDS = (REAL_COST, *PLAN_TYPES, *BILLED_TYPES)
 COMPARED_KINDS = (REAL_COST, *BILLED_TYPES)
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 else:
     ExplainedType = Literal[tuple(EXPLAINED_TYPES)]
     ComparedType = Literal[COMPARED_KINDS]
-USAGE_AMOUNT = "usage_amount"  # a published type that means usage instead of money
+USAGE_AMOUNT = "usage_amount"  # published cost type that stands for usage instead of money
 ANSWERED = (*COST_TYPES, *BILLED_TYPES, USAGE_AMOUNT)
 USAGE_UNIT = "tokens"
 CURRENCY_UNIT = "USD"
-METER = "meter"  # dimension that groups usage by meter
+METER = "meter"  # name of the dimension that groups usage by meter
 
-# measures by field of a CostRow
+# fields of a CostRow -> names of the measures of usage
 USAGE: Mapping[str, str] = {
     "calls": "calls",
     "errors": "calls",
@@ -58,14 +58,14 @@ MEASURES = (*SUMS, *LATENCY, "cost_per_call", "cost_per_million_tokens")
 UNITS, COST_PER_UNIT, MEDIAN_PER_UNIT, P95_PER_UNIT = OF_UNITS = (
     "units", "cost_per_unit", "median_per_unit", "p95_per_unit"
 )  # fmt: skip
-RANKED_PER_UNIT = {MEDIAN_PER_UNIT: 50, P95_PER_UNIT: 95}  # percentile of the costs of units
+RANKED_PER_UNIT = {MEDIAN_PER_UNIT: 50, P95_PER_UNIT: 95}  # measures of the costs of units -> percentile
 SAVED_BY_CACHING = "saved_by_caching"
 ASKED = (*OF_UNITS, SAVED_BY_CACHING)
 # kinds of money besides that of `cost`; calls and tokens need none
 MEASURED_IN = {field: name for name, field in reversed(list(COST_TYPES.items())) if name != REAL_COST}
 MEASURED_IN |= {SAVED_BY_CACHING: "estimated_cost"}
 _BILLED_TOKENS = ("input_tokens", "output_tokens", "cached_input_tokens", "cached_output_tokens")
-_DECIMALS = 12  # of a quotient
+_DECIMALS = 12  # decimal places of a quotient
 NO_PRICE = "no price"  # an unknown cost must not look like 0
 
 MAX_TOP, DEFAULT_TOP = 1000, 10

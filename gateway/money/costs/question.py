@@ -19,9 +19,9 @@ from spool.record import CURRENCY
 from spool.registry.views import View
 
 MAX_PERIODS = 10_000
-MAX_UNIT_DAYS = 92  # days of a query by a unit of work
+MAX_UNIT_DAYS = 92  # maximum days of a query by a unit of work
 SCOPES = OWN, AGGREGATED = ("own", "aggregated")
-UNIT_GROUPS = 100  # units that stay separate if a query does not name a number
+UNIT_GROUPS = 100  # number of units that stay separate if a query states no number
 # each other period lasts a week or more
 _PERIODS = {"hourly": timedelta(hours=1), "daily": timedelta(days=1)}
 
@@ -38,17 +38,17 @@ class CostQuestion:
     since: datetime
     until: datetime
     zone: tzinfo = UTC
-    per: str = TOTAL  # TOTAL, or one of GRANULARITIES
+    per: str = TOTAL  # granularity of the periods: TOTAL, or one of GRANULARITIES
     by: Sequence[str] = ()  # dimensions by which the costs are grouped
     include: Wanted = field(default_factory=dict)
     exclude: Wanted = field(default_factory=dict)
     view: View | None = None
-    cost_type: str = REAL_COST  # the kind of money in `cost`
-    fills: bool = False  # counted costs replace bills that are missing
+    cost_type: str = REAL_COST  # cost type of the field `cost`
+    fills: bool = False  # whether counted costs fill in for missing bills
     measures: Sequence[str] = ()  # fields of CostRow that the caller needs; empty means all
-    meter: str = ""  # the only meter that counts; "" means all
+    meter: str = ""  # meter whose usage counts; "" means all meters
     currency: str = CURRENCY
-    # groups that stay separate, by `top_by`; None joins nothing
+    # number of groups that stay separate, by `top_by`; None joins no groups
     top: int | None = None
     top_by: str = "cost"
     # returns the query for an earlier time, whose costs the result also has

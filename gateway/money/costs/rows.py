@@ -39,7 +39,7 @@ class AnswerRows:
         sides = [answer.rows, answer.before]
         rows = _rows_by_place(answer, sides)
         self.row_count = len(rows)
-        # aggregated costs overlap
+        # aggregated costs count a call in several rows, so the rows overlap
         overlaps = answer.query.aggregated
         largest_groups = (
             None
@@ -57,7 +57,7 @@ class AnswerRows:
         self.places = sort_in_steps(rows, key=_place_order)
         totals = [None if side is None else side.total for side in self._asked]
         asked_total = totals[0]
-        # units that are no longer kept apart, so that no list and no measure includes them
+        # units whose calls are no longer stored separately, so that no list and no measure includes them
         self.other_units: Mapping[str, object] | None = None
         if asked_total is not None and asked_total.other_calls:
             self.other_units = {"calls": asked_total.other_calls, "cost": money.text(asked_total.other_cost)}
@@ -148,7 +148,8 @@ def _largest_groups(
     if len(places) <= limit:
         return None
     counts = Counter(group for _, group in places)
-    remaining = limit - len({period for period, _ in places})  # others get a row per period
+    # all joined groups together need one row per period
+    remaining = limit - len({period for period, _ in places})
     sizes: dict[Group, int] = defaultdict(int)
     for row in rows:
         value = getattr(row, by)

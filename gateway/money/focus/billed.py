@@ -16,7 +16,7 @@ from gateway.money.focus.reports import DAY, FocusReports, FocusSpan, Rows
 from spool.errors import AskedTooMuch, NotKept
 
 _INVOICED, _CLOSED = "invoiced", "closed"
-_BESIDE = ("other",)  # values of the column `charge` for costs that are not costs of tokens
+_BESIDE = ("other",)  # values of the column `charge` for costs that are not for tokens
 _RESTATED = "restated"
 
 _Providers = Mapping[str, set[str]]  # by day

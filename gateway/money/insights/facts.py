@@ -123,7 +123,7 @@ class Facts:
     recent: Sequence[Inference] = ()
     routes: Sequence[RouteState] = ()
     dead: Sequence[RouteDeadLetters] = ()
-    destination_types: Mapping[str, str] = field(default_factory=dict)  # by name of the destination
+    destination_types: Mapping[str, str] = field(default_factory=dict)  # destination name -> its type
     channels: Sequence[ChannelState] = ()
     shapes: Sequence[UnrecognisedShape] = ()
     read_otherwise: Sequence[
@@ -133,13 +133,13 @@ class Facts:
     # by day of arrival: the fields that the calls of each source and sender version had
     sender_fields: Mapping[int, SenderDay] = field(default_factory=dict)
     enforcer_faults: Sequence[EnforcerFault] = ()
-    unmapped: Sequence[EventType] = ()  # types of events for which no stream is set
-    series: int = 0  # number of known cumulative counters
+    unmapped: Sequence[EventType] = ()  # event types that no stream maps
+    series: int = 0  # number of known series of cumulative counters
     max_series: int = 0
     # Number of ids recorded more than once. The reports came so far apart that duplicate
     # detection missed them.
     repeated_ids: int = 0
-    missed_records: int = 0  # number of record numbers that the totals skipped
+    missed_records: int = 0  # number of record numbers that are missing in the totals
     differing_periods: int = 0  # number of hours and days whose totals differ from the log
     clock_step_s: float = 0.0  # seconds by which the wall clock is ahead of the time that Tollhouse uses
     node_settings: Sequence[
@@ -151,10 +151,10 @@ class Facts:
     certificates: Sequence[CertificateEnd] = ()
     keys: Sequence[Key] = ()
     expired_tries: Mapping[int, ExpiredTries] = field(default_factory=dict)  # by the id of an expired key
-    sender_hours: Sequence[SenderHours] = ()  # by source and key: the hours in which records arrived
+    sender_hours: Sequence[SenderHours] = ()  # hours in which records arrived, by source and key
     devices: Sequence[Device] = ()
     tokens: Sequence[EnrolmentToken] = ()
-    fleet: Sequence[FleetRow] = ()  # machines of which something was heard lately
+    fleet: Sequence[FleetRow] = ()  # machines that recently reported something
     shares: Sequence[KeyShare] = ()  # keys that use nearly all of their share of a common limit
     # Clusters that stopped reporting. Their `last_seen` is the last report of the cluster or of its device.
     silent_clusters: Sequence[Cluster] = ()
@@ -162,7 +162,7 @@ class Facts:
     reconciled: Sequence[ReconciledMonth] = ()  # for each provider with bills: this month and the last month
     lakes: Sequence[LakeState] = ()
     arrivals: Sequence[Arrival] = ()  # for each kind of bill, the day until which bills have arrived
-    prices: str = ""  # name of the price list in use
+    prices: str = ""  # name of the price list that is used
     prices_day: str = ""  # day of the price list, or "" if it states none
     # a function that returns the estimated cost of a call
     estimate: Callable[[Inference], str | None] = field(default=lambda _: None)

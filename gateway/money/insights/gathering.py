@@ -119,7 +119,7 @@ class FactSources:
     shares: Callable[[], Awaitable[Sequence[KeyShare]]] = _no_shares
     is_unmapped: Callable[[str], bool] = lambda _: False
     read_otherwise: Callable[[], Sequence[ReadOtherwise]] = tuple
-    late_reports: KeptLateReports | None = None  # None while the registry is damaged
+    late_reports: KeptLateReports | None = None  # late reports, None while the registry is damaged
     reconciled: Callable[[], Awaitable[Sequence[ReconciledMonth]]] = _no_reconciled_months
     arrivals: Callable[[], Awaitable[Sequence[Arrival]]] = _no_arrivals
     lakes: Callable[[], Awaitable[Sequence[LakeState]]] = _no_lakes

@@ -17,9 +17,9 @@ from spool.registry.notices import CRITICAL, INFO, WARNING
 from spool.registry.tables.expired_tries import ExpiredTries
 
 EXPIRED_KEY, EXPIRING_KEY = "expired_key", "expiring_key"  # the detectors
-IDLE_S = 30 * DAY_S  # a key that was not used for this time is not in use
+IDLE_S = 30 * DAY_S  # seconds without use after which a key no longer counts as used
 SOON_S = 14 * DAY_S
-WARNING_S = 7 * DAY_S  # remaining time at which the expiry of a used key is a warning
+WARNING_S = 7 * DAY_S  # remaining seconds at which the expiry of a used key becomes a warning
 CRITICAL_S = DAY_S
 
 

@@ -30,15 +30,15 @@ from spool.registry.tables.sender_hours import (
 
 SOURCE, KEY = "source", "key"
 WEEK_H = 7 * 24
-LEAST_WEEKS = 2  # weeks of records before a sender is judged
+LEAST_WEEKS = 2  # minimum weeks of records before a sender is judged
 LEAST_MISSED = 4.0  # usual hours that a silence must last at least
-FACTOR = 3.0  # a silence must be this many times as long as the longest usual one
+FACTOR = 3.0  # minimum ratio between a silence and the sender's longest usual silence
 # A sender keeps a timetable if its records mostly arrive in the same hours each week. Its longest silence is then
 # treated as an outage or a holiday.
 TIMETABLE = 0.5
-LEAST_DAYS = 10  # days with records before a sender without a timetable is judged
+LEAST_DAYS = 10  # minimum days with records before a sender without a timetable is judged
 MOST_SHOWN = 100  # maximum sources, and maximum keys, that `/metrics` shows
-SETTLE_S = 300.0  # seconds after the end of an hour until all gateways have stored its arrivals
+SETTLE_S = 300.0  # seconds after the end of an hour; by then, all gateways have stored its arrivals
 
 
 @dataclass(frozen=True, slots=True)

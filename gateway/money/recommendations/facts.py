@@ -22,7 +22,7 @@ from spool.record import Inference
 from spool.registry.recommendations import Processing
 
 DAY_S = 86400
-DAYS = 30  # days in the month for which savings are stated
+DAYS = 30  # days of the month to which savings are converted
 
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ class UnusedSeat:
 
     plan: str
     user: str
-    person: str  # name of the user as in records
+    person: str  # user name as in the records
     team: str
     fee: int
     first_day: int
@@ -101,12 +101,12 @@ class SavingFacts:
 
     now: float
     uses: Sequence[Use] = ()
-    recent: Sequence[RecentCall] = ()  # newest calls of at most a week, in order of time
-    # by hour: the number of calls without a user
+    recent: Sequence[RecentCall] = ()  # newest calls of at most a week, in chronological order
+    # kind of work and hour -> number of calls without a user
     hours: Mapping[Work, Mapping[int, int]] = field(default_factory=dict)
     estimate: Callable[[TokenSum], int | None] = lambda _: None
     estimate_call: Callable[[Inference], int | None] = lambda _: None
-    # a function that returns the successors of a model, newest first
+    # function that returns the newer versions of a model, the newest first
     newer: Callable[[str], Sequence[str]] = lambda _: ()
     seats: Sequence[UnusedSeat] = ()
     seats_cost: int = 0  # cost of all seats in the last calendar month, in units of money

@@ -38,9 +38,9 @@ from spool.registry.registry import Registry
 from spool.registry.views import EXCLUDES
 
 RECENT_DAYS = 7
-# the dimensions from which the fields of Work are read
+# dimensions from which the fields of the class Work are read
 _WORK = ("source", "provider", "model", "team", f"{TAG}service")
-# Maximum sums read per day: the most expensive. No recommendation is made from the other sums.
+# Maximum sums read per day, the most expensive first. The other sums lead to no recommendation.
 MOST_A_DAY = 2_000
 
 Chosen = Callable[[Dimensions], bool]
@@ -51,7 +51,7 @@ class Sources:
     ledger: Ledger
     log: Log
     prices: Callable[[], PriceBook]
-    registry: Registry | None = None  # None means that no plans are read
+    registry: Registry | None = None  # registry from which plans are read; None means without plans
 
 
 async def gather_saving_facts(
@@ -161,7 +161,7 @@ def _match_calls_to_uses(
 
 def sum_estimator(book: PriceBook) -> Callable[[TokenSum], int | None]:
     def estimate(total: TokenSum) -> int | None:
-        # a tier without a price is unknown here, because its standard price would look like a saving
+        # without a price for this tier, the cost is unknown: the standard price would look like a saving
         return None if book.is_at_standard(total) else _units_or_none(book.estimate_sum(total))
 
     return estimate

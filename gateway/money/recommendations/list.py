@@ -31,5 +31,5 @@ TYPES: tuple[RecommendationType, ...] = (
     response_cache,
 )
 BY_NAME = {type.NAME: type for type in TYPES}
-# types of recommendations whose minimum share is a share of the cost of seats
+# types of recommendations whose minimum share refers to the cost of seats
 OF_SEATS = frozenset({idle_seat.NAME})

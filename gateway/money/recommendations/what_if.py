@@ -31,7 +31,7 @@ ASSUMPTIONS = (
 Group = tuple[str | None, ...]
 # provider, response model, request model, mode, and time of a call (ns)
 _Named = tuple[str | None, str | None, str | None, str, int]
-# days whose sums are in memory at the same time; other queries wait while these sums are read
+# days whose sums are in memory at the same time; other queries wait while they are read
 DAYS_AT_ONCE = 6
 DAYS_OF_CHOSEN = 2  # days that are in memory at the same time if all sums of a day are read
 
@@ -141,7 +141,7 @@ class _Savings:
         estimate = self._price_as(tokens, named)
         if not estimate:
             return None
-        # the other model has its price at one time, not a price that holds for the day
+        # price of the other model at one fixed time, so `until` is 0
         price = self._price_as(replace(tokens, until=0), (None, self._model, None, tokens.mode, self._time))
         return None if price is None else scale_by_paid_share(estimate - price, one.cost, estimate)
 

@@ -31,7 +31,7 @@ from spool.record import Inference
 
 NAME = "aisix"
 
-_ANY_OF_ITS_SHAPE = "openai"  # AISIX's name for every provider that uses OpenAI's protocol
+_ANY_OF_ITS_SHAPE = "openai"  # provider name that AISIX uses for every provider with OpenAI's protocol
 
 
 class AisixEvent(msgspec.Struct):

@@ -44,7 +44,7 @@ from spool.turns.threads import prepare_types
 NAME = "bedrock"
 FIREHOSE_ID_HEADER: Final = "X-Amz-Firehose-Request-Id"
 FIREHOSE_ANSWER = closed_object({"requestId": TEXT, "timestamp": COUNT}, {"errorMessage": TEXT})
-_MAX_WRAPPERS: Final = 4  # Firehose, its data, the subscription, its messages
+_MAX_WRAPPERS: Final = 4  # maximum nested wrappers: Firehose, its data, the subscription, its messages
 
 
 class BedrockIdentity(msgspec.Struct):
@@ -169,7 +169,7 @@ def _unwrap_packed(packed: payload.Raw, field: str, unfolding: Unfolding, wrappe
 
 
 def _unwrap_subscription(members: Members, unfolding: Unfolding, wrappers: int) -> Items:
-    # CloudWatch sends control messages to test the subscription
+    # ignore control messages, with which CloudWatch tests the subscription
     if payload.is_exactly(members.get("messageType"), b'"CONTROL_MESSAGE"'):
         yield b"{}"
         return

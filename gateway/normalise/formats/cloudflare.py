@@ -55,7 +55,7 @@ class CloudflareEvent(msgspec.Struct):
 
 
 def has_sign(members: Members) -> bool:
-    is_page = {"result", "result_info"} <= members.keys()  # true also for a page without entries
+    is_page = {"result", "result_info"} <= members.keys()  # also True for a page of logs without entries
     return is_page or "tokens_in" in members or has_object_with(members, "result", "tokens_in")
 
 

@@ -49,7 +49,7 @@ class DatabricksRequest(ProviderBody):
 
 
 class DatabricksEvent(msgspec.Struct):
-    # of all tables
+    # columns that all tables have
     requester: Any = None
     status_code: Any = None
     workspace_id: Any = None
@@ -69,7 +69,7 @@ class DatabricksEvent(msgspec.Struct):
     input_tokens: Any = None
     output_tokens: Any = None
     token_details: DatabricksTokenDetails | Other = None
-    # id in system.serving.endpoint_usage and in inference tables
+    # request id, as in system.serving.endpoint_usage and in inference tables
     databricks_request_id: Any = None
     request_time: Any = None
     usage_context: Any = None

@@ -30,7 +30,8 @@ from spool.identity import call_identity
 from spool.record import Inference
 
 NAME = "envoy_ai_gateway"
-OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")  # columns that no other gateway writes
+# columns by which the format is recognized, because no other gateway writes them
+OWN_COLUMNS = ("gen_ai.request.model_override", "x-envoy-origin-path")
 
 
 class EnvoyEvent(WorkFields):

@@ -74,7 +74,7 @@ class KongBlock(msgspec.Struct):
     meta: KongMeta | Other = None
     usage: KongUsage | Other = None
     cache: KongCache | Other = None
-    # Lua encodes an empty list as an object
+    # any type, because Lua encodes an empty list as an object
     tried_targets: Any = None
 
     @property

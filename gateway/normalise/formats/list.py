@@ -87,7 +87,7 @@ def require_format(body: bytes, *, how: str) -> str:
     """
     if (recognised_format := recognise_format(body)) is not None:
         return recognised_format
-    payload.items(body)  # this call only checks the body: it raises BadPayload if the body is not JSON
+    payload.items(body)  # check the body first: payload.items raises BadPayload if the body is not JSON
     raise BadPayload(f"the format was not recognized; {how}; known formats: {', '.join(FORMAT_NAMES)}")
 
 

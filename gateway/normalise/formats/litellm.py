@@ -102,7 +102,7 @@ class LiteLLMMeta(msgspec.Struct):
     requester_custom_headers: AgentHeaders | Other = None
     spend_logs_metadata: Any = None
     usage_object: Usage | Other = None
-    additional_usage_values: Usage | Other = None  # only in older rows of the spend log
+    additional_usage_values: Usage | Other = None  # usage in older rows of the spend log
     cost_breakdown: LiteLLMCosts | Other = None  # only in rows of the spend log
     error_information: LiteLLMFailure | Other = None
 
@@ -111,7 +111,7 @@ class LiteLLMResponse(msgspec.Struct):
     model: Any = None
     usage: msgspec.Raw = NULL
     service_tier: Any = None
-    # Response members read for facts that the usage object omits.
+    # Response members with facts that the usage object omits.
     output: Other = None
     data: Other = None
     size: Any = None
@@ -264,7 +264,7 @@ def _build_record(event: LiteLLMEvent, meta: LiteLLMMeta, own_id: Any, cost: str
         operation=None if operation == RERANK else operation,
         request_model=model_name(event.model, event.custom_llm_provider),
     )
-    # set the region afterwards, because a call with more than 15 keyword arguments is slow
+    # the region is set afterwards, because calls with more than 15 keyword arguments are slow in Python
     record.region = _region(event, meta)
     _client_headers(meta).set_run(record)
     count_tokens(record, _tokens(event, meta))

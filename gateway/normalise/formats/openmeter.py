@@ -60,7 +60,8 @@ class OpenMeterData(Usage):
     cost: Any = None
     tokens: Any = None
     type: Any = None
-    service_name: Any = None  # only in Kong's events. Kong's other reports name the service in the same way.
+    # the service's name in Kong's events; Kong's other reports name the service in the same way
+    service_name: Any = None
 
 
 class OpenMeterEvent(msgspec.Struct):
@@ -99,7 +100,7 @@ def _read_token_count(event: OpenMeterEvent, data: OpenMeterData) -> Iterable[Co
     """Read the count of a standard event. The service name keeps the counts of different sources apart."""
     number = count(data.tokens, "data.tokens")
     token_type = _TOKEN_TYPES.get(text(data.type) or "")
-    if not number or token_type is None:  # a count without a type cannot be added to any sum
+    if not number or token_type is None:  # a count without a token type cannot be added to any sum
         return ()
     source, event_id = text(event.source), text(event.id)
     is_kong = (text(event.type) or "").startswith(f"{_KONG}.")

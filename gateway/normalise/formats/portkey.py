@@ -95,7 +95,7 @@ class PortkeyHeaders(RequestIdHeaders):
 
 class PortkeyRequest(msgspec.Struct):
     url: Any = None
-    json: ProviderBody | Other = None  # only the hook sets it
+    json: ProviderBody | Other = None  # response body, which only the hook sends
     headers: PortkeyHeaders | Other = None
     body: ProviderBody | Other = None
     portkeyHeaders: PortkeyHeaders | Other = None
@@ -103,7 +103,7 @@ class PortkeyRequest(msgspec.Struct):
 
 class PortkeyResponse(msgspec.Struct):
     status: Any = None
-    json: ProviderBody | Other = None  # only the hook sets it
+    json: ProviderBody | Other = None  # response body, which only the hook sends
     statusCode: Any = None
     responseTime: Any = None
     headers: PortkeyHeaders | Other = None
@@ -175,7 +175,8 @@ def read_calls(event: PortkeyEvent) -> Iterable[Call]:
 
 
 def _read_row(event: PortkeyEvent) -> Call:
-    model = None if event.ai_model == "NA" else event.ai_model  # Portkey writes NA if it found no model
+    # NA is what Portkey writes if it found no model
+    model = None if event.ai_model == "NA" else event.ai_model
     record = Inference(
         id=b"",
         source=NAME,

@@ -45,14 +45,14 @@ _COUNTS: Final = (
 _CALLER: Final = Caller.__struct_fields__
 _copied: Final[Callable[[Inference], Inference]] = Inference.__copy__  # type: ignore[attr-defined]
 _identity: Final = tuple.__new__
-# values of the fields between the id and `above` in an Identity
+# plain values of an Identity's fields between `id` and `above`
 _PLAIN: Final = (), True, (), (), (), False, False, None, None
-COUNTS_PLACE: Final = 2  # index of the counts in a row of the compiled module
+COUNTS_PLACE: Final = 2  # index of the token counts in a row of the compiled module
 ID_PLACE: Final = 3  # index of the hash of the response id in a row, if the id is long
 SPAN_PLACE: Final = 5  # index of the id of the span in a row
 PARENT_PLACE: Final = 6  # index of the id of the parent span in a row
 FIRST_PLACE: Final = 4  # index of the first of `Varying.values` in a row
-_AT_ONCE: Final = 64  # number of spans to book between two checks of the clock
+_AT_ONCE: Final = 64  # number of spans that are counted between two checks of the clock
 
 
 class CallAlone(msgspec.Struct, frozen=True, eq=False):

@@ -90,7 +90,7 @@ class Contexts:
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._known: dict[bytes, _Known] = {}
         self._last = 0
-        self._read = {*OF_RESOURCE}  # names of resource attributes that rules read
+        self._read = {*OF_RESOURCE}  # names of the resource attributes that the rules read
 
     def clear(self) -> None:
         self._numbers.clear()

@@ -136,7 +136,7 @@ def _other_text(text: str, number: int, chance: random.Random) -> str:
     begin = text[: min(ends) + 1] if ends else ""
     length = max(1, min(_LENGTHS[number % len(_LENGTHS)], 96 - len(begin)))
     rest = "".join(chance.choices(_LETTERS, k=length))
-    # A text without such letters starts with `Z`, because no secret starts with this letter.
+    # `Z` marks a text without letters before its first separator, because no secret starts with this letter.
     return begin + rest if begin else "Z" + rest[: 95 if text else 0]
 
 

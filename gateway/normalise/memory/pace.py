@@ -17,8 +17,8 @@ from gateway.normalise.otlp.model import Span
 from spool.caches import make_room
 
 MOST_SENDERS: Final = 4096
-# After `_UNRESTED` consecutive requests without success, the next request skips the memory. Then one request
-# does so after every `_RESTED` such requests.
+# After `_UNRESTED` consecutive requests without a known span, the next request is read without the memory,
+# and then one after every `_RESTED` such requests.
 _UNRESTED, _RESTED = 16, 4
 
 
@@ -28,7 +28,8 @@ class MemoryPace:
 
     # Share of a request's spans that must be known. With fewer known spans, the rules read the whole request.
     least_known: float = 0.8
-    # after a request with too few known spans, skip at most this number of requests of the same kind
+    # after a request with too few known spans, at most this number of requests of the same kind skip the
+    # memory
     most_skipped: int = 127
     least_seen: int = 8  # number of spans of a kind that must be seen before it is learned
     # share of all spans since the kind's first span that the kind must have before it is learned
@@ -58,7 +59,7 @@ class TriedSender:
 
     def __init__(self, skips: int) -> None:
         self.skips, self.next, self.skipped = skips, 0, 0
-        self.is_known = False  # True if enough spans of the latest request were known
+        self.is_known = False  # True if the latest request had enough known spans
 
 
 class Trials:
@@ -73,8 +74,8 @@ class Trials:
         self._pace = pace
         self._senders: dict[int, TriedSender] = {}
         self._free: float = pace.free_looks  # number of spans that may still be looked up without success
-        self._refused = 0  # consecutive requests without a successful lookup
-        # number of requests that still skip the memory, and number that have skipped it
+        self._refused = 0  # consecutive requests in which no lookup succeeded
+        # number of requests that will still skip the memory, and of those that have skipped it
         self._rests = self._rested = 0
 
     def skip_if_resting(self) -> bool:

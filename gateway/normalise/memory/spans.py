@@ -46,19 +46,19 @@ from gateway.normalise.outcome import Options, Outcome
 from gateway.normalise.payload.body_limits import ITEM_BYTES, SLICE_BYTES, SliceClock
 from spool.packed.native import ItemMemory, Native
 
-LARGEST: Final = 2 * 1024 * 1024  # bytes of a body looked up
-MOST_ITEMS: Final = 4096  # spans in one body looked up
+LARGEST: Final = 2 * 1024 * 1024  # maximum bytes of a body whose spans are looked up
+MOST_ITEMS: Final = 4096  # maximum spans of a body that are looked up
 MOST_KINDS: Final = 4096
 MOST_SHAPES: Final = 4096
 MOST_NAMES: Final = 16_384
 MOST_BYTES: Final = 8 * 1024 * 1024  # bytes of all keys, names and texts in the memory
 ONE_IN: Final = 1000  # one in this number of known spans is compared with the rules
-MOST_DIFFERENCES: Final = 20  # kept for display
-MOST_SEEN: Final = 128  # spans of one request to count while few spans are known
+MOST_DIFFERENCES: Final = 20  # maximum differences between memory and rules that are kept for display
+MOST_SEEN: Final = 128  # maximum spans of a request that are counted while few spans are known
 _LONGEST_DIFFERENCES: Final = 300
 _ROUNDS: Final = 24  # rounds end when no variation reads further attributes
 _TURN: Final = 16
-_LOOKED_FOR: Final = 64  # spans looked up together
+_LOOKED_FOR: Final = 64  # number of spans that are looked up together
 NEVER: Final = 2**32 - 1
 
 _log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class SpanMemory:
         self._contexts = Contexts(self._memory, self.clear)
         self._reads: dict[tuple[int | str, ...], set[str]] = {}
         self._names: set[str] = set()
-        self._tags: set[str] = set()  # names of which the texts are only tags
+        self._tags: set[str] = set()  # names of attributes whose texts become only tags
         self._trials = Trials(self._pace)
         self._samples = Samples(self._pace)
         self.spans: Counter[str] = Counter()  # number of spans by reader: rules or memory
@@ -159,7 +159,7 @@ class SpanMemory:
         options, found = self._options, None
         clock = SliceClock()
         try:
-            with suppress(*_UNREADABLE):  # the rules report these errors
+            with suppress(*_UNREADABLE):  # ignore errors here, because the rules report them
                 found = yield from self._look_up(selected, clock)
         except self._native.panic as error:
             self._native.fail(error)
@@ -229,7 +229,7 @@ class SpanMemory:
                     clock.begin_slice()
         unknown = sum([part.kinds.count(None) for part in found])
         most = selected.spans * (1 - self._pace.least_known)
-        # With many unknown spans, reading all at once is faster than reading them one by one.
+        # with many unknown spans, reading the whole request is faster than reading the spans one by one
         if unknown > most:
             self._give_up(selected, found, most)
             return None
@@ -396,7 +396,7 @@ class SpanMemory:
             reads |= self._reads.get((context, *span.attributes), set())
             varying = self._memory.learn(context, encoded, slots.encode_texts(reads))
             if varying is None:
-                return  # the span is not plain, so it has no kind
+                return  # such a span is unusual, so it has no kind
             learned = yield from learn_kind(
                 span, varying[0], texts, varying[1], reads, self._tags, options, self._chance
             )

@@ -21,7 +21,7 @@ _READERS: dict[Signal, type[ItemReader[Any]]] = {
     "logs": LogReader,
 }
 
-TURN = 16  # items to read between two checks of the clock
+TURN = 16  # items read between two checks of the clock
 
 
 def normalise(

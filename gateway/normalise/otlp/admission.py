@@ -22,12 +22,12 @@ from gateway.normalise.reading.content import names_content
 from spool.caches import CachedResults
 from spool.people import USER_EMAIL
 
-MAX_VALUE = 16 * 1024  # bytes of a name, an id, a number or a usage object
-_LARGE = 256 * 1024  # only the small members of a text beyond this size are decoded
+MAX_VALUE = 16 * 1024  # maximum bytes of a name, an id, a number or a usage object
+_LARGE = 256 * 1024  # bytes of a text above which only its small members are decoded
 
 SCALAR = "scalar"
-WORDS = "words"  # a list of texts is kept
-REDUCED = "reduced"  # only the readable part of a text is kept
+WORDS = "words"  # decision: keep a list of texts
+REDUCED = "reduced"  # decision: keep only the part of a text that may be stored
 DROPPED = "dropped"
 
 _REDUCTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -46,7 +46,7 @@ _FIGURES = frozenset(
     }
 )
 
-# of the user
+# attributes that have the email address of the user
 _USER_EMAILS = frozenset(
     {
         f"tollhouse.tag.{USER_EMAIL}",

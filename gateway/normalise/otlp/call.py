@@ -19,7 +19,7 @@ class Caller(Struct, frozen=True, gc=False):
     team: str | None = None
     session: str | None = None
     api_key: str | None = None
-    email: str | None = None  # the address of `user`, if it is another text
+    email: str | None = None  # email address of the user, if it differs from `user`
 
 
 NO_CALLER = Caller()
@@ -54,35 +54,35 @@ class SpanCall(Struct, gc=False):
 
     place: int
     record: Inference
-    kind: int  # class of the operation; only calls of the same class may describe the same call
+    kind: int  # class of the operation; only calls of one class may describe the same call
     tokens: Tokens
     caller: Caller
     response_id: str | None
     shared_id: str | None
-    service_tier: str | None = None  # tier in the provider's response
+    service_tier: str | None = None  # service tier that the provider's response states
     resource_caller: Caller = NO_CALLER
-    device: str | None = None  # from the resource attributes
+    device: str | None = None  # device that the resource attributes name
     resource: Resource | None = None
     scope: Scope | None = None
     agent: str | None = None
     why: dict[str, str] | None = None
     provider_request_id: str | None = None  # id that the provider gave; a further name of the call
-    own_id: str | None = None  # own id of a response that came from the source's cache
+    own_id: str | None = None  # id of a response from the source's own cache
     also: tuple[bytes, ...] = ()  # see spool.identity
-    links: tuple[tuple[bytes, bytes], ...] = ()  # names that connect the call to reports of another kind
+    links: tuple[tuple[bytes, bytes], ...] = ()  # keys that connect the call to reports of another kind
     joins: tuple[bytes, ...] = ()  # dedup keys that the call shares with its events
     run_id: str | None = None  # spans with the same run id become one record, from the span that ends last
     # whether the span reports the result of a stream that a sibling span started
     reports_stream: bool = False
     is_attempt: bool = False  # a retry inside a call, which is never merged with the outer call
-    is_logged: bool = False  # whether events without the id of the call report it as well
+    is_logged: bool = False  # whether events without the id of the call also report the call
     # a model run inside a request; if the request is a call as well, the run is a part of that call
     is_part: bool = False
     # AS_ASSISTANT or AS_GATEWAY, if the other may report the call as well, with no id in common
     relay_side: str | None = None
-    relayed_session: str | None = None  # session that the assistant states to the gateway
+    relayed_session: str | None = None  # session id that the assistant sent to the gateway
     guesses_cost: bool = False  # whether the cost was computed without knowing the seller's price
-    names_request: bool = False  # whether a name in `also` is from the provider's id of the request
+    names_request: bool = False  # whether a key in `also` is from the provider's id of the request
     is_of_sdk: bool = False  # whether the provider's own SDK wrote the span
     is_of_provider: bool = False  # whether the provider's API or its own SDK wrote the span
     # relations to other spans of the payload

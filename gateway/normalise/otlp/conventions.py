@@ -65,8 +65,8 @@ _COST = MetricFamily(unit=MONEY_UNIT)
 _TYPES = {
     "prompt": INPUT,
     "completion": OUTPUT,
-    # names of Envoy AI Gateway and other senders; these tokens are parts of the input or the output, so they
-    # are never added to it
+    # attribute names of Envoy AI Gateway and others; their tokens are part of the input or the output, so
+    # they are never added
     "cached_input": CACHE_READ,
     "cached": CACHE_READ,
     "cache_read_input": CACHE_READ,
@@ -129,7 +129,8 @@ def _mark_beside(span: Span, call: SpanCall) -> None:
     call.is_beside = True
 
 
-# Hooks for calls by the prefix of their scope. They apply even if the span has the marks of a product.
+# Functions that refine a call, by the prefix of its scope. They apply even if the span has the marks of a
+# product.
 SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("com.anthropic.", _add_compaction_tokens),
     *[(scope, _mark_as_sdk_call) for scope in SDKS],
@@ -137,7 +138,7 @@ SENT_UNDER: tuple[tuple[str, RefineCall], ...] = (
     ("langfuse-sdk", _mark_beside),
 )
 
-# Anthropic's own libraries write it, even inside the spans of another product.
+# Attribute that Anthropic's own libraries write, even inside the spans of another product.
 _ONE_HOUR = "anthropic.usage.cache_creation.ephemeral_1h_input_tokens"
 
 

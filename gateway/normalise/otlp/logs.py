@@ -52,7 +52,7 @@ _EVENTS = {name: (product, event) for product in PRODUCTS for name, event in pro
 _DETAILS = {
     product: LogEvent(dialect=product.details, is_call=_is_call, adds_to_call=True)
     for product in PRODUCTS
-    if product.details is not None  # all other products write the event as the conventions define it
+    if product.details is not None  # all other products write this event as the conventions define it
 }
 _NAMING = tuple([product.event_name for product in PRODUCTS if product.event_name is not None])
 _UNDERSTOOD = tuple([beginning for product in PRODUCTS for beginning in product.event_beginnings])
@@ -107,7 +107,7 @@ def event_name(record: LogRecord, sender: Product) -> str:
     return name
 
 
-TURN = 2048  # calls to add before the event loop gets a turn
+TURN = 2048  # calls added before the event loop gets a turn
 
 
 class LogReader:
@@ -213,7 +213,7 @@ class LogReader:
                 identity = identity._replace(joins=(name,))
             elif dialect.own_id:
                 identity = identity._replace(also=(*identity.also, name))
-            else:  # none of the ids identifies only the event
+            else:  # no id of the event identifies only this event
                 identity = end_report_identity(identity, name)
         if event.is_final:
             identity = identity._replace(is_final=True)

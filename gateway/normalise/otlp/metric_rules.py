@@ -11,7 +11,7 @@ from gateway.normalise.outcome import IMPLAUSIBLE
 from gateway.normalise.reading.values import BadValue
 
 INPUT = "input"
-INPUT_UNCACHED = "input_uncached"  # without the cache
+INPUT_UNCACHED = "input_uncached"  # token type: input without the part from the cache
 OUTPUT = "output"
 OUTPUT_VISIBLE = "output_visible"  # without reasoning
 CACHE_READ = "cache_read"
@@ -38,7 +38,7 @@ _SUBSETS = frozenset({"audio", "text", "image", "video"})
 KNOWN = _MEASURES | _SUBSETS
 
 
-MAX_TOKENS = 10**15  # larger values are taken for timestamps
+MAX_TOKENS = 10**15  # largest plausible token count; larger values are probably timestamps
 
 
 def tokens_of(value: object) -> int:

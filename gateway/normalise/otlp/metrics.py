@@ -33,7 +33,7 @@ from spool.record import UsageMetric, decimal_text
 
 LONGEST_TYPE = 64
 
-_ANY_PART = "*"  # stands for any part of a name between two dots
+_ANY_PART = "*"  # in a metric name, matches any part between two dots
 _NAMED = [(name, (product, family)) for product in PRODUCTS for name, family in product.metrics.items()]
 _FAMILIES = {name: family for name, family in _NAMED if _ANY_PART not in name}
 _PATTERNS = [
@@ -41,7 +41,7 @@ _PATTERNS = [
     for name, family in _NAMED
     if _ANY_PART in name
 ]
-# Their counters cover every call that they served, so other sources may report the same calls.
+# Sources whose counters cover every call that a server processed, so other sources may report the same calls.
 SERVERS = frozenset(
     product.source for product in PRODUCTS if any(f.is_served for f in product.metrics.values())
 )
@@ -54,18 +54,18 @@ _NAMING = {
 _REPEATS = re.compile("|".join([pattern for product in PRODUCTS for pattern in product.repeated_metrics]))
 
 _USAGE_WORD = re.compile(r"(^|[._:])(tokens?|cost|credits?|acu|aiu)([._:]|$)")
-# units without their braces
+# units that token counts may have, without the braces around them
 _USAGE_UNITS = frozenset({"", "1", "token", "tokens", "credit", "credits", "acu", "aiu"})
 _CURRENCY = re.compile(r"[A-Z]{3}")  # ISO 4217
 _NO_USAGE_UNITS = frozenset({"s", "ms", "us", "ns", "min", "h", "By", "%"})
-# ends of names of metrics that are neither tokens nor money
+# Matches the endings of metrics that count neither tokens nor money.
 _OTHER_UNIT = re.compile(r"_(seconds|milliseconds|bytes|ratio|percent)(_total)?$")
 _AI_BEGINNINGS = ("gen_ai.", "llm.", "ai.")
 
-UNCHANGED = "unchanged"  # reason: the counter did not increase
+UNCHANGED = "unchanged"  # reason for ignoring a point: the counter did not increase
 # form of a token type that is safe to show
 _PLAIN_WORD = re.compile(r"[a-z][a-z0-9_.-]{0,31}", re.IGNORECASE)
-SMALLEST_COST = Decimal("1e-12")  # smaller amounts are rounding errors of floating-point sums
+SMALLEST_COST = Decimal("1e-12")  # smaller amounts than this are rounding errors of floating-point sums
 
 MODEL = ("gen_ai.response.model", "gen_ai.request.model", "model")
 MODALITY = "gen_ai.token.modality"
@@ -142,7 +142,7 @@ class Countable:
         self._cumulative = False
         self._may_fall = False
         self._cannot_count = ""
-        self.is_read = False  # otherwise points are neither counted nor shown to operators
+        self.is_read = False  # whether points of this metric are counted or shown to operators
 
     def set_kind(self, kind: str, temporality: int, monotonic: bool) -> None:
         """
@@ -269,7 +269,7 @@ class PointReader:
         self._counted = options.counted
         self._series = SeriesKeys()
         self._meter: tuple[Resource, Scope] | None = None
-        # the family through which the current meter counts a token type
+        # token type -> family that counts it for the current meter
         self._counted_by: dict[str, str] = {}
         # count only if no other family of the current meter does
         self._held: list[tuple[int, Point, Product, MetricFamily]] = []
@@ -433,6 +433,6 @@ def _declared_word(point: Point, family: MetricFamily) -> str | None:
 
 
 def _identity(series: bytes, point: Point) -> Identity:
-    if not point.time:  # without a time, all points of the series would have the same dedup key
+    if not point.time:  # reject it: without a time, all points of the series would have the same dedup key
         return no_identity()
     return Identity(point_id(series, point.start_time, point.time))

@@ -33,7 +33,7 @@ class Scope(msgspec.Struct, gc=False):
 
 EXCEPTION = "exception"
 DETAILS = "gen_ai.client.inference.operation.details"  # event of a call in the semantic conventions
-OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # events with attributes of the call
+OF_CALL = frozenset({"gen_ai.usage", DETAILS})  # names of events that have the attributes of a call
 READ_EVENTS = OF_CALL | {EXCEPTION}
 
 
@@ -65,7 +65,7 @@ class Span(msgspec.Struct, gc=False):
     trace_id: str | None  # lower-case hex, or None if absent, empty or all zeros
     span_id: str | None
     parent_id: str | None
-    start_time: int | None  # None if the sender wrote 0
+    start_time: int | None  # start time in nanoseconds, or None if the sender wrote 0
     end_time: int | None
     attributes: Attributes
     status_code: int = 0
@@ -93,10 +93,10 @@ class Point(msgspec.Struct, gc=False):
     name: str
     unit: str
     cumulative: bool
-    start_time: int  # 0 if unknown
+    start_time: int  # start time in nanoseconds, or 0 if it is unknown
     time: int
     value: int | float
     attributes: Attributes
-    apart: bytes = b""  # hash of attributes that were not decoded, which also distinguish series
+    apart: bytes = b""  # hash of the attributes that were not decoded, because they also distinguish series
     may_fall: bool = False  # whether the value may fall, because the sum is not monotonic
     cannot_count: str = ""  # why the point cannot count, such as "a gauge"

@@ -34,7 +34,7 @@ MONEY_UNIT = "USD"
 class AttributeShape(Struct, frozen=True, kw_only=True):
     """The facts that the attribute names of an item show before any value is read. `shapes` builds it."""
 
-    # Names in the item, by field. The name that takes precedence is first.
+    # Names of attributes by field; the first name takes precedence.
     input: Names = ()
     output: Names = ()
     cache_read: Names = ()
@@ -65,17 +65,17 @@ class AttributeShape(Struct, frozen=True, kw_only=True):
     has_metadata: bool = (
         False  # True if a name may hold tags that the sender chose (see `shapes.metadata_pairs`)
     )
-    # Products and kinds to which these names belong.
+    # Products and kinds to which the attribute names belong.
     product: Product | None = None  # the first product, by precedence, whose marks appear
     weak_marks: tuple[tuple[Product, Callable[[Span], bool]], ...] = ()
     kinds: tuple[Kind, ...] = ()
-    deciding_kind: Kind | None = None  # the first kind with a rule of its own for operations
+    deciding_kind: Kind | None = None  # first kind that has a rule of its own for operations
     taken_by: tuple[Product, ...] = ()  # products that may read the whole item themselves
     names_tool: bool = False
     names_operation: bool = False  # if False, the usage of a span decides whether the span is a call
     names_end_user: bool = False
-    names_ai: bool = False  # True if a name is that of a model or a token count
-    # by product: the shape in which the product's own names are used, cached on first use
+    names_ai: bool = False  # True if one of the names is that of a model or a token count
+    # product -> shape with the names that only this product uses, cached on first use
     own: dict[Product, AttributeShape]
     readings: dict[Any, Any]  # cache of the readings of such spans (see `spans.readings`)
 
@@ -134,7 +134,7 @@ class Kind:
     """An attribute that states the kind of a span, for any sender."""
 
     attribute: str
-    # values, in lower case, that mark spans which enclose calls
+    # values in lower case that mark a span as one around calls
     around: frozenset[str] = frozenset({"tool", "agent"})
     # Values that mark spans which are never calls, even with counts, because they repeat the calls below
     # them. Spans with other values and counts are shown as unrecognized. None means every value except the
@@ -154,7 +154,7 @@ class SpanRole(NamedTuple):
     is_agent: bool = False
     # True if the span starts a stream. The call is the sibling span that reports the result.
     begins_stream: bool = False
-    # kind of the operation whose usage the span repeats ("model_call" for a sibling call)
+    # kind of operation whose usage the span repeats, such as "model_call" for a sibling call
     usage_of: str | None = None
 
 
@@ -200,7 +200,7 @@ class LogDialect:
     provider: Names = ()
     unnamed_provider: Callable[[Attributes, str | None], str | None] = _provider_by_model
     tokens: TokenNames
-    # function that adds counts from further attributes
+    # function that adds token counts from further attributes
     complete: Callable[[Attributes, Tokens], Tokens] | None = None
     total: Names = ()
     # function that returns whether the input count of a provider excludes the cache
@@ -257,7 +257,7 @@ class LogEvent:
     # True if the event adds to the call of another event, so its own id is not the id of the call
     adds_to_call: bool = False
     is_final: bool = False  # True if the event's cost replaces an earlier cost
-    # function that handles special cases of the event
+    # function that handles special cases of this event
     refine: Callable[[Attributes, Inference], None] | None = None
     # Returns pairs of an own key and a key of another report, so that other reports of the call are
     # recognized (see spool.identity).

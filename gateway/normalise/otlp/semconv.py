@@ -99,11 +99,11 @@ def _meter_names() -> dict[str, str]:
             f"{_USAGE}{kind}.cache_read.input_tokens": f"cache_{kind}_read_tokens",
             f"{_USAGE}prompt_tokens_details.{kind}_tokens": f"input_{kind}_tokens",
             f"{_USAGE}completion_tokens_details.{kind}_tokens": f"output_{kind}_tokens",
-            # OpenInference writes these names
+            # names that OpenInference writes
             f"llm.token_count.prompt_details.{kind}": f"input_{kind}_tokens",
             f"llm.token_count.completion_details.{kind}": f"output_{kind}_tokens",
         }
-    # pydantic-ai writes these names
+    # names that pydantic-ai writes
     meter_names |= {f"{_USAGE}details.{name}": name for name in meters.METERS}
     meter_names |= {
         f"{_USAGE}web_search_requests": "web_searches",
@@ -128,7 +128,7 @@ def is_meter_of_tollhouse(name: str) -> bool:
 
 REQUEST_MODEL = ("gen_ai.request.model",)
 RESPONSE_MODEL = ("gen_ai.response.model",)
-# names used only if a call has none of the names above
+# attribute names used only if a call has none of the names above
 PLAIN_MODEL = (
     "model",
     "llm.model",
@@ -158,7 +158,7 @@ PROVIDER_REQUEST_ID = (
     "azure.service.request.id",
     "az.service_request_id",
 )
-# Without this attribute, the span is not one of an AWS SDK. The id is then often that of a Lambda function's run.
+# AWS SDKs write this attribute. Without it, the id is often that of a Lambda function's run.
 _AWS_OPERATION = "rpc.method"
 _OF_AWS_SDKS = frozenset({"aws.request_id", "aws.request.id"})
 COST = (
@@ -170,12 +170,13 @@ COST = (
     "gen_ai.usage.total_cost",
     "gen_ai.cost.total_cost",
     "gen_ai.cost.amount",
-    # names that Sentry writes, with values in dollars
+    # names that Sentry writes for costs, in dollars
     "gen_ai.cost.total_tokens",
     "gen_ai.cost.input_tokens",
     "gen_ai.cost.output_tokens",
 )
-# REGION is read only from spans and events. On a resource, these names state where the sender runs.
+# Attributes of the served region, read only from spans and events. On a resource, they state where the sender
+# runs.
 REGION = ("aws.region", "cloud.region")
 CLOUD = "cloud.provider"
 ADDRESS = ("server.address", "gen_ai.openai.api_base", "llm.openai.api_base", "net.peer.name")
@@ -204,13 +205,14 @@ USER = (
     "jwt.sub",
     "user",
 )
-# Attributes with the address of the user. The principal's address counts only if the user is the principal.
+# Attributes with the address of the user. The address of a principal counts only if the principal is the
+# user.
 USER_EMAIL = "user.email"
 EMAIL = (USER_EMAIL, PRINCIPAL_EMAIL)
 TEAM = ("team.id", "team")
 SESSION = (
     "session.id",
-    "anthropic.session.id",  # a session may have several conversations
+    "anthropic.session.id",  # id of a session, which may have several conversations
     "gen_ai.conversation.id",
     "conversation.id",
     "traceloop.association.properties.session_id",
@@ -230,7 +232,8 @@ RESOURCE_EMAIL = (USER_EMAIL,)
 RESOURCE_TEAM = ("team.id", "team")
 RESOURCE_SESSION = ("session.id",)
 RESOURCE_DEVICE = ("device.id",)
-SENDER_VERSION = ("service.version", "app.version")  # of a resource
+# resource attributes that state the version of the sender
+SENDER_VERSION = ("service.version", "app.version")
 RESOURCE_DEVICE_OR_HOST = ("device.id", "host.id")
 
 # --- Tags ---------------------------------------------------------------------------------------------------
@@ -257,7 +260,7 @@ NAMED_TAGS: dict[str, tuple[str, ...]] = {
 }
 # Tags of the work for which calls are made. Calls take them from the agent's span above them.
 WORK_TAGS = ("repository", "branch", "commit", "pull_request", "ticket")
-# The value becomes a tag only if it is a mode with its own prices (see spool.processing).
+# Attribute that becomes a tag only if its value is a mode with its own prices (see spool.processing).
 SERVICE_TIER = "service_tier"
 NAMED_TAGS[SERVICE_TIER] = (
     "openai.response.service_tier",
@@ -266,7 +269,7 @@ NAMED_TAGS[SERVICE_TIER] = (
     "gen_ai.usage.service_tier",
     "anthropic.response.service_tier",
 )
-METADATA_JSON = "metadata"  # OpenInference writes a JSON object as text under this name
+METADATA_JSON = "metadata"  # attribute with a JSON object as text, which OpenInference writes
 IDENTITY_KEYS = frozenset(
     {
         "user",
@@ -308,7 +311,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "run": ("tollhouse.run",),
     "parent_run": ("tollhouse.parent_run",),
 }
-# Operations of steps around calls. Some of these steps repeat the sums of the calls.
+# Operations of steps around calls. Some of these steps repeat the sums of their calls.
 NO_CALLS = frozenset({
     "invoke_agent", "create_agent", "agent_step", "execute_tool", "execute_event_loop_cycle", "invoke_workflow",
     "plan", "retrieval", "framework", "fetch_response", "chain", "agent", "tool", "retriever", "prompt", "parser",
@@ -323,7 +326,7 @@ _CURRENCIES = {
 }
 _COST_PARTS = ("gen_ai.cost.input_tokens", "gen_ai.cost.output_tokens")
 _ONE_WORD = re.compile(r"[^\s{}\[\]\"]{1,128}")
-# Clouds by the prefix of a provider's name. These providers have regions. The Gemini API itself has no regions.
+# Prefix of a provider's name -> its cloud. These providers have regions; the Gemini API itself has none.
 _CLOUDS = {"aws.": "aws", "azure.": "azure", "gcp.vertex": "gcp"}
 _STATED_BY = {"aws": ("aws.region", "cloud.region"), "azure": ("cloud.region",), "gcp": ("cloud.region",)}
 _GEMINI = frozenset({"gcp.gemini", "gcp.gen_ai"})

@@ -32,7 +32,8 @@ _SCOPE_BEGINNINGS = tuple(
 )
 _SERVICES = {service: product for product in PRODUCTS for service in product.services}
 _LANGUAGES = {language: product for product in PRODUCTS for language in product.languages}
-UNKNOWN_SERVICE = "unknown_service"  # begins the name that SDKs give to a program without a name
+# beginning of the service name that SDKs give to a program without a name
+UNKNOWN_SERVICE = "unknown_service"
 # Resource attributes that identify a process. The id of an instance is unique within its service.
 _INSTANCE = ("service.namespace", "service.name", "service.instance.id")
 _PROCESS = (
@@ -108,7 +109,7 @@ class Senders:
         # `service.instance.id` identifies a process, never a device.
         self._device_names = semconv.RESOURCE_DEVICE_OR_HOST if options.host_id else semconv.RESOURCE_DEVICE
         self._resource: Resource | None = None
-        # The following facts are from the resource entered last.
+        # The following facts describe the resource that was read last.
         self.caller = NO_CALLER
         self.device: str | None = None
         self.tags: dict[str, str] = {}
@@ -250,7 +251,7 @@ def stated_work_tags(attributes: Attributes, shape: AttributeShape) -> Mapping[s
 
 def _add_one(tags: dict[str, str], key: str, value: Any, keep: frozenset[str]) -> int:
     if type(value) is not str:
-        value = tag_rules.tag_text(value)  # text_of returns None for a nested value
+        value = tag_rules.tag_text(value)  # tag_text returns None for a nested value
     if value is None or value in ABSENT or key in semconv.IDENTITY_KEYS or semconv.is_email(key):
         return 0
     if len(key) > tag_rules.MAX_NAME or tag_rules.names_secret(key) or tag_rules.is_secret(value):

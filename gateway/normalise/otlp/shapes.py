@@ -43,15 +43,15 @@ CONTAINERS: dict[str, Callable[[Any], Fields]] = {
     **{name: usage_fields for product in PRODUCTS for name in product.texts},
 }
 _MARK_BEGINNINGS = tuple([beginning for product in PRODUCTS for beginning in product.mark_beginnings])
-# Names on which a reading depends although no table has them (see `spans.readings`)
+# Names that a reading reads although no table lists them (see `spans.readings`)
 _FURTHER = (
     *semconv.PLAIN_MODEL,
     semconv.CLOUD,
     *[name for product in PRODUCTS for names in product.own_names.values() for name in names],
 )
-# fields that are True if a name is in their tables
+# fields that are True if one of the names is in their table
 _FLAGS = "names_tool", "names_operation", "names_end_user"
-Entry = tuple[str, Any]  # an attribute name, and the value that it adds to the shape
+Entry = tuple[str, Any]  # effect of an attribute name on the shape: field and value
 
 
 def _tables() -> Iterator[tuple[str, list[Entry]]]:
@@ -81,9 +81,9 @@ class NameFacts:
 
     def __init__(self, product: int | None, is_metadata: bool, is_ai: bool) -> None:
         self.entries: list[tuple[str, int, Any]] = []  # field of the shape, rank in its table, and value
-        self.product = product  # place of the product to which the beginning of the name belongs
+        self.product = product  # index of the product to which the beginning of the name belongs
         self.is_metadata = is_metadata
-        self.is_ai = is_ai  # True if the name is that of a model or a token count
+        self.is_ai = is_ai  # True if this is the name of a model or a token count
 
 
 def _name_form(name: str) -> tuple[int | None, bool, bool]:
@@ -116,7 +116,8 @@ def _build_declared_facts() -> dict[str, NameFacts]:
 
 DECLARED: Final = _build_declared_facts()
 BEGINNINGS: Final = (*_MARK_BEGINNINGS, *METADATA_BEGINNINGS)
-_PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)  # facts of most names that nobody declares
+# facts that stand for most names that no rule declares
+_PLAIN: Final = NameFacts(None, is_metadata=False, is_ai=False)
 _others: dict[tuple[int | None, bool, bool], NameFacts] = {(None, False, False): _PLAIN}
 
 
@@ -134,10 +135,10 @@ _facts_by_name = _facts.__getitem__
 _metadata = CachedResults(_metadata_of).__getitem__
 
 _MOST_SHAPES = 4096
-# limit of names for all cached shapes together, because senders choose the names of an item
+# maximum names in all cached shapes together, because senders choose the names of an item
 _MOST_KEYS = 1 << 17
 _shapes: dict[frozenset[NameFacts], AttributeShape] = {}
-_keys = 0  # number of names for all cached shapes, including those deleted since the cache was last full
+_keys = 0  # number of names in all cached shapes, including shapes deleted since the cache was last full
 
 
 # The shapes of items with few names, by these names, because one look-up takes a third of the time of one for each name
@@ -145,7 +146,7 @@ _by_names: dict[Names, AttributeShape] = {}
 _seen_keys = SeenKeys()  # keys of names that are not in `_by_names`
 _seen_shapes = SeenKeys()  # keys of facts that are not in `_shapes`
 _FEW = 64
-_SHORT = 4096  # limit in characters for the names of an item in `_by_names`
+_SHORT = 4096  # maximum characters of the names of an item in `_by_names`
 
 
 def shape_of(attributes: Attributes) -> AttributeShape:

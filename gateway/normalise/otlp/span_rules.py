@@ -142,7 +142,7 @@ def ai_sdk_without_cache(span: Span, provider: str | None, model: str | None) ->
     if AI_SDK_OPERATION not in attributes or any(name in attributes for name in _AI_SDK_DETAILS):
         return False
     stated = semconv.first_text(attributes, ("ai.model.provider", "gen_ai.system")) or ""
-    # `in` matches `vertex.anthropic.messages` as well
+    # with `in`, `vertex.anthropic.messages` matches as well
     return stated.startswith(("anthropic", "amazon-bedrock")) or ".anthropic." in stated
 
 

@@ -14,15 +14,15 @@ from gateway.core.errors import BadPayload, Refusal
 SLICE_BYTES: Final = 256 * 1024
 # Items that need cleaning take ten times as long as others, so bytes alone are not enough.
 SLICE_S: Final = 0.0005
-# An item counts as at least this many bytes, because even an item of two bytes takes time and memory.
+# Minimum size at which an item counts, because even an item of two bytes takes time and memory.
 ITEM_BYTES: Final = 256
-# An attribute, an event or a protobuf field counts as at least this many bytes.
+# Minimum size at which an attribute, an event or a protobuf field counts.
 PART_BYTES: Final = 64
 MAX_ITEMS: Final = 250_000  # default of server.max_items; 64 MiB of real calls are about 100,000 items
-LARGEST_VALUE: Final = 8 * 1024 * 1024  # bytes of a value that is read
-TURN: Final = b""  # readers yield it so that the event loop gets a turn
+LARGEST_VALUE: Final = 8 * 1024 * 1024  # maximum bytes of a value that is read
+TURN: Final = b""  # value that readers yield so that the event loop gets a turn
 
-# reserves bytes of memory beyond the body, and raises Refusal if there are none
+# function that reserves memory beyond the body, and raises Refusal if there is none
 Hold = Callable[[int], None]
 
 
@@ -55,7 +55,7 @@ class Allowance:
         self._items = 0
         self._beyond = 0
         self._worked = 0
-        self._began: float | None = None  # start of the current slice
+        self._began: float | None = None  # start time of the current slice
 
     def next_pass(self) -> Allowance:
         """Return the allowance for another pass. The memory of the items is not reserved again."""
@@ -96,12 +96,12 @@ class Allowance:
             self._began = now
         if self._worked < SLICE_BYTES and now - self._began < SLICE_S:
             return False
-        # the next slice may start later
+        # end the slice here, because the next one may start later
         self._worked, self._began = 0, None
         return True
 
 
-_WINDOW: Final = 4 * 1024 * 1024  # bytes to search before the event loop gets a turn
+_WINDOW: Final = 4 * 1024 * 1024  # bytes searched before the event loop gets a turn
 # signs of which one precedes each value of a body except the first
 _SIGNS: Final = (b",", b"\n", b"{")
 
@@ -160,7 +160,7 @@ def may_hold_more(body: bytes, most: int) -> Generator[None, None, bool]:
     return False
 
 
-AT_ONCE: Final = 2048  # entries to encode before the event loop gets a turn
+AT_ONCE: Final = 2048  # entries encoded before the event loop gets a turn
 
 
 def encoded_list(entries: Iterable[Any]) -> Generator[None, None, bytes]:

@@ -39,9 +39,9 @@ GZIP_MAGIC: Final = b"\x1f\x8b"
 _AT_ONCE = 1024 * 1024
 _LINES_TRIED = 4096
 _MOST_MEMBERS = 4096
-# bytes to decode or inflate before the event loop gets a turn (a multiple of four, for base64)
+# bytes decoded or inflated before the event loop gets a turn; a multiple of four, for base64
 _STEP = 1024 * 1024
-_MEMBERS = 1024  # gzip members of any size to open before the event loop gets a turn
+_MEMBERS = 1024  # gzip members opened before the event loop gets a turn, whatever their size
 # A small first window, because members may be tiny, and the data after a member is copied.
 _WINDOW = 1024
 
@@ -85,7 +85,7 @@ def items(body: bytes) -> Iterator[Raw]:
         return _split_elements(body)
     if first == b"{":
         return _split_documents(body)
-    # the first line may be a null, as LiteLLM writes it, or a greeting, as in some logs
+    # the first line may be null, which LiteLLM writes, or a greeting, as in some logs
     if _has_object_line(body):
         return _split_lines(body)
     raise BadPayload("the body is not a JSON object, a JSON array or JSON lines")
@@ -261,7 +261,7 @@ def _split_lines(body: bytes) -> Iterator[Raw]:
         if line[:1] == b"[":
             try:
                 yield from _split_elements(line)
-            except BadPayload:  # a bad line is rejected as one item
+            except BadPayload:  # a line that is no JSON is rejected as one item
                 yield line
         elif b"}{" in line and not is_document(line):
             yield from _split_run(line)
@@ -305,7 +305,7 @@ def _first_line(body: bytes) -> bytes:
     return text[: max(0, text.find(b"\n"))]
 
 
-MAX_PIECE: Final = 64 * 1024 * 1024  # bytes of one unpacked piece
+MAX_PIECE: Final = 64 * 1024 * 1024  # maximum bytes of one unpacked piece
 # Limit in bytes for all unpacked pieces of a body. Log lines repeat, so they compress to a twentieth.
 MAX_WHOLE: Final = 256 * 1024 * 1024
 

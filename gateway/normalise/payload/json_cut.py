@@ -20,17 +20,17 @@ T = TypeVar("T")
 JsonItem = msgspec.Raw | memoryview
 # yields TURN now and then, and returns the value and its end
 Read = Generator[bytes, None, tuple[T, int]]
-# reads the value that starts at the given position
+# function that reads the value at a position
 Reader = Callable[[int], Read[Any]]
 
 # Larger copies do not fit into the processor cache.
 WINDOW = 256 * 1024
-LONGEST_NAME = 64 * 1024  # characters of a name, including whitespace before the colon
-_DEPTH = 32  # nested containers that are larger than a window
+LONGEST_NAME = 64 * 1024  # maximum characters of a name, with the whitespace before its colon
+_DEPTH = 32  # maximum nested containers that are each larger than a window
 # largest number of bytes that are valid only together, such as a surrogate pair or a keyword
 _LONGEST_TOKEN = 16
-_HEAD = 12  # bytes that identify the start of the next element
-_TRIES = 4  # positions to try as the end of a window
+_HEAD = 12  # bytes that identify the start of the next element in a window
+_TRIES = 4  # number of positions that are tried as the end of a window
 _MOST_SINGLE = 1024  # elements parsed one by one before a window is tried again
 
 _document = msgspec.json.Decoder(msgspec.Raw)
@@ -112,7 +112,7 @@ class JsonCut:
             return values, at + 1
         alone, next_alone, border = 2, 2, b""
         while True:
-            if depth and alone == 0:  # skipped members are passed one window at a time
+            if depth and alone == 0:  # members to skip are passed one window at a time
                 begin, at, alone = at, self._members_window(at, border), 1
                 if begin == at:
                     alone, next_alone = next_alone, min(2 * next_alone, _MOST_SINGLE)
@@ -183,7 +183,7 @@ class JsonCut:
                 alone -= 1
             if not depth:
                 stretches.add_window(begin, at, count)
-            # elements skipped in windows are not counted, because they take no memory
+            # skipped elements are not counted, because they take no memory
             if not depth or count == 1:
                 self._allowance.count_items(count, at - begin)
             if self._allowance.is_due(at - begin, count):
@@ -213,7 +213,7 @@ class JsonCut:
             try:
                 if is_kept:
                     return end + 1, len(_array.decode(text))
-                _document.decode(text)  # the exact number is not needed for skipped elements
+                _document.decode(text)  # for skipped elements, the exact number is not needed
                 return end + 1, _MOST_SINGLE
             except (msgspec.DecodeError, RecursionError):
                 continue
@@ -250,8 +250,7 @@ class JsonCut:
                 return begin + offset - 1
             if not is_cut or (offset is not None and offset < len(window) - _LONGEST_TOKEN):
                 raise self._syntax_error(begin + (offset or len(window))) from None
-            # Otherwise the text is incomplete only at the end of the window. Errors after the window
-            # are found later.
+            # The text is incomplete only at the end of the window. Errors after the window are found later.
         else:
             return self._skip_matching(_NUMBER, begin + len(window)) if is_cut else begin + len(window)
         yield TURN

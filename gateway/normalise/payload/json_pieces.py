@@ -25,12 +25,13 @@ from gateway.normalise.payload.json_cut import (
 
 # Limit of bytes added when invalid UTF-8 is replaced. Without this limit, a body could triple its size.
 MOST_ADDED: Final = 1024 * 1024
-# searching for these signs is much faster than the regular expressions
+# texts that the regular expressions replace; searching for them first is much faster
 _SIGNS: Final = (b"NaN", b"Infinity", b"\\ud", b"\\uD")
 _HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _PAIR = _HIGH + _LOW
 _GOOD = rb'[^"\\]{1,256}+|\\[^u]|\\u(?![dD][89a-fA-F])|' + _PAIR
-# The number of repetitions is limited. An end position would instead hide the text after it from the lookaheads.
+# The number of repetitions is limited, because a limit by end position would hide the text after it from the
+# lookaheads.
 _TEXT = re.compile(rb"(?:" + _GOOD + rb"){0,1024}+", re.DOTALL)
 _OUTSIDE = re.compile(
     rb'(?:[^"NI-]{1,256}+|"(?:' + _GOOD + rb'){0,16}+"|-(?!Infinity)|N(?!aN)|I(?!nfinity)){0,1024}+',
@@ -82,7 +83,7 @@ def _replace_invalid_utf8(text: bytes) -> bytes:
 
 PASSED_OVER: Final = 4096  # blank lines or empty elements between two turns of the event loop
 
-_MARKS = 65536  # brackets and commas to count before the event loop gets a turn
+_MARKS = 65536  # brackets and commas counted before the event loop gets a turn
 _SMALL = 1024 * 1024  # pieces up to this size are copied to remove surrounding whitespace
 _BLANK = re.compile(rb"[ \t\n\r]*+")
 _NAME = re.compile(rb'\s*[{,]\s*("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)

@@ -18,7 +18,7 @@ from gateway.normalise.payload.body_limits import LARGEST_VALUE
 from gateway.normalise.payload.json_pieces import ValueEnds, text_piece
 
 LARGE: Final = 1024 * 1024
-MAX_VALUE: Final = 256 * 1024  # bytes of a value that is not text, far more than any metadata needs
+MAX_VALUE: Final = 256 * 1024  # maximum bytes of a value that is not text, far more than any metadata needs
 
 _anything = msgspec.json.Decoder()
 
@@ -96,8 +96,8 @@ def struct_in(annotation: Any) -> type[msgspec.Struct] | None:
     )
 
 
-KEPT: Final = 16 * 1024  # bytes of a value kept unchanged
-DEEPEST: Final = 3  # levels to look into; large values below become null
+KEPT: Final = 16 * 1024  # maximum bytes of a value that is kept unchanged
+DEEPEST: Final = 3  # levels to which members are inspected; large values below become null
 
 
 def outline_item(raw: payload.Raw, most: int) -> payload.Raw:

@@ -27,7 +27,7 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _ESCAPED = re.compile(r"""\\(['"\\])""")
-_NAME, _SIGN, _VALUE, _COMMA = range(4)  # tokens that the reader expects next
+_NAME, _SIGN, _VALUE, _COMMA = range(4)  # tokens of a literal that the reader may expect next
 
 
 class _LiteralMember(NamedTuple):

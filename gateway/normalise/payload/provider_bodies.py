@@ -79,7 +79,7 @@ class ProviderBody(msgspec.Struct):
     output: Other = None
     candidates: Other = None
     meta: CohereMeta | Other = None
-    data: Other = None  # only the length of a list of images is used
+    data: Other = None  # list of images, of which only the length is used
     size: Any = None
     quality: Any = None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from gateway.core.errors import BadPayload
 
-LENGTH_DELIMITED = 2  # wire type of texts, bytes and messages
+LENGTH_DELIMITED = 2  # protobuf wire type of texts, bytes and messages
 _FIXED = {1: 8, 5: 4}
-_LARGEST_NUMBER = (1 << 29) - 1  # that protobuf allows
+_LARGEST_NUMBER = (1 << 29) - 1  # largest field number that protobuf allows
 
 
 def field_at(message: memoryview, begin: int) -> tuple[int, int, int]:

@@ -10,8 +10,8 @@ import msgspec
 
 from gateway.normalise.payload import items as payload
 
-MOST: Final = 8  # for one item
-_LARGEST = 65_536  # inner objects up to this size are searched
+MOST: Final = 8  # maximum names that are listed for one item
+_LARGEST = 65_536  # maximum bytes of an inner object that is searched
 
 _CONVENTION = re.compile(
     r"(?:gen_ai|llm|ai)\.(?:usage|request|response|system|provider|operation|token_count|model)"
@@ -23,7 +23,7 @@ _USAGE = re.compile(
     r"|cost(?:[._]usd)?$|credits?(?:_(?:consumed|used))?$|(?:nano_)?a[ci]u(?:_consumed)?$)"
     r"|tokens(?:In|Out|Used)$"
 )
-# other kinds of tokens, and prefixes of conventions that are not about AI
+# Matches other kinds of tokens, and prefixes of conventions that are not about AI.
 _NO_USAGE = re.compile(
     r"(?:^|[._])(?:access|refresh|auth|oauth|csrf|bucket)(?:[._]|$)"
     r"|(?:http|rpc|db|dns|process|system|host|container|k8s|jvm|messaging|network|otel|faas|hw)\."
@@ -81,11 +81,11 @@ def _names_in(members: Mapping[str, msgspec.Raw]) -> Iterator[str]:
 
 
 def _is_ai_count(name: str, value: msgspec.Raw) -> bool:
-    if name.isupper():  # the name is that of a database column
+    if name.isupper():  # a name in capitals is that of a database column
         name = name.lower()
     return (name in _COUNT_ALONE or is_ai_name(name)) and not _is_nothing(value)
 
 
 def _is_nothing(value: msgspec.Raw) -> bool:
-    # the length comes first, so that large values are not copied
+    # compare the length first, so that large values are not copied
     return len(value) <= _LONGEST_NOTHING and bytes(value) in _NOTHING

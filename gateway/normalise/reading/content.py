@@ -78,7 +78,7 @@ _FACT_WORDS = frozenset({
     "state", "status", "strategy", "tier", "time", "timestamp", "tokens", "token", "total", "ttl", "type", "types",
     "usage", "usd", "uuid", "variant", "version", "window",
 })  # fmt: skip
-# Names with these words count as content unless the operator permits the name.
+# Words that make a name count as content unless the operator permits the name.
 _DOUBTFUL_WORDS = frozenset({
     "abstract", "annotation", "annotations", "caption", "captions", "cmd", "code", "command", "commands",
     "comment", "comments", "correction", "corrections", "critique", "description", "diff", "diffs", "draft",
@@ -118,7 +118,7 @@ def names_content(name: str) -> bool:
     return lower in _CONTENT or name in _CONTENT
 
 
-is_content = cache_by_text(8192)(names_content)  # cached for names that recur
+is_content = cache_by_text(8192)(names_content)  # `names_content` with a cache, because names recur
 
 
 @cache_by_text(8192)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gateway.normalise.reading.operations import IMAGE, RERANK, SPEECH, TRANSCRIPTION
 from spool.record import Inference
 
-# Sources often report no usage for them, so counts of 0 do not show that nothing was used.
+# Operations for which sources often report no usage, so that counts of 0 do not show that nothing was used.
 _CHARGED_WITHOUT_COUNTS = frozenset({IMAGE, RERANK, SPEECH, TRANSCRIPTION})
-_FREE_MODEL = ":free"  # ending of OpenRouter's free models
+_FREE_MODEL = ":free"  # ending of the names of OpenRouter's free models
 
 
 def known_cost(record: Inference, cost: str | None, operation: str | None = None) -> str | None:

@@ -15,8 +15,8 @@ from spool.record import Inference, decimal_text
 
 CREDIT_DOLLARS: Final = Decimal("0.01")
 CREDITS_TAG: Final = "credits"
-UNSCALED_CREDITS: Final = "AIU"  # unit while the scale of credits is unknown; never stored
-# A price level changes a list price by at most this factor.
+UNSCALED_CREDITS: Final = "AIU"  # unit of credits while their scale is unknown; it is never stored
+# Factor by which a price level may change a list price at most.
 _MAX_FACTOR: Final = 2
 
 

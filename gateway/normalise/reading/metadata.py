@@ -26,8 +26,8 @@ _RUN = ("tollhouse.run", "run_id")
 _PARENT_RUN = ("tollhouse.parent_run", "parent_run_id")
 _WHO = frozenset((*_USER, *_TEAM, *_SESSION))
 
-# Claude Code names its installation, account and session in one text. Newer releases write the same
-# facts as JSON.
+# Matches the text in which Claude Code names its installation, account and session. Newer releases write
+# these facts as JSON.
 _INSTALLATION = re.compile(
     r"user_(?P<device_id>\w+?)_account_(?P<account_uuid>[\w-]*?)_session_(?P<session_id>[\w-]+)"
 )
@@ -136,7 +136,7 @@ def _user_and_session(end_user: str | None) -> tuple[str | None, str | None]:
 
 
 def _may_be_named(name: str) -> bool:
-    # Results are cached by name, and senders may send names of any length.
+    # limit the length, because results are cached by name and senders choose the names
     return len(name) <= MAX_NAME and "email" not in name.lower() and not names_secret(name)
 
 

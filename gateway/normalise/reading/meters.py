@@ -17,9 +17,9 @@ from gateway.normalise.reading.values import BadValue, Other, count, nested, num
 from spool.meters import DECIMALS, METERS, MODALITIES, Quantity
 from spool.record import decimal_text
 
-Meters = dict[str, Quantity] | None  # quantity by meter, or None if only text is stated
+Meters = dict[str, Quantity] | None  # meter -> quantity, or None if only text is stated
 
-_MOST_LISTED: Final = 16  # modalities read from one list
+_MOST_LISTED: Final = 16  # maximum modalities read from one list
 _KINDS: Final = 2  # of cache writes: kept for 5 minutes or for an hour
 
 
@@ -270,7 +270,7 @@ def meters_of_buckets(buckets: Iterable[tuple[str, Any]]) -> Meters:
     return valid_meters(numbers) if numbers else None
 
 
-# names that Langfuse's users and pydantic-ai use
+# meter names that users of Langfuse and pydantic-ai use
 _ALIASES: Final = {
     **{f"input_{kind}": f"input_{kind}_tokens" for kind in MODALITIES},
     **{f"output_{kind}": f"output_{kind}_tokens" for kind in MODALITIES},

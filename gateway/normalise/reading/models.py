@@ -35,7 +35,7 @@ BEDROCK_ID: Final = re.compile(
     r"\.(?P<model>[a-z].*)"
 )
 
-# whose names are part of a model's name elsewhere, such as `mistralai/Mixtral-8x7B` at Together
+# Makers whose names are part of model names at other sellers, such as `mistralai/Mixtral-8x7B` at Together
 _SOLD_BY_OTHERS = frozenset({"amazon", "mistralai", "moonshotai"})
 
 

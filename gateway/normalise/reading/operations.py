@@ -17,7 +17,7 @@ GENERATE, IMAGE, TRANSCRIPTION, SPEECH = "generate_content", "image_generation",
 BY_NAME = {
     "chat": CHAT, "text_completion": COMPLETION, "generate_content": GENERATE, "embeddings": EMBEDDINGS,
     "rerank": RERANK, REALTIME: REALTIME, IMAGE: IMAGE, TRANSCRIPTION: TRANSCRIPTION, SPEECH: SPEECH,
-    # names of LiteLLM's functions
+    # operations by the names of LiteLLM's functions
     "completion": CHAT, "acompletion": CHAT, "responses": CHAT, "aresponses": CHAT, "messages": CHAT,
     "anthropic_messages": CHAT, "aanthropic_messages": CHAT,
     "embedding": EMBEDDINGS, "aembedding": EMBEDDINGS, "arerank": RERANK,

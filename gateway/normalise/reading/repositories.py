@@ -19,11 +19,11 @@ URL_NAMES: Final = (
 NAME: Final = "vcs.repository.name"
 OWNER: Final = "vcs.owner.name"
 
-# `https://user:secret@host/owner/name.git` or `git@host:owner/name`
+# Matches the part before the path in `https://user:secret@host/owner/name.git` and `git@host:owner/name`
 _REMOTE = re.compile(r"(?:[a-z][a-z0-9+.-]*://[^/]*/+|[^/@:]+@[^/:]+:/*)", re.IGNORECASE)
 # Folders on the machine may name a person.
 _LOCAL = re.compile(r"file:|[/\\~.]|[a-z]:[/\\]", re.IGNORECASE)
-# form of addresses at GitHub, GitLab, Bitbucket and Azure DevOps
+# Matches addresses of pull requests at GitHub, GitLab, Bitbucket and Azure DevOps
 _PAGE = re.compile(
     r"https?://[^/]+/(?P<path>[^?#@:]+?)/(?:-/)?(?:pull|merge_requests|pull-requests|pullrequest)/(?P<number>\d+)(?:[/?#].*)?"
 )

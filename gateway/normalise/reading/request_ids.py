@@ -16,7 +16,7 @@ from spool.record import Inference
 # Any other id in these headers may come from a caller or a proxy, because servers repeat the x-request-id
 # that they receive.
 _FORM = "req_"
-_BEDROCK = "aws.bedrock"  # Amazon's request ids are UUIDs
+_BEDROCK = "aws.bedrock"  # provider whose request ids are UUIDs
 
 
 def _header_field(name: str) -> Any:

@@ -20,11 +20,11 @@ from spool.record import MAX_TAGS, Inference, UsageMetric
 
 MAX_NAME = 64
 MAX_VALUE = 256
-MAX_FREE_WORDS = 5  # words of a text under a name that is neither known nor configured
-# characters of a value of several words; a single word may be longer, such as an id or a path
+MAX_FREE_WORDS = 5  # maximum words of a text under a name that is neither known nor configured
+# maximum characters of a value of several words; a single word may be longer, such as an id or a path
 MAX_FREE_VALUE = 64
 MAX_FREE_WORD = 128
-# Names that mean the same for every sender.
+# Names of tags that mean the same for every sender.
 KNOWN = frozenset({
     "agent", "branch", "claimed_device", "commit", "cost_center", "department", "device", "effort", "end_user",
     "environment", "organization", "plugin", "pull_request", "query_source", "repository", "route",
@@ -49,7 +49,7 @@ _SECRET = re.compile(
 )
 _NO_WORDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?|true|false")
 _LETTERED = re.compile(r"\S*\w\S*")
-# letters of scripts without spaces between words: Thai to Myanmar, Khmer, Chinese, Japanese
+# Matches letters of scripts without spaces between words: Thai to Myanmar, Khmer, Chinese, Japanese
 _UNSPACED = re.compile(
     "[\u0e00-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
@@ -92,7 +92,7 @@ def put_tag(tags: dict[str, str], name: str, value: Any) -> bool:
     text = tag_text(value)
     if text is None or not name or len(name) > MAX_NAME:
         return False
-    # a number is never a prompt, so it may have the name `messages_sent`
+    # a number is never a prompt, so it may have a name such as `messages_sent`
     if may_hold_content(name) if text is value else is_content(name):
         return False
     if name in _ONE_WORD and len(text.split()) > 1:

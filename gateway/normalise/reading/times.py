@@ -18,15 +18,15 @@ from spool.record import NS
 MAX_NS: Final = 2**63 - 1
 MS: Final = 1_000_000
 
-# A number below 10**11 is in seconds, then milliseconds, then microseconds: each unit covers the years 1973
-# to 5138.
+# Upper limits of numbers in seconds, milliseconds and microseconds. With them, each unit covers the years
+# 1973 to 5138.
 _BANDS = ((10**11, NS), (10**14, MS), (10**17, 1_000))
 _TEXT = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d)(?::(\d\d)(?:[.,](\d{1,12}))?)?"
     r"\s*(?:(Z|z|UTC|GMT)|([+-])(\d\d):?(\d\d)?)?"
 )
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h)")
-_LONGEST_MS: Final = 10**10  # about four months
+_LONGEST_MS: Final = 10**10  # maximum duration in milliseconds, about four months
 # the search for units takes quadratic time
 _MAX_DURATION: Final = 64
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "μs": 1_000, "ms": MS, "s": NS, "m": 60 * NS, "h": 3600 * NS}
@@ -44,7 +44,7 @@ def parse_instant(value: Any) -> int | None:
         return None
     if number is None or not 0 < number <= MAX_NS:
         return None
-    whole = int(number)  # comparing integers takes a tenth of the time
+    whole = int(number)  # compare integers, which takes a tenth of the time
     for below, unit in _BANDS:
         if whole < below:
             return _time_within_limits(int(number * unit))
@@ -90,7 +90,7 @@ def _instant_of_match(match: re.Match[str]) -> int | None:
     return _time_within_limits(seconds * NS + int((fraction or "0").ljust(9, "0")[:9]))
 
 
-@lru_cache(maxsize=256)  # cached, because the events of one batch share a few minutes
+@lru_cache(maxsize=256)  # cached, because the times of a batch are within a few minutes
 def _minute_to_epoch(day: str, minute: str) -> int | None:
     try:
         return int(datetime.fromisoformat(f"{day}T{minute}").replace(tzinfo=UTC).timestamp())

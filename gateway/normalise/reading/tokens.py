@@ -25,7 +25,7 @@ from gateway.normalise.reading.meters import (
 from gateway.normalise.reading.values import MAX_TOKENS, BadValue, Other, count, nested
 from spool.record import Inference
 
-# Some instrumentations copy that count unchanged.
+# Providers whose input count excludes the cache. Some instrumentations copy this count unchanged.
 COUNT_CACHE_APART: Final = frozenset({"anthropic", "aws.bedrock"})
 
 
@@ -37,7 +37,7 @@ class Tokens(NamedTuple):
     cache_read: int | None = None
     cache_write: int | None = None
     reasoning: int | None = None
-    cache_write_1h: int | None = None  # tokens cached for an hour
+    cache_write_1h: int | None = None  # tokens that are written to the cache for an hour
     # other than plain text (see spool.meters), or None if not stated
     meters: dict[str, int | str] | None = None
 
@@ -50,7 +50,7 @@ class Tokens(NamedTuple):
         return sum(number is not None for number in self)
 
 
-# counts that are parts of input, output or cache_write
+# fields of Tokens that are parts of input, output or cache_write
 PARTS: Final = ("cache_read", "cache_write", "reasoning", "cache_write_1h")
 NUMBERS: Final = ("input", "output", *PARTS)
 
@@ -106,14 +106,14 @@ class Usage(msgspec.Struct):
     completion_tokens_details: Details | Other = None
     input_tokens_details: Details | Other = None
     output_tokens_details: Details | Other = None
-    input_token_details: Details | Other = None  # details of OpenAI's realtime responses and transcriptions
+    input_token_details: Details | Other = None  # details in OpenAI's realtime responses and transcriptions
     output_token_details: Details | Other = None
     server_tool_use: ServerTools | Other = None
-    num_search_queries: Any = None  # a field of Perplexity, like the next two
+    num_search_queries: Any = None  # number of searches at Perplexity, like the next two fields
     citation_tokens: Any = None
     reasoning_tokens: Any = None
-    prompt_audio_seconds: Any = None  # Mistral's seconds of audio
-    type: Any = None  # whether a transcription is charged by tokens or by duration
+    prompt_audio_seconds: Any = None  # seconds of audio at Mistral
+    type: Any = None  # charge of a transcription: by tokens or by duration
     seconds: Any = None
     cache_read_input_tokens: Any = None
     cache_creation_input_tokens: Any = None
@@ -122,8 +122,8 @@ class Usage(msgspec.Struct):
     outputTokens: Any = None
     cacheReadInputTokens: Any = None
     cacheWriteInputTokens: Any = None
-    cacheDetails: CacheDetail | Other = None  # a list of CacheDetail
-    totalInputTokens: Any = None  # a count of Nova Sonic, like the next two
+    cacheDetails: CacheDetail | Other = None  # details of the cache, a list of CacheDetail
+    totalInputTokens: Any = None  # token count of Nova Sonic, like the next two fields
     totalOutputTokens: Any = None
     details: SonicDetails | Other = None
     billed_units: BilledUnits | Other = None  # Cohere's
@@ -136,11 +136,11 @@ class Gemini(msgspec.Struct):
     toolUsePromptTokenCount: Any = None
     cachedContentTokenCount: Any = None
     totalTokenCount: Any = None
-    trafficType: Any = None  # only from Vertex
-    promptTokensDetails: Other = None  # lists by modality, like the following fields
+    trafficType: Any = None  # type of traffic, which only Vertex states
+    promptTokensDetails: Other = None  # counts by modality, like the following fields
     toolUsePromptTokensDetails: Other = None
     candidatesTokensDetails: Other = None
-    responseTokensDetails: Other = None  # sent only by the Live API
+    responseTokensDetails: Other = None  # counts by modality, which only the Live API sends
     cacheTokensDetails: Other = None
 
 
@@ -255,7 +255,7 @@ def tokens_of_gemini(usage: Gemini) -> Tokens:
     prompt = count(usage.promptTokenCount, "usageMetadata.promptTokenCount")
     candidates = count(usage.candidatesTokenCount, "usageMetadata.candidatesTokenCount")
     cached = count(usage.cachedContentTokenCount, "usageMetadata.cachedContentTokenCount")
-    # some gateways pass on the total, but not the reasoning tokens that it includes
+    # some gateways pass on the total, but not the reasoning that is part of it
     if thoughts is None and prompt is not None:
         thoughts = _excess_over(reported_total(usage.totalTokenCount), prompt, from_tools, candidates)
     total = reported_total(usage.totalTokenCount)
@@ -286,7 +286,7 @@ def cache_write(usage: Usage) -> int | None:
 
 def reported_total(stated: Any) -> int | None:
     """Ignore an impossible total, because totals are never billed."""
-    if type(stated) is int:  # the most frequent case
+    if type(stated) is int:  # the most frequent type first
         return stated if 0 <= stated <= MAX_TOKENS else None
     try:
         return count(stated, "usage.total_tokens")

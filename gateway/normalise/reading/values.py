@@ -21,7 +21,7 @@ from gateway.normalise.payload.large_items import LARGE, reduce_large
 from gateway.normalise.reading.tags import tag_text
 from spool.record import decimal_text
 
-MAX_TEXT: Final = 2048  # characters of an id, a name or a model
+MAX_TEXT: Final = 2048  # maximum characters of an id, a name or a model
 # Larger values are in a wrong unit or are timestamps.
 MAX_TOKENS: Final = 10**9
 MAX_COST: Final = Decimal(10**12)
@@ -113,7 +113,7 @@ def unquote_json(value: Any) -> Any:
 
 def text(value: Any) -> str | None:
     """Return the digits of a number, and None for placeholders and overlong text."""
-    if value is None:  # the most frequent case
+    if value is None:  # the most frequent value first
         return None
     if type(value) is not str:
         if isinstance(value, bool) or (written := tag_text(value)) is None:
@@ -208,7 +208,7 @@ def _parse_number(written: str, field: str) -> Decimal | None:
         raise BadValue(MALFORMED, f"{field} is not a number")
     try:
         return Decimal(written)
-    except InvalidOperation as error:  # the exponent has twenty digits or more
+    except InvalidOperation as error:  # the number has an exponent of twenty digits or more
         raise BadValue(IMPLAUSIBLE, f"{field} is not a plausible number") from error
 
 
@@ -220,7 +220,7 @@ _MAPS = msgspec.json.Decoder(dict[str, Any], float_hook=exact_number)
 
 
 OTHER = "_OTHER"
-# form of names such as `com.shop.Client$Timeout` or `Shop.Client+Timeout`
+# Matches names such as `com.shop.Client$Timeout` or `Shop.Client+Timeout`
 _READABLE = re.compile(r"[\w.:/,$+-]{1,128}")
 
 

@@ -42,10 +42,10 @@ class ListedDevices:
         self._clock = clock
         self._rows: OrderedRows[Shown] = OrderedRows(DEVICES, "state")
         self._turn = asyncio.Lock()
-        # what the states of all devices depend on
+        # time and inventory on which the states of all devices depend
         self._basis: tuple[float, ExpectedMachines] = 0.0, NOBODY
         self._latest = inf  # the latest time for which a state was computed
-        # by device id: the time after which its state must be computed again
+        # device id -> time after which its state must be computed again
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
 
@@ -87,7 +87,7 @@ class ListedDevices:
 
     def _derive_first(self, now: float) -> None:
         time, id = heappop(self._heap)
-        if self._due.get(id) == time:  # if the times differ, an earlier time has replaced this one
+        if self._due.get(id) == time:  # ignore this entry of the heap if an earlier time has replaced it
             del self._due[id]
             self._derive_row(id, now)
 
@@ -125,7 +125,7 @@ class OrderedRows(Generic[Row]):
             name: _require_reader(by.values) for name, by in listed.filters.items() if by.lists_values
         }
         self._rows: dict[SortValue, Row] = {}
-        self._orders: dict[str, dict[str, Ids]] = {}  # ids by sort key and group
+        self._orders: dict[str, dict[str, Ids]] = {}  # sort key -> group -> device ids in order
         self._counts: dict[str, Counter[str]] = {name: Counter() for name in self._value_readers}
 
     def put(self, row: Row) -> None:

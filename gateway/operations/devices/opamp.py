@@ -160,13 +160,13 @@ class OpampConversation:
         self._bearer: Bearer = request.bearer
         self._scope = HEARTBEAT if request.bearer.token is None else ENROLL
         self._known = request.receivers.access.known(self._credential)
-        self._row: Device | None = None  # the row of a device key, as it was when the key was checked
+        self._row: Device | None = None  # row of the device's key, as it was when the key was checked
         self._address = request.http.remote or ""
         self._url = _client_url(request.http, "ws")
         self._uids: tuple[bytes, ...] = ()
-        self._code: int | None = None  # close code, once the connection must end
+        self._code: int | None = None  # WebSocket close code, once the connection must end
         self._opened_at = request.receivers.clock.monotonic()
-        self._version = -1  # the version of the device table at the last look at the instances
+        self._version = -1  # version of the device table when the instances were last compared with it
         self._look_at = 0.0  # when to look again even if the table did not change
 
     async def take(self, message: bytes) -> bytes:
@@ -197,7 +197,7 @@ class OpampConversation:
             refusal = refusal_for_error(error, endpoint=_ENDPOINT)
             status = refusal.status
             self._log_refusal(refusal)
-            if not uid:  # the peer does not speak OpAMP
+            if not uid:  # without an instance id, the peer does not speak OpAMP
                 self._code = POLICY
             elif (
                 status == 410

@@ -62,12 +62,12 @@ class Report(NamedDevice, kw_only=True):
     fingerprint: Text | None = None
     labels: dict[str, str] = {}
     want_key: bool = False
-    state: Text | None = None  # `state` and `reset` come only from another Tollhouse
+    state: Text | None = None  # state of a device that another Tollhouse reports, like `reset`
     reset: bool = False
     sent_at: Text | float | None = None
     spool: SpoolDepth | None = None
     sources: Annotated[dict[Text, SourceSeen], Meta(max_length=MAX_SOURCES)] = {}
-    # Values of these fields that do not fit are left out, see gateway.devices.fleet.facts.
+    # Facts of the machine. Values that do not fit are left out, see gateway.devices.fleet.facts.
     serial: Any = None
     serial_hash: Any = None
     os: Any = None
@@ -134,7 +134,8 @@ async def heartbeat_device(request: KeyRequest[TopicServices, Report]) -> Result
     facts = _report_facts(request.body, request.bearer)
     device, word = await lifecycle.heartbeat_with_word(facts, request.bearer, request.http.remote or "")
     await request.services.clusters.follow(device, request.bearer)
-    # only under the device's own key: another Tollhouse that forwards its heartbeat has no right to them
+    # only the device's own key may read verdicts; another Tollhouse that forwards its heartbeat has no right
+    # to them
     is_own = request.bearer.device == device.id
     verdicts = await request.services.own_verdicts(device) if is_own else None
     more = {"next": word, "verdicts": msgspec.to_builtins(verdicts)}

@@ -135,7 +135,7 @@ class _Applying:
         self._files = files
         self._how = how
         self._outcome = ApplyOutcome(set=files.name, problems=list(files.problems))
-        self._ids: dict[str, dict[Key, str]] = {}  # by file: the ids of objects by key
+        self._ids: dict[str, dict[Key, str]] = {}  # file -> key -> id of an object
         self._stated: dict[str, dict[Key, Stated]] = {name: {} for name in file_kinds()}
         for one in files.objects:
             self._stated[one.kind.files.name][one.kind.matched(one.key)] = one

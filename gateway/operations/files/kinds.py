@@ -49,7 +49,7 @@ MODULES = (
     "gateway.operations.records.event_mappings",
 )
 Key = tuple[str, ...]
-Fields = dict[str, Any]  # the fields of an object in the form of JSON
+Fields = dict[str, Any]  # fields of an object as JSON
 Asking: TypeAlias = Asker[MoneyServices]
 IdOf: TypeAlias = Callable[[str, str], str]
 
@@ -71,12 +71,13 @@ class FileKind(ABC):
     noun: str
     action: str
     new: type[msgspec.Struct]
-    reads: str  # permission set of people who may see an object
+    reads: str  # permission set that a person needs to see the object
     without: ClassVar[tuple[str, ...]] = ()
     has_secret: ClassVar[bool] = False
     makes_secrets: ClassVar[bool] = False
-    is_found_by_name: ClassVar[bool] = False  # whether other objects store its name, not an id
-    defines_dimensions: ClassVar[bool] = False  # whether objects of other kinds may name what it defines
+    is_found_by_name: ClassVar[bool] = False  # whether other objects store its name instead of its id
+    # whether objects of this kind define dimensions that other kinds may name
+    defines_dimensions: ClassVar[bool] = False
 
     @abstractmethod
     async def rows(self, registry: Registry) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ from spool.registry.file_owners import FileOwner, owner_id
 from spool.registry.registry import Registry
 from spool.registry.texts import check_text
 
-HEAD = "tollhouse.yaml"  # the file with the name of the set
+HEAD = "tollhouse.yaml"  # name of the file that has the name of the set
 FORMAT = "1"
 MAX_SET = 64
 SECRET_FILE = "secret_file"
@@ -98,7 +98,8 @@ def read_set(files: Mapping[str, str]) -> FileSet:
 
 def _whole_file(kind: FileKind, file: str, text: str, _: list[Problem]) -> Iterator[Stated]:
     places: Places = {(): (1, 1)}
-    with suppress(InvalidDefinition):  # the kind checks the text, and only needs the places of its faults
+    # only the places of faults are needed here, because the kind checks the text
+    with suppress(InvalidDefinition):
         read_yaml(text.encode(), Faults(), places)
     name = file.removeprefix(f"{kind.files.name}/").removesuffix(".yaml")
     fields = dict(zip(kind.fields, (name, text), strict=True))

@@ -218,7 +218,7 @@ def _convert_untyped(node: Node) -> Any:
     if isinstance(node, list):
         return [_convert_untyped(item) for item in node]
     if isinstance(node, PlainText) and _JSON_SCALAR.fullmatch(node):
-        with suppress(msgspec.DecodeError):  # a number beyond all limits stays a text
+        with suppress(msgspec.DecodeError):  # keep a number beyond all limits as a text
             return msgspec.json.decode(node.encode())
     return None if node is None else str(node)
 

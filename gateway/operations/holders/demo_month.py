@@ -22,7 +22,7 @@ from gateway.core.errors import Refusal
 _log = logging.getLogger(__name__)
 
 NONE, LOADING, LOADED = "none", "loading", "loaded"
-FOLDER = "demo"  # folder in the data directory
+FOLDER = "demo"  # name of the demo's folder in the data directory
 DAYS, RECORDS = 30, 6000
 # The only environment variables of the process that fills the folder, because any other may contain a secret.
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ", "TMPDIR")
@@ -55,7 +55,8 @@ class DemoMonth(Generic[Month]):
         filling_module: str,
     ) -> None:
         self._folder = data_dir / FOLDER
-        self._unfinished = data_dir / f"{FOLDER}.unfinished"  # exists while the month is filled or removed
+        # name of the folder while the month is filled or removed
+        self._unfinished = data_dir / f"{FOLDER}.unfinished"
         self._open = open_month
         self._filling_module = filling_module
         self._changing = asyncio.Lock()
@@ -92,7 +93,7 @@ class DemoMonth(Generic[Month]):
             if self.state == NONE:
                 return
             await asyncio.to_thread(shutil.rmtree, self._unfinished, True)
-            self._folder.rename(self._unfinished)  # after the rename, no new reader finds the folder
+            self._folder.rename(self._unfinished)  # rename the folder first, so that no new reader finds it
             await self._unread.wait()
             await self._stack.aclose()
             self._month = None

@@ -310,8 +310,8 @@ class SpoolServices:
     max_listed_records: Callable[[], int] = lambda: ServerSettings().max_listed_records
     hold_s: Callable[[], float] = lambda: 0.0
     native: NativeUse = NO_NATIVE
-    memory: Once[SpanMemory] | None = None  # None without the compiled module
-    late_reports: KeptLateReports | None = None  # None while the registry is damaged
+    memory: Once[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
+    late_reports: KeptLateReports | None = None  # late reports, or None while the registry is damaged
     # None in an agent, and while the registry is damaged
     sender_hours: KeptSenderHours | None = None
     sender_fields: KeptSenderFields | None = None
@@ -410,7 +410,7 @@ class AssistantServices:
 
     clock: Clock
     mcp: Callable[[], McpSettings] = McpSettings
-    counted: ToolCallTable | None = None  # None while the registry is damaged
+    counted: ToolCallTable | None = None  # counts of tool calls, or None while the registry is damaged
     tool_calls: ToolCalls = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

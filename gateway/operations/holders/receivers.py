@@ -60,16 +60,16 @@ class ReceiverServices:
     max_body_bytes: int
     connections: Connections  # connections of the listener for senders
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
-    min_upload_rate: int = 0  # minimum bytes per second of a large body; 0 for no minimum
+    min_upload_rate: int = 0  # minimum bytes per second of a large body; 0 sets no minimum
     options: Options = field(default_factory=Options)
     cors: Cors = field(default_factory=Cors)
     receiving: ReceivingSlots = field(default_factory=ReceivingSlots)
     in_hand: RequestsInHand = field(default_factory=RequestsInHand)
     websockets: WebSockets = field(default_factory=WebSockets)
-    signing_secret: SecretFile | None = None  # verifies Helicone's webhooks
-    memory: Once[SpanMemory] | None = None  # None without the compiled module
+    signing_secret: SecretFile | None = None  # secret with which Helicone's webhooks are verified
+    memory: Once[SpanMemory] | None = None  # memory of known spans, or None without the compiled module
     turns: FairTurns = field(default_factory=FairTurns)
-    together: Together = field(default_factory=Together)  # decodes small bodies that arrive together
+    together: Together = field(default_factory=Together)  # decoder for small bodies that arrive together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,12 +20,12 @@ from spool.ledger.periods import named_span
 from spool.ledger.queries import TOTAL, CostQuery
 from spool.ledger.work import TREES
 
-MOST = 8  # results of each kind
+MOST = 8  # maximum results of each kind
 MAX_TEXT = 200
-MOST_ROWS = 10_000  # rows of a list that are searched
-MOST_UNITS = 200  # units of work of which one is sought with visible calls
+MOST_ROWS = 10_000  # maximum rows of a list that are searched
+MOST_UNITS = 200  # maximum units of work that are tried to find one with visible calls
 _RANGE = "last_90d"
-_OF_CALLS = "/work/{unit}/{id}"  # people who may read this address may search the names in calls
+_OF_CALLS = "/work/{unit}/{id}"  # address whose readers may search the names in calls
 
 
 class SearchedList(NamedTuple):
@@ -99,7 +99,7 @@ async def search(request: OperatorRequest[OperatorServices, None]) -> Result:
         try:
             found[kind] = await _names_in_list(request, rows[listed.path], listed)
         except Refusal as refusal:
-            if refusal.status != 503:  # the objects of this kind are not managed here
+            if refusal.status != 503:  # 503 means that this gateway does not manage objects of this kind
                 raise
     best = [
         (rank, kind, named)
@@ -134,7 +134,7 @@ async def _find_units(request: OperatorRequest[OperatorServices, None], text: st
     found = {unit: list[Named]() for unit in asked}
     for query, rows in zip(queries, await request.ledger.costs_of(queries), strict=True):
         [unit] = query.group_by
-        also = text if unit in TREES else ""  # a session or a run is found by its id, and shown as its digest
+        also = text if unit in TREES else ""  # a session or a run is found by its id, but shown as its digest
         found[unit] = [
             Named(name, name, _searchable_parts(name, also))
             for name in filter(None, (row.group[0] for row in rows))

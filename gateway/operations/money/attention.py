@@ -57,13 +57,13 @@ from spool.registry.notices import (
 from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 
 NEARLY_FULL = 0.9  # of spool.max_bytes
-MAX_NAMES = 3  # laptops that a cause names
+MAX_NAMES = 3  # maximum laptops that a cause names
 OPEN = (NEW, IN_PROGRESS)
-_PUT_OFF = (ON_HOLD, IGNORED)  # with these statuses, people decided to leave the problem as it is
+_PUT_OFF = (ON_HOLD, IGNORED)  # statuses with which people decided to leave a problem as it is
 # The categories of the critical insights, and of the findings that have the same cause as a problem of the operation.
 # Only these insights are read, because an installation may have thousands of others.
 _CATEGORIES = (NOT_ARRIVING, "reliability")
-MAX_CAUSES = 200  # causes in one response; `count` has the number of all critical ones
+MAX_CAUSES = 200  # maximum causes in one response; `count` has the number of all critical causes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,8 @@ async def _route_causes(services: OperatorServices) -> list[Cause]:
     for alike in group_by_cause([*routes, *services.spool.syncs()]):
         if trouble := group_trouble(alike):
             title, text = trouble
-            # the detector of stuck routes, which does not see syncs, names the first route of a cause
+            # use the first route, because the detector of stuck routes names it; that detector does not see
+            # syncs
             name = next((each.name for each in alike if each in routes), alike[0].name)
             key = finding_key("stuck_route", (name,))
             problems.append(Cause(kind="route", title=title, text=text, subject=name, finding=key))

@@ -66,7 +66,7 @@ from spool.registry.field_notes import words
 from spool.registry.permission_sets import MODIFY_VIEWS_AND_BUDGETS, VIEW_COSTS
 
 _log = logging.getLogger(__name__)
-_NO_PERCENT = -1  # stands for a missing percentage and sorts before every percentage
+_NO_PERCENT = -1  # sort value for a missing percentage; it is below every percentage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,9 +227,9 @@ def add_state(money: MoneyServices, budget: SpendBudget) -> ShownBudget:
     problem = evaluation_problem(budget, view, money.ledger, money.clock.now())
     current = money.require_budgets().figures.get(budget.id)
     if current is not None and rules_digest(current.budget, current.view) != rules_digest(budget, view):
-        current = None  # the stored figures were evaluated with other rules
+        current = None  # ignore the stored figures, because they were evaluated with other rules
     if problem is None and current is not None:
-        problem = current.problem  # the totals could not answer it
+        problem = current.problem  # problem with which the totals failed at the last evaluation
     return ShownBudget(
         budget=budget,
         problem=problem,

@@ -50,7 +50,7 @@ from spool.registry.permission_sets import VIEW_COSTS, VIEW_OPERATION
 ONCE = ("view", "from", "to")
 MOST_DAYS = 100  # maximum days in the chart
 LISTED = 5
-_REASONS = 3  # groups that the sentence may name
+_REASONS = 3  # maximum groups that the sentence names
 LISTS = (MODEL_FAMILY, "team", "user")
 _OF_MONTH = ("cost", "calls", "errors", "unpriced")
 _OF_DAY = ("cost", "calls", "unpriced")
@@ -138,7 +138,7 @@ async def overview(request: OperatorRequest[OperatorServices, None]) -> Result:
                 **_period_with_previous(first, month, month_before, _OF_MONTH, pasts[0]),
                 "sentence": await _month_sentence(request, base, past_queries[0], pasts[0]),
             },
-            # the total and the bounds of `GET /forecast`, or null if there is too little history
+            # total and bounds as in `GET /forecast`, or null if there is too little history
             "forecast": None
             if isinstance(predicted, TooEarly)
             else {name: round_down(COST, getattr(predicted, name)) for name in ("total", "low", "high")},

@@ -39,8 +39,8 @@ class _Effect:
     """Numbers of calls, and amounts in units of money."""
 
     calls: int = 0
-    reported: int = 0  # calls whose source reports their cost, which stays
-    unpriced: int = 0  # calls without a price after the change
+    reported: int = 0  # number of calls whose source reports a cost, which stays unchanged
+    unpriced: int = 0  # number of calls without a price after the change
     before: int = 0
     after: int = 0
 
@@ -52,7 +52,7 @@ class _Effect:
         if one.dimensions.cost_source == REPORTED:
             self.reported += calls
         else:
-            # a price that changes within the day, such as one at night, is no price of the whole sum
+            # do not use a price that changes within the day, such as one at night, for the sum of a day
             whole_day = replace(one.tokens, until=(one.day + DAY_S) * NS)
             estimate = book.estimate_sum(whole_day)
             is_unpriced = KIND_OF_SOURCE[one.dimensions.cost_source] == UNPRICED

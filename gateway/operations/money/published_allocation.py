@@ -157,7 +157,7 @@ _VERSION_SORTS: Mapping[str, Sort[ShownVersion]] = {
 
 _LAST_UPDATED_BY: Filter[ShownVersion] = Filter(values=lambda row: (row.version.created_by,))
 
-# Versions of the default namespace.
+# List of the versions of the default namespace.
 VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,
@@ -167,7 +167,7 @@ VERSIONS: List[ShownVersion] = List(
     filters={"last_updated_by": _LAST_UPDATED_BY},
 )
 
-# Versions of all namespaces.
+# List of the versions of all namespaces.
 ALL_VERSIONS: List[ShownVersion] = List(
     root="versions",
     show=describe_version,

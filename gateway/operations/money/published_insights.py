@@ -37,7 +37,7 @@ Effort = Literal["not_set", "low", "medium", "high"]
 
 HIDE_RESOLVED = "hide_resolved"
 RESOLVED = ("addressed", "ignored")
-NOTHING = ("",)  # values of a filter for a status or a category that no insight has
+NOTHING = ("",)  # filter values for a status or a category that no insight has
 ABOUT = "about"
 MONEY, OPERATION = "money", "operation"
 STATES = OPENED, SNOOZED, DONE = "open", "snoozed", "done"

@@ -28,7 +28,7 @@ from spool.registry.permission_sets import VIEW_COSTS
 SIGNATURE = "Tollhouse-Signature"
 MAX_WAIT_S = 60
 _WAIT = re.compile(r"\s*wait\s*=\s*(\d{1,9})\s*")
-_BETWEEN = re.compile("[,;]")  # OPA separates preferences with a semicolon
+_BETWEEN = re.compile("[,;]")  # pattern between two preferences, which OPA separates with a semicolon
 _TABLES = {"": ACTING, "all": ALL}
 
 

@@ -74,7 +74,8 @@ class ViewResource(ManagedResource[View]):
     one = OneView
     files = InFiles(name="views", refers={"connections.notify": "channels"})
     has_dimensions = True
-    # After a creation or a change, clients of the cost service expect the view itself, without an envelope.
+    # keys of the resource; clients of the cost service expect the view itself after a change, without an
+    # envelope
     keys = ByKeys(path="/v2/views", id="view_id", group="views", endpoint="views", is_bare_when_made=True)
     people = ByPeople(
         path="/views",

@@ -145,11 +145,12 @@ async def _unit_page(
 @dataclass(frozen=True, kw_only=True)
 class _Unit:
     own: CostRow
-    aggregated: CostRow | None  # only for TREES
+    aggregated: CostRow | None  # aggregated costs, only for the units in TREES
     without_run: CostRow
     others: CostRow  # costs of the unit's runs beyond MOST_RUNS
     started_by: Sequence[Mapping[str, str | None]]
-    started_sessions: Sequence[tuple[CostRow, CostRow]]  # own and aggregated
+    # pairs of own and aggregated costs of the sessions that the unit started
+    started_sessions: Sequence[tuple[CostRow, CostRow]]
     runs: Sequence[RunNode]
 
 
@@ -214,7 +215,9 @@ async def _read_lineage(
         for run in new:
             number, row = unit_number(RUN, run), rows.get(run)
             if row is None and not ledger.has_every_call:
-                continue  # a link of a hidden run would take a further query, so the time would reveal it
+                # skip links of hidden runs: reading them takes a further query, so the response time would
+                # reveal them
+                continue
             parent = links.parent_of(RUN, number)
             if parent is not None and (row is None or row.parent is None):
                 linked[run] = Lineage(run, digest_text(RUN, parent), None)

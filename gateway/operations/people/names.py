@@ -27,7 +27,7 @@ ORIGINS = (GIVEN, ACCOUNT)
 
 @dataclass(frozen=True, slots=True)
 class ListedPerson:
-    user: str  # the name that reports show
+    user: str  # name of the person that reports show
     names: tuple[str, ...]  # all names of the person in records
     name: str
     origin: str

@@ -47,9 +47,9 @@ from spool.storage import Storage
 
 NDJSON = "application/x-ndjson"
 DONE, PENDING, ASK = "done", "pending", "ask"
-YEARS = 10  # years of sums that an export has
+YEARS = 10  # number of years whose sums an export contains
 MAX_LISTED = 100  # maximum number of backups and other names in a receipt
-STEP = 1024  # records per read of an export
+STEP = 1024  # records read at a time for an export
 
 
 class ErasePerson(RequestBody):

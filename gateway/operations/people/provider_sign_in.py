@@ -86,7 +86,7 @@ async def finish_sign_in(request: OperatorRequest[PeopleServices, None]) -> Resu
         browser = http.cookies.get(COOKIE, "")
         secret, session = await services.oidc.finish(answer, browser=browser, address=request.actor.address)
     except SignInProblem as problem:
-        # a sign-in with one of these problems did not start here, or has been charged already
+        # charge no attempt if the sign-in did not start here, or was charged already
         if problem.word not in ("state", "off"):
             buckets.charge(name, 1 - BEGINNING)
         response = _redirect_response(_problem_page(problem))

@@ -191,12 +191,12 @@ async def make_link(request: OperatorRequest[PeopleServices, NewLink]) -> Result
     if body.role not in BASES:
         raise Invalid("role must be one of " + ", ".join(BASES))
     if session is not None and session.operator and session.role != ADMIN:
-        # A person with another role may lose this role, but the link would stay valid.
+        # refused, because a person with another role may lose it, while the link would stay valid
         raise NotAllowed(
             "only an account with the role Admin (admin) can create a link; or run tollhouse console link"
         )
     if session is not None and not session.operator:
-        # A chain of links could otherwise outlast the account that created the first link.
+        # refused, because a chain of links could outlast the account that created the first link
         raise NotAllowed(
             "a session that a link started cannot create links; sign in with an account, or run "
             "tollhouse console link"

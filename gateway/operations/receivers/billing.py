@@ -84,7 +84,7 @@ async def create_billing_drop(request: KeyRequest[TopicServices, bytes]) -> web.
         request.word("connection_id"),
         request_names(request),
     )
-    # the request was stored before, so accept it even if the connection has changed since
+    # accept a request that was stored before, even if the connection has changed since
     if names is not None and request.services.deposits.has(names):
         return await _store_file(request, id, names, is_repeat=True)
     async with connections.hold_for_file(id) as connection:

@@ -23,7 +23,7 @@ from gateway.operations.holders.receivers import TopicServices
 from gateway.operations.requests.key_requests import KeyRequest, request_names
 from spool.registry.scopes import CREATE_EVENT
 
-# Media types that HTTP clients send by default if their user states none.
+# Media types that HTTP clients send if their user states none.
 _UNSPECIFIC_TYPES = ("application/octet-stream", "text/plain", "application/x-www-form-urlencoded")
 
 
@@ -84,7 +84,7 @@ async def create_events(request: KeyRequest[TopicServices, bytes]) -> web.Respon
         )
     if any(record.event_type == LINK_EVENT for record in events.records):
         from gateway.operations.money.work_links.events import (
-            link_units,  # imported when the first such event arrives
+            link_units,  # imported late, when the first event that links units arrives
         )
 
         await link_units(request, events)

@@ -119,14 +119,15 @@ def check_free(address: str, *, reuse_port: bool) -> None:
 
 def _server_options(max_bytes: int, max_connections: int, reuse_port: bool) -> list[tuple[str, int]]:
     return [
-        # connections above this limit are closed at once
+        # option: connections above this limit are closed at once
         (
             "grpc.max_allowed_incoming_connections",
             max_connections,
         ),
         # Limit in bytes of a message as sent. A larger message gets RESOURCE_EXHAUSTED without RetryInfo.
         ("grpc.max_receive_message_length", max_bytes),
-        # decompression is off, because gRPC would inflate bytes before Tollhouse can check its limit
+        # options that switch off decompression, because gRPC would inflate bytes before Tollhouse can check
+        # its limit
         (
             "grpc.per_message_decompression",
             0,
@@ -195,7 +196,7 @@ def _export_taker(signal: Signal, services: ReceiverServices) -> Take:
     async def take(body: bytes, bearer: Bearer, share: Share, context: Context) -> bytes:
         otlp_http = await import_in_thread("gateway.operations.receivers.otlp_http")
         outcome = await otlp_http.read_export(signal, body, json=False, receivers=services, share=share)
-        del body  # release the body's memory, because the commit may take a while
+        del body  # release the memory of the body, because the commit may take a while
         outcome.name_agent(_metadata_value(context, "user-agent"))
         receipt = await services.intake.take(outcome, bearer)
         otlp_http.refuse_when_all_malformed(outcome)

@@ -80,7 +80,7 @@ def otlp_row(
         endpoint=f"otlp/{signal}",
         scope=INGEST,
         key=key,
-        # at an address of another product, that product's client chooses the parameters
+        # not at an address of another product, whose clients choose the parameters
         checks_query=key is IN_HEADER,
         check=check_media_type,
         takes={PROTOBUF: BYTES, JSON: message},

@@ -26,7 +26,7 @@ from spool.registry.scopes import INGEST
 from spool.registry.tables.persons import LIMIT, MAX_NAME
 
 MAX_ADDRESSES = 1000
-MAX_KEYS = 8  # maximum number of gateways in a chain
+MAX_KEYS = 8  # maximum gateways in a chain
 MAX_DONE = 10_000
 
 Time = Annotated[int, Meta(ge=0, le=LATEST)]
@@ -72,7 +72,8 @@ async def link_addresses(request: KeyRequest[TopicServices, StatedAddresses]) ->
     addresses = {name: at for name, at in body.addresses.items() if not _was_erased_after(people, name, at)}
     keys = [bytes.fromhex(key) for key in body.keys]
     names = [(people.linked_form(name), *(hash_under(key, name) for key in keys)) for name in addresses]
-    most = request.shared.most(LIMIT) // 2  # the other half is for operators
+    # senders may use half of the limit; the other half is for operators
+    most = request.shared.most(LIMIT) // 2
     await registry.persons.join_forms(names, most=most, actor=request.actor)
     if not await request.services.relay_addresses(keys, addresses):
         raise Refusal(503, "upstream_waits", "The Tollhouse above cannot be reached.", retry_after_s=60)
@@ -102,7 +103,8 @@ async def follow_erasures(request: KeyRequest[TopicServices, ConfirmedErasures])
     """Return the erasures to carry out: digests of names and pseudonyms, and no name."""
     name = _sender_below(request.bearer)
     if request.bearer.device is None:
-        name += f" {request.body.installation}"  # the installation is added, because gateways may share a key
+        # add the installation to the name, because gateways may share a key
+        name += f" {request.body.installation}"
     persons = _require_registry(request.services).persons
     await persons.note_below(name, request.body.done, actor=request.actor)
     key = request.shared.people.erasure_key

@@ -46,7 +46,7 @@ OF_THE_REGISTRY = (
     "statements",
     "roles",
 )
-# The permission set that the page of each kind of change needs.
+# Kind of change -> permission set that its page needs.
 NEEDS = {
     "records": VIEW_RECORDS,
     "recommendations": VIEW_RECOMMENDATIONS,

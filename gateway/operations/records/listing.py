@@ -162,7 +162,7 @@ class RecordRows:
         read = seen = 0
         limit = self._request.services.max_listed_records()
         since: float | None = None
-        until: float | None = None  # None means until now
+        until: float | None = None  # end of the time range; None means now
         if AI_TELEMETRY in topics:
             async with aclosing(past_records(self._request, days, oldest_first=True)) as past_batches:
                 async for batch in past_batches:

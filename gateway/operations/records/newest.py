@@ -79,14 +79,15 @@ RECORDS: List[KeptRecord] = List(
     default_sort=("number", "desc"),
     filters={
         **{name: _value_filter(name) for name in FIELDS},
-        **{name: _unit_filter(name) for name in UNITS},  # the real filters are in `records_in_views`
+        # the filters have no effect here, because `records_in_views` applies them
+        **{name: _unit_filter(name) for name in UNITS},
         TOPIC: Filter(values=lambda stored: (stored.topic,), valid_values=TOPICS),
         STATE: Filter(values=lambda stored: (stored.state,), valid_values=STATES),
         DATE: Filter(
             values=lambda stored: day_and_month(stored.record.start_time, stored.committed_at), is_open=True
         ),
         **{name: _amount_filter(name) for name in AMOUNTS},
-        VIEW: Filter(),  # the real filter is in `records_in_views`
+        VIEW: Filter(),  # the filter has no effect here, because `records_in_views` applies it
     },
     max_limit=MAX_LIMIT,
     beside=LOOKED_THROUGH_SCHEMA,

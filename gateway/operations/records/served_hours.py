@@ -20,7 +20,7 @@ from spool.turns.fair_turns import pause
 logger = logging.getLogger(__name__)
 STEP = 1024  # records read before the event loop runs other tasks
 MAX_RECORDS, MAX_BYTES = "contracts.max_served_records", "contracts.max_served_bytes"
-SUM_BYTES = 400  # memory of a sum without its names
+SUM_BYTES = 400  # estimated memory of a sum in bytes, without its names
 
 
 class ServedHours:
@@ -33,10 +33,10 @@ class ServedHours:
         self._log = log
         self._most = most
         self._next = 0
-        self._since = 0.0  # the arrival of the first record, or 0 if the log has all records
+        self._since = 0.0  # time at which the first record arrived, or 0 if the log still has all records
         self._sums: dict[tuple[int, str, str], ModelTokens] = {}
         self._bytes = 0
-        self._first_hour = 0  # sums of earlier hours were dropped
+        self._first_hour = 0  # start of the first hour whose sums are still held
         self._turn = asyncio.Lock()
 
     async def in_span(self, start: int, end: int) -> ServedSpan:

@@ -73,7 +73,8 @@ class OperatorAddress(Address):
     needs: str | None
     shows: str = WHOLE
     asks_cost_type: bool = False
-    asks_closed: Callable[[Any], bool] | None = None  # function called with the OperatorRequest
+    # function that returns whether an OperatorRequest has a closed answer
+    asks_closed: Callable[[Any], bool] | None = None
     max_body_bytes: int | None = None
     refusals: tuple[int, ...] = tuple(OPERATOR_REFUSALS)
 

@@ -40,7 +40,7 @@ class KeyRequest(AdmittedRequest[Body], Generic[Held, Body]):
     receivers: ReceiverServices
     shared: InstallationServices
     bearer: Bearer
-    share: Share  # the memory that this request uses
+    share: Share  # reserved memory that this request uses
 
     @property
     def actor(self) -> Actor:

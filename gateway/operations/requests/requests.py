@@ -161,7 +161,8 @@ async def read_files(
                         raise Refusal(413, "too_large", f"the files have more than {most} bytes ({limit})")
                     await asyncio.to_thread(file.write, piece)
             files.append((PurePath(part.filename).name[:MAX_FILE_NAME], path))
-    except (ValueError, AssertionError, BadHttpMessage) as error:  # aiohttp's errors about malformed forms
+    # errors that aiohttp raises for malformed forms
+    except (ValueError, AssertionError, BadHttpMessage) as error:
         raise Invalid("the form is damaged; send it again") from error
     if not files:
         raise Invalid("the form has no file")

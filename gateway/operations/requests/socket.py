@@ -78,7 +78,7 @@ class OperatorSocket:
         self._file = SocketFile(path)
         path.chmod(0o600)
         await self._runner.setup()
-        assert self._runner.server is not None  # setup() created it
+        assert self._runner.server is not None  # setup() has created the server
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._runner.server, sock=listener)
         if self._shelter:
@@ -111,7 +111,7 @@ class OperatorSocket:
         old = socket_path(self._directory)
         if pointer.exists() and old.parent.name.startswith("tollhouse-"):
             old.unlink(missing_ok=True)
-            with contextlib.suppress(OSError):  # already deleted, or the directory contains other files
+            with contextlib.suppress(OSError):  # the directory was deleted already, or has other files
                 old.parent.rmdir()
         pointer.unlink(missing_ok=True)
 

@@ -44,12 +44,12 @@ from spool.registry.tables.expired_tries import ExpiredTries
 _log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 5.0
-GUESSES = 30  # unknown keys of one address at once; after that, one more every two seconds
+GUESSES = 30  # unknown keys that one address may try at once; after that, one more every two seconds
 GUESSES_PER_S = 0.5
-MOST_BEARERS = 10_000  # cached between requests
+MOST_BEARERS = 10_000  # maximum bearers that are cached between requests
 TEST_LOG_S = 10.0  # seconds between two log lines about test spans under one key
 _DEFAULTS = ServerSettings()
-# requests with them store nothing after their key has ended
+# scopes with which a request stores nothing after its key has ended
 KEPT_UNDER = frozenset({INGEST, CREATE_EVENT})
 
 NOT_OPEN = {
@@ -127,20 +127,22 @@ class Access:
         self._guesses = Buckets(clock, burst=GUESSES, per_s=GUESSES_PER_S)
         self._legacy: LegacyKey | None = None
         self._is_told = False  # the failure to adopt the file's key has been logged
-        self._is_adopted = False  # the registry has the file's key
+        self._is_adopted = False  # whether the registry has the key of the file
         self._rates: Mapping[str, int] = {}
         self._limits: Mapping[str, Buckets] = {}
-        # by key number
+        # key number -> the key, and the bearer made from it
         self._bearers: dict[int, tuple[Key, Bearer]] = {}
         self.configure(settings, LegacyKey(settings.api_key_file) if settings.api_key_file else None)
-        self._seen: dict[int, float] = {}  # since the start
+        self._seen: dict[int, float] = {}  # key number -> time of the last use since the start
         self._unwritten: set[int] = set()
-        self._tests: dict[int, float] = {}  # since the start
+        self._tests: dict[int, float] = {}  # key number -> time of the last test span since the start
         self._unwritten_tests: set[int] = set()
-        self._unwritten_tries: dict[int, ExpiredTries] = {}  # by key number
+        # key number -> uses of the expired key that are not stored yet
+        self._unwritten_tries: dict[int, ExpiredTries] = {}
         self._task: asyncio.Task[None] | None = None
         self.failed_attempts = 0
-        self.newest_records: Callable[[], Awaitable[Mapping[str, float]]] = _no_times  # by key name
+        # function that returns the time of the newest record by key name
+        self.newest_records: Callable[[], Awaitable[Mapping[str, float]]] = _no_times
 
     def configure(self, settings: ServerSettings, legacy: LegacyKey | None) -> None:
         if legacy is not None and self._legacy is not None:
@@ -256,7 +258,7 @@ class Access:
             return
         amounts = {"requests": requests, "bytes": bytes}
         for word, buckets in self._limits.items():
-            # Refuse before the body is read.
+            # refuse before the body is read
             wait_s = buckets.wait_s(bearer.name) if requests or amounts[word] else 0
             if wait_s:
                 raise Refusal(
@@ -379,12 +381,12 @@ class Access:
         if self._legacy and self._registry:
             try:
                 await self.adopt(others=await self._others())
-            except AlreadyThere:  # people created a key of this name
+            except AlreadyThere:  # people created another key with this name
                 await self.follow_file()
             except NotAllowed as error:
                 raise ConfigError([f"server.api_key_file of {self._node}: {error}"]) from error
             except SpoolError:
-                await self.follow_file()  # this logs a problem and retries
+                await self.follow_file()  # follow_file() logs a problem and tries again
         self._task = asyncio.create_task(self._flush_for_ever(), name="last-access")
 
     async def stop(self) -> None:
@@ -476,7 +478,7 @@ class Access:
 
     def _may_be_news(self, credential: str | None, scope: str, address: str) -> bool:
         secret = _strip_bearer(credential or "").strip()
-        # the text of a device key shows whether it is newer than the keys that this process knows
+        # for a device key, its text shows whether it is newer than the keys that this process knows
         if not secret or secret.startswith("thd_"):
             return False
         if self._registry is not None and self._registry.enrolment_tokens.find_by_text(secret) is not None:
@@ -511,7 +513,7 @@ class Access:
             if expired := self._find_expired_key(secret):
                 raise self._refuse_expired(expired)
             if self._registry.keys.was_deleted(secret):
-                # this does not count as a guess, because the installation had this key before
+                # not counted as a guess, because the installation had this key before
                 raise self._refuse_unknown()
             raise self._refuse_guess(address)
         if key.status == DISABLED:
@@ -580,7 +582,7 @@ class Access:
         if self._registry is None:
             return ()
         if self._registry.is_shared and self._registry.keys.find_by_number(number) is None:
-            # another gateway may have created the key just before it returned the address
+            # wait, because another gateway may have created the key just before it returned the address
             await self._registry.wait_until_caught_up()
         key = self._registry.keys.find_by_number(number)
         if key is None or key.state(self._clock.now()) != ENABLED:

@@ -27,7 +27,7 @@ class ToolCalls:
     def __init__(self, clock: Clock, settings: Callable[[], McpSettings], kept: ToolCallTable | None) -> None:
         self._clock = clock
         self._settings = settings
-        self._kept = kept  # None while the registry is damaged
+        self._kept = kept  # stored counts of calls, or None while the registry is damaged
         self._per_minute = 0
         self._minute: Buckets | None = None
         self._messages: Buckets | None = None

@@ -175,7 +175,7 @@ def _add_for_senders(
     area: Area, handler_of: Callable[[Sequence[Address]], Handler], router: web.UrlDispatcher
 ) -> None:
     for path, rows in _group_by_path(sender_rows(area)).items():
-        # The route accepts all methods, because endpoints answer 405 in their own format.
+        # all methods, because endpoints answer 405 in their own format
         router.add_route("*", path, handler_of(rows), expect_handler=bodies.delay_continue)
 
 

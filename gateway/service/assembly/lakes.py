@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from exporters.settings import DestinationSettings
     from spool.deliveries.protocols import LakeRecount, LakeRepairs, LakeState, Landings, PastRecords
 
-_ANY = 2**62  # no record number reaches this number
+_ANY = 2**62  # larger than any record number
 
 
 async def lake_states(config: Config, storage: Storage) -> Sequence[LakeState]:

@@ -152,7 +152,7 @@ class Assembler:
             self._keep_channels()
         self.sign_ins: ProviderSignIns | None = None
         self.assistant_sign_ins: AssistantSignIns | None = None
-        # name of a limit of the intake, and a function that returns how much of it each key uses
+        # pairs of a limit of the intake and a function that returns how much of it each key uses
         self.waiting: list[tuple[str, Callable[[], HeldByKey]]] = []
         self.shadows: Shadows | None = None  # None until the intake starts
 
@@ -445,7 +445,7 @@ async def follow_own_prices(intake: Intake, parts: Assembler, registry: Registry
         known = current
         try:
             intake.prices = await asyncio.to_thread(price_book, parts.config, registry)
-        except ConfigError as error:  # the file of [prices] was damaged since the start
+        except ConfigError as error:  # the price file of [prices] was damaged after the start
             _log.error("own prices are not used: %s", error, extra={"action": "own_prices_not_used"})
         else:
             parts.tell_settings(intake.prices)

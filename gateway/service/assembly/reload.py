@@ -108,7 +108,7 @@ class Reload:
         List the problems of secrets that `tollhouse check` also reports. They do not prevent the reload,
         because only the affected receiver waits.
         """
-        # an agent needs no check, because it uses the device's own key, which exists only after the enrolment
+        # no check for an agent, because its device key exists only after the enrolment
         if self.is_agent:
             return []
         # imported late, because the start does not need these modules

@@ -212,7 +212,7 @@ class Filled:
     duplicates: int
     inspected: InspectionReport
     look: Look
-    missed: Sequence[str]  # planted problems that no detector found
+    missed: Sequence[str]  # names of planted problems that no detector found
 
 
 async def fill_directory(

@@ -41,7 +41,7 @@ Report = tuple[AiRecord, Identity]
 class Period:
     """The month. `end` is now; `records` is the approximate number of calls."""
 
-    end: int  # the end of the month in epoch seconds
+    end: int  # end of the month in epoch seconds
     days: int
     records: int
 

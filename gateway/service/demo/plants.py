@@ -241,7 +241,7 @@ UNKNOWN = Workload(
 )
 
 
-ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word -> workload that it adds
+ADDED = {"missing-price": UNKNOWN, **SAVINGS}  # word of --plant -> workload that it adds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

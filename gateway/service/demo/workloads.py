@@ -21,11 +21,11 @@ class Workload:
     input_tokens: int
     output_tokens: int
     turns: int = 1
-    caches: bool = False  # True if later turns of a session read the earlier turns from the provider's cache
-    reports: bool = False  # True if the source reports a cost of its own
-    office: bool = False  # True for office work, which has few calls at night and on weekends
-    device: bool = False  # True if the workload runs on enrolled laptops
-    response_ids: bool = True  # True if the source reports the provider's id of the response
+    caches: bool = False  # whether later turns of a session read the earlier turns from the provider's cache
+    reports: bool = False  # whether the source reports a cost of its own
+    office: bool = False  # whether it is office work, which has few calls at night and on weekends
+    device: bool = False  # whether the workload runs on enrolled laptops
+    response_ids: bool = True  # whether the source reports the provider's id of the response
 
 
 def _assistant_workload(

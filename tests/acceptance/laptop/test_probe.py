@@ -34,7 +34,7 @@ def laptop(installations: Any, monkeypatch: pytest.MonkeyPatch) -> Tollhouse:
 
 
 def test_the_file_of_states(laptop: Tollhouse) -> None:
-    """The command stores what it prints, in a file that only the owner of the directory can read."""
+    """`tollhouse agent probe` stores what it prints, in a file that only the owner of the directory can read."""
     if os.geteuid() == 0:
         laptop.data.chmod(0o700)
         os.chown(laptop.data, 54321, 54321)
@@ -67,7 +67,10 @@ def test_a_word_that_heartbeats_cannot_state(laptop: Tollhouse) -> None:
 
 
 def test_a_link_in_the_place_of_the_file(laptop: Tollhouse, tmp_path: Path) -> None:
-    """The owner of the directory cannot lead root's write elsewhere."""
+    """
+    If the owner of the agent's directory puts a link in place of the probe's file, root replaces the link and does
+    not write to its target.
+    """
     victim = tmp_path / "victim"
     victim.write_text("as before")
     for name in ("states.json", "states.json.new"):
@@ -78,7 +81,9 @@ def test_a_link_in_the_place_of_the_file(laptop: Tollhouse, tmp_path: Path) -> N
 
 
 def test_the_states_for_an_mdm(laptop: Tollhouse) -> None:
-    """Jamf gets the state between tags. Intune gets one line, and an exit code."""
+    """
+    For Jamf, the command prints the state between tags. For Intune, it prints one line and sets the exit code.
+    """
     states = {name: row["state"] for name, row in laptop.json("agent", "probe")["assistants"].items()}
     rows = {row["assistant"]: row for row in laptop.json("agent", "status")["assistants"]}
     assert states == {name: row["state"] for name, row in rows.items()}
@@ -93,7 +98,7 @@ def test_the_states_for_an_mdm(laptop: Tollhouse) -> None:
 
 
 def test_the_probe_starts_with_few_modules(laptop: Tollhouse) -> None:
-    """It runs every five minutes on each laptop, so it loads no server, and no rules of other settings."""
+    """The probe runs every five minutes on each laptop, so it imports no server and no rules of other settings."""
     program = (
         "import sys; from gateway.cli import main\n"
         f"try: main(['agent', 'probe', '--config', {str(laptop.config)!r}])\n"
@@ -127,7 +132,10 @@ def test_the_probe_starts_with_few_modules(laptop: Tollhouse) -> None:
     ],
 )
 def test_a_usual_file_is_read_as_all_settings_are(tmp_path: Path, text: str) -> None:
-    """The short way to the settings gives what the long way gives, also for settings that the file leaves out."""
+    """
+    The probe reads only a few settings of the agent's file. It gets the same values as a reader of all settings,
+    also for settings that the file leaves out.
+    """
     (tmp_path / "agent.toml").write_text(text)
     whole = load(tmp_path / "agent.toml", env={})
     expected = (

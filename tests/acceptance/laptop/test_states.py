@@ -1,4 +1,6 @@
-"""States of assistants on their way: the probe's file, the agent's heartbeat, the gateway's device."""
+"""
+The states of assistants on their way from the probe's file over the agent's heartbeat to the gateway's device.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ def assistants(gateway: Tollhouse, laptop: Agent) -> dict[str, Any]:
 
 def test_from_the_probe_to_the_gateway(gateway: Tollhouse, laptop: Agent) -> None:
     """
-    A look at the machine is stated by the gateway within a minute, and so is a later change, although the interval
-    of heartbeats is a minute and the next heartbeat would be due in 15 minutes.
+    The gateway states the result of a look at the machine within a minute, and so it does for a later change. The
+    next regular heartbeat would be due only in 15 minutes.
     """
     wait_for((laptop.data / "device.key").exists, 60, "the device's own key")
     wait_for((laptop.data / "link.json").exists, 60, "the agent's own state")
@@ -79,7 +81,7 @@ def test_the_agent_states_how_it_runs(gateway: Tollhouse, laptop: Agent) -> None
 
 
 def test_an_agent_that_cannot_reach_its_gateway(installations: Any, tmp_path: Path) -> None:
-    """The reason is a code in the agent's file."""
+    """If an agent cannot reach its gateway, its file states the reason as a code."""
     laptop: Agent = installations("laptop", config=AGENT.format(url="http://gateway.invalid"), kind=Agent)
     laptop.make_data_directory()
     (laptop.directory / "enrolment.key").write_text("key-of-nobody")
@@ -96,8 +98,8 @@ def test_a_call_of_each_assistant_arrives(
     gateway: Tollhouse, laptop: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Exit code 0 from the settings to the gateway, which counts nothing, 3 if the gateway refuses, and 4 without an
-    answer. The forms for MDMs have one line.
+    `agent test codex` ends with 0 if a call from the settings arrives at the gateway, which does not count it, with
+    3 if the gateway refuses it, and with 4 without an answer. The forms for MDMs have one line.
     """
     wait_for((laptop.data / "device.key").exists, 60, "the device's own key")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -42,8 +42,9 @@ def holders_of(text: str, agent: Agent) -> list[str]:
 @pytest.mark.timeout(1500)
 def test_an_agent_answers_a_hook(installations: Any) -> None:
     """
-    At a gateway that believes the device's costs, the meter equals `tollhouse work` once the calls are there. The
-    verdict of the gateway arrives with a heartbeat. While the gateway is down, the meter goes on. No file has a prompt.
+    If the gateway believes the device's costs, the agent's meter of a session equals `tollhouse work` once the
+    calls have arrived. The gateway's verdict arrives with a heartbeat. While the gateway is down, the meter
+    continues. No file contains a prompt.
     """
     gateway: Tollhouse = installations("gateway", server='chain_keys = ["device *"]', more=GATEWAY)
     enrolment = gateway.key("enrolment", *FLEET)

@@ -36,7 +36,7 @@ ABSENT = ("fcntl", "resource", "pwd", "grp", "termios")
 
 
 class Changed(ModuleType):
-    """A module without some of its names, and with others."""
+    """A copy of a module without some of its names, and with other names added."""
 
     def __init__(self, real: ModuleType, without: Collection[str], **others: Any) -> None:
         super().__init__(real.__name__)

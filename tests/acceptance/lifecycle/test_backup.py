@@ -163,7 +163,10 @@ def test_a_call_repeated_after_a_restore_has_a_second_key(installations: Install
 
 
 def test_a_restore_follows_the_link_of_a_systemd_service(installations: Installations) -> None:
-    """The data directory of a unit with DynamicUser is a link. It stays, and the data is behind it."""
+    """
+    With DynamicUser, systemd makes the data directory a link. A restore keeps the link, and puts the data into its
+    target.
+    """
     one = installations()
     key = one.key("first")
     one.start()

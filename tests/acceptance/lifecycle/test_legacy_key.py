@@ -19,8 +19,8 @@ def test_what_was_answered_of_the_key_stands(
     installations: Callable[..., Tollhouse], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Disabling, rotating or deleting the key survives kill -9. `doctor` reports the state of the key in the
-    file with and without a server, and `check` reports it with a server.
+    Disabling, rotating or deleting the deployment's key survives kill -9. `doctor` reports the state of the key in
+    the file with and without a server, and `check` reports it with a server.
     """
     # no flush counts as hanging, because the disk of this machine may be slow
     monkeypatch.setattr(doctor, "HANGING_FLUSH_S", inf)

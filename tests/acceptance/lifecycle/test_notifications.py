@@ -78,8 +78,8 @@ def with_hook(installations: Any, receiver: Receiver, more: str = "") -> Any:
 
 def test_a_kill_neither_loses_nor_renames_a_notification(installations: Any, receiver: Receiver) -> None:
     """
-    The server is killed while the receiver delays the first one. All arrive in order, and the repeat has
-    the same id.
+    The server is killed while the receiver delays the first notification. All notifications arrive in order, and
+    the repeated one has the same id.
     """
     tollhouse = with_hook(installations, receiver)
     tollhouse.start()

@@ -69,9 +69,7 @@ def served(tally: Tally) -> None:
 
 
 def test_no_request_fails_over_twenty_reloads(installations: Installations) -> None:
-    """
-    Under load, by signal and by command, prices, attribution and destinations change. The accounting balances.
-    """
+    """Prices, attribution and destinations change under load, by signal and by command. The accounting balances."""
     one = installations()
     configure(one)
     key = one.key("load")
@@ -169,8 +167,8 @@ def test_what_needs_a_restart_is_named_and_the_rest_is_taken(installations: Inst
 
 def test_destinations_come_and_go(installations: Installations) -> None:
     """
-    A new destination starts with all stored records. A removed one is orphaned and keeps its position. A
-    restored one resumes.
+    A new destination starts with all stored records. A removed destination is orphaned and keeps its position. If
+    it is added again, it resumes there.
     """
     one = installations()
     configure(one)
@@ -205,7 +203,10 @@ def test_without_a_server_there_is_nothing_to_reload(installations: Installation
 
 @pytest.mark.parametrize("how", ["signal", "command"])
 def test_a_changed_secret_opens_a_parked_route_at_once(installations: Installations, how: str) -> None:
-    """The secrets are the upstream's and the deployment's own key. An old own key is refused from then on."""
+    """
+    A reload reads two secrets again: the upstream's key and the deployment's own key. The previous own key is
+    refused from then on.
+    """
     one = installations()
     (one.directory / "key").write_text("first-key-of-the-deployment\n")
     configure(one, server='api_key_file = "key"')

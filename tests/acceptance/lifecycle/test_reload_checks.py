@@ -23,8 +23,8 @@ CASES = [
 
 def test_a_reload_finds_what_check_finds(installations: Any) -> None:
     """
-    An unusable secret is reported, and the other changes apply. A problem of the server's own settings
-    refuses the reload.
+    A reload reports an unusable secret and applies the other changes. A problem in the server's own settings makes
+    it refuse all changes.
     """
     tollhouse = installations()
     plain = tollhouse.config.read_text()

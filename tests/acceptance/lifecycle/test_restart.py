@@ -233,7 +233,8 @@ def calls(target: str, key: str) -> Iterator[Counter[str]]:
 
 def test_a_process_that_takes_over_needs_no_server(installations: Installations) -> None:
     """
-    The flag can stay in a start script. Without a server the process starts normally, even after a kill.
+    `--take-over` can stay in a start script. Without a running server the process starts normally, even after a
+    kill.
     """
     one = installations()
     one.start(more=["--take-over"])
@@ -243,7 +244,10 @@ def test_a_process_that_takes_over_needs_no_server(installations: Installations)
 
 
 def test_a_server_survives_one_that_fails_to_take_over(installations: Installations) -> None:
-    """An invalid configuration is detected before the running server is told to stop."""
+    """
+    If the configuration of a process that takes over is invalid, it ends before it tells the running server to
+    stop.
+    """
     one = installations()
     key = one.key("load")
     url = one.start()

@@ -1,4 +1,6 @@
-"""An upgrade without a pause: real gateways of this release and the next on one PostgreSQL."""
+"""
+An upgrade without an interruption: gateways of this release and the next one, as real processes on one PostgreSQL.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ FRESH, READ, WRITTEN, OUTPUT = Decimal(3), Decimal("0.3"), Decimal("3.75"), Deci
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeCall:
-    """A call. Input includes cached tokens, output includes thinking."""
+    """Token counts and times of one call. Input includes cached tokens, output includes thinking."""
 
     failed: bool
     message_id: str

@@ -89,7 +89,7 @@ def total(found: Iterable[Counted]) -> Counted:
 
 @dataclass(frozen=True)
 class SetCall:
-    """A call of a set, one of `CALLS`."""
+    """One call of a set of reporters, with its number (one of `CALLS`)."""
 
     set: ReporterSet
     number: int
@@ -130,7 +130,10 @@ SET_CALLS = list(_calls(random.Random(SEED)))
 
 
 def waves(dice: random.Random) -> list[list[Piece]]:
-    """Deal the requests of each call over the waves in a random order. Some are sent again, in any later place."""
+    """
+    Deal the requests of each call over the waves in a random order. Some requests are sent again at any later
+    point.
+    """
     dealt: list[list[Piece]] = [[] for _ in range(WAVES)]
     for one in SET_CALLS:
         # the forms of reports differ between the calls of a set, and between sets that have one call each
@@ -237,7 +240,7 @@ def go_on(_: Site, __: int) -> None:
 
 @dataclass(frozen=True)
 class Round:
-    """`between` has what happens after each wave but the last one."""
+    """A way to play all waves. `between` has what happens after each wave except the last one."""
 
     name: str
     hold: str
@@ -261,7 +264,7 @@ ROUNDS = part(EVERY_ROUND, every=3)  # both holds, and one and two gateways
 
 @dataclass(frozen=True)
 class Played:
-    """The results of a round. Corrections are included in `archived`, and not in `sent`."""
+    """The results of a round. `archived` includes corrections, `sent` does not."""
 
     archived: Mapping[Place, Counted]
     sent: Mapping[Place, Counted]
@@ -328,7 +331,10 @@ def _sum(rows: Sequence[Mapping[str, Any]]) -> Counted:
 
 
 def _calls_in(row: Mapping[str, Any]) -> int:
-    """A correction takes a call back if another record counts it."""
+    """
+    Return 1 for a call, -1 for a correction that takes a call back because another record counts it, and otherwise
+    0.
+    """
     if row["kind"] == "inference":
         return 1
     return -1 if row.get("counted_by") else 0

@@ -67,7 +67,7 @@ WITHOUT_CACHE = COUNTS | {
 
 
 class Report(NamedTuple):
-    """One request of a reporter."""
+    """One request of a reporter about a call."""
 
     path: str
     content_type: str
@@ -311,7 +311,7 @@ def of_platform(call: MadeCall, place: Place, dice: random.Random, *, usage: str
 
 
 def _parts(call: MadeCall) -> list[MadeCall]:
-    """Divide a call into two runs, whose counts add up to those of the call."""
+    """Divide a call into two runs of the model. The counts of the two add up to those of the call."""
     names = ("input", "output", "cache_read", "cache_write", "thinking")
     halves = {name: getattr(call, name) // 2 for name in names}
     rest = {name: getattr(call, name) - half for name, half in halves.items()}

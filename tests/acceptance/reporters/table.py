@@ -46,7 +46,10 @@ REPORTERS = ("P", "S", "Fi", "Fn", "G", "E", "A")
 
 @dataclass(frozen=True, kw_only=True)
 class ReporterSet:
-    """Reporters of one call. `ways` are forms of their reports that a set fixes. Otherwise each call chooses."""
+    """
+    The reporters of one call. `ways` are forms of their reports that are the same for every call of the set; all
+    other forms vary between calls.
+    """
 
     reporters: tuple[str, ...]
     failed: bool
@@ -109,7 +112,7 @@ def further_sets() -> list[ReporterSet]:
 
 
 class Piece(NamedTuple):
-    """One request of one reporter."""
+    """One request that one reporter sends about a call."""
 
     reporter: str
     report: Report
@@ -164,14 +167,19 @@ class _Reporting:
         return of_framework(self._framework[0], self._call, self._framework[1], self._dice)
 
     def _platform(self, call: MadeCall) -> ResourceSpans:
-        """The spans are below the SDK's span, except on the Claude Platform on AWS and behind LiteLLM."""
+        """
+        Return the spans of the Claude API. They are below the SDK's span, except on the Claude Platform on AWS and
+        behind LiteLLM.
+        """
         place = new_root(self._dice)
         if self._sdk is not None and self._number % 3 != 2 and NO_REQUEST_ID not in self._set.ways:
             place = below(self._dice, self._sdk)
         return of_platform(call, place, self._dice, usage=self._usage)
 
     def failed_attempt(self) -> ResourceSpans:
-        """The client reports the call with the id of its last attempt."""
+        """
+        Return the spans of a failed first attempt. The client reports the call with the id of its last attempt.
+        """
         call = self._call
         end_ns = call.moment(0.05)
         attempt = replace(call, failed=True, request_id=f"req_{hex_of(self._dice, 12)}", end_ns=end_ns)
@@ -193,8 +201,8 @@ class _Reporting:
 
     def _way_through_litellm(self) -> str:
         """
-        Choose how LiteLLM was called. Claude Code streams. Next to Envoy's log without the Claude API's spans, a
-        way is chosen in which another report has both ids of the call, if there is such a way.
+        Choose how LiteLLM was called. Claude Code streams. If Envoy's log reports the call without the Claude API's
+        spans, choose a way in which another report has both ids of the call, if there is one.
         """
         reporters = set(self._set.reporters)
         ways = [MESSAGES, STREAMED]

@@ -68,14 +68,20 @@ def summary(one: Round, results: Played) -> str:
 
 @pytest.mark.parametrize("one", [one for one in SETS if one.name not in EXCEPTED], ids=lambda one: one.name)
 def test_each_call_counts_once(results: Played, one: ReporterSet) -> None:
-    """The record file has one record per call, with its outcome, tokens and cost, corrections included."""
+    """
+    After all waves, the record file has one record per call, with its outcome, tokens and cost, including
+    corrections.
+    """
     expected = right(one)
     assert expected == {place: results.archived.get(place, NOTHING) for place in expected}
 
 
 @pytest.mark.parametrize("name", EXCEPTED)
 def test_an_excepted_set_counts_twice_and_loses_nothing(results: Played, name: str) -> None:
-    """If this fails because the call counts once, the set is no exception any more."""
+    """
+    The calls of an excepted set are counted more than once, and none is lost. If a set fails here because its calls
+    count once, remove it from the exceptions.
+    """
     [one] = [one for one in SETS if one.name == name]
     more = [results.archived[place].calls - counted.calls for place, counted in right(one).items()]
     assert min(more) >= 0

@@ -158,7 +158,7 @@ def _handler(recorder: Recorder) -> type[BaseHTTPRequestHandler]:
 
 
 def none(tollhouse: Tollhouse) -> None:
-    """Cut nothing."""
+    """A cut that does nothing."""
 
 
 def stop(tollhouse: Tollhouse) -> None:
@@ -194,7 +194,7 @@ CUTS: Mapping[str, Callable[[Tollhouse], None]] = {
 
 
 class Site:
-    """An installation with keys and resources, which is copied for each run."""
+    """An installation with keys and resources. Each run gets a copy of it."""
 
     def __init__(self, place: Path) -> None:
         self.began = time.time()
@@ -400,7 +400,7 @@ def operator_lists() -> Iterator[str]:
 
 
 def plain(value: Any, began: float, name: str = "") -> Any:
-    """Normalise a value for comparison: drop `NOT_COMPARED`, replace times of the run, and sort lists."""
+    """Normalise a value for comparison: drop `NOT_COMPARED`, replace the times of the run, and sort lists."""
     if isinstance(value, Mapping):
         return {name: plain(said, began, name) for name, said in value.items() if name not in NOT_COMPARED}
     if isinstance(value, list | tuple):

@@ -70,7 +70,7 @@ def json_of(path: str, body: Any, **more: Any) -> Sent:
 
 
 def repeats() -> Halves:
-    """Repeat calls under the same key and another one, and add new calls."""
+    """Repeat calls under the same key and under another key, and add new calls."""
     first = calls(*(call(number) for number in range(40)))
     again = calls(*(call(number) for number in range(30, 60)), key="two")
     return Halves([first, first], [first, again])
@@ -127,7 +127,7 @@ def cumulative_counters() -> Halves:
 
 
 def delta_counters() -> Halves:
-    """Repeat a point, and send a new one."""
+    """Repeat a metric point, and send a new one."""
 
     def point(value: int, since: int) -> Sent:
         said = {"gen_ai__token__type": "output", "gen_ai__request__model": "gpt-4o"}
@@ -165,9 +165,7 @@ def counters_beside_calls() -> Halves:
 
 
 def counters_of_a_joined_reporter() -> Halves:
-    """
-    Two services report one call. The counter of the second service follows after the cut and repeats the call.
-    """
+    """Two services report one call before the cut. After it, the counter of the second service repeats the call."""
 
     def told(service: str) -> Sent:
         body = json.loads(request([call(900, tokens=10)]))
@@ -261,8 +259,8 @@ PIECES: Sequence[Callable[[], Halves]] = (
 
 def captured(families: Collection[str] = ()) -> Halves:
     """
-    Cut captured requests of real clients in half, and repeat the end of the first half. The default
-    is all families.
+    Cut the captured requests of real clients in half, and repeat the end of the first half. The default is all
+    families of clients.
     """
     requests = [
         (one.at, capture.family, one)
@@ -284,7 +282,7 @@ def _as_captured(one: SentRequest, key: str) -> Sent:
 
 
 def together(*pieces: Halves) -> Halves:
-    """Join the pieces: all first halves, then all second halves."""
+    """Join the pieces of a workload: all first halves, then all second halves."""
     return Halves(
         [sent for piece in pieces for sent in piece.before],
         [sent for piece in pieces for sent in piece.after],

@@ -260,7 +260,7 @@ def shown(question: Question) -> str:
     "--at-once", default=3, show_default=True, help="How often each question is asked at the same time."
 )
 def answers(names: tuple[str, ...], combinations: int, hours: int, at_once: int) -> None:
-    """Request the largest possible response of every OPERATION (default: all)."""
+    """Request the largest possible response of each OPERATION (default: all)."""
     with tempfile.TemporaryDirectory() as directory:
         rows = asyncio.run(walk(Path(directory), combinations, hours, at_once, names))
     click.echo("\n".join((HEAD, *(row.line() for row in sorted(rows, key=lambda row: -row.size)))))

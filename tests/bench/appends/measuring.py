@@ -125,7 +125,7 @@ def writers(folder: Path, pair: Pair) -> Iterator[Writers]:
 def rounds(
     found: Writers, servers: Sequence[Server], *, count: int, seconds: float, groups: Sequence[int]
 ) -> list[AppendFigures]:
-    """Measure the writers in turns, so that other load on the machine affects all of them."""
+    """Measure the writers alternately, so that other load on the machine affects all of them."""
     for writer in (found.on_files, found.alone, *found.shared):
         ask(writer, group=groups[0], seconds=seconds / 4)  # let the writer warm up
     figures = []

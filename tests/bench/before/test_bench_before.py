@@ -1,6 +1,4 @@
-"""
-The comparison with another checkout works if both checkouts are this one, and measures the same steps of both.
-"""
+"""The comparison of two checkouts works if both are this checkout, and measures the same steps of both."""
 
 from __future__ import annotations
 

@@ -205,8 +205,8 @@ def _signed_in(own: Tollhouse, url: str) -> str:
 
 def measure(running: Stand, abuser: Abuser, *, seconds: float, slices: int = 1) -> Share:
     """
-    Measure `seconds` of the victim without and with the abuser, which starts one second earlier. They take
-    turns, so that a machine that slows down affects both.
+    Measure `seconds` of the victim without and with the abuser, which starts one second earlier. The two
+    measurements alternate, so that a slower machine affects both.
     """
     pairs, loads = [], []
     for _ in range(slices):

@@ -18,7 +18,7 @@ from tests.spool.postgres_cluster import programs
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL's server programs are not installed")
 def test_a_short_round(tmp_path: Path) -> None:
     """
-    A gateway on files, a gateway on PostgreSQL, and a gateway that joins all accept records and lose none.
+    Three gateways accept records and lose none: one on files, one on PostgreSQL, and one that joins the second.
     """
     words = ["10x8", "--gateways", "1", "--seconds", "0.2", "--ids", "5000", "--out", str(tmp_path)]
     done = CliRunner().invoke(bench, words)

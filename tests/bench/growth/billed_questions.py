@@ -60,7 +60,7 @@ class TaggedFleet(Fleet):
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A query for costs of the month by these dimensions, of all calls or of one team."""
+    """A query for the costs of the month by these dimensions, for all calls or for one team."""
 
     by: tuple[str, ...]
     per: str

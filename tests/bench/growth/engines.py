@@ -20,7 +20,7 @@ POSTGRES = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
 
 
 class Engine:
-    """SQLite files."""
+    """Storage of a ledger in SQLite files."""
 
     def settings(self, place: Path) -> str:
         return ""

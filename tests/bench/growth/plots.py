@@ -14,7 +14,7 @@ INK = "#57606a"
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """One line. Its points have equal horizontal distances."""
+    """One line of a plot. Its points have equal horizontal distances."""
 
     title: str
     labels: Sequence[str]

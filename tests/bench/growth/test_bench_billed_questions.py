@@ -33,7 +33,7 @@ FEW = 5000 // STEPS
 
 
 class Steps:
-    """A counter of database steps, which are the same in every run."""
+    """Counts the steps that the database executes for a query, which are the same in every run."""
 
     def __init__(self, rows: LedgerRows) -> None:
         assert isinstance(rows, SqliteLedgerRows)

@@ -27,7 +27,10 @@ TEXTS = {"nothing": "no-such-name", "one user": "user-1999", "everything": "e"}
 
 @pytest.mark.bench
 async def test_a_search_takes_as_long_as_reading_the_names(tmp_path: Path) -> None:
-    """The time is a few times that of reading all names at most, if nothing, one name or every name has the text."""
+    """
+    A search takes at most a few times as long as reading all names, whether nothing, one name or every name
+    contains the text.
+    """
     ledger = await open_ledger(tmp_path, clock=FakeClock(END), tags=("agent",))
     try:
         sets = [

@@ -22,7 +22,10 @@ NOT_LISTED = {(None,), ("(other)",)}
 
 @pytest.mark.bench
 async def test_the_most_expensive_units_are_those_of_the_whole_list(tmp_path: Path) -> None:
-    """A short list has the first units of the list of all, with the same sums, and its rest is the remainder."""
+    """
+    A list of the most expensive units has the first units of the complete list, with the same sums, and its rest is
+    the remainder.
+    """
     ledger = await open_ledger(tmp_path, clock=FakeClock(END - HOUR_S), tags=("agent",))
     try:
         await fill(ledger, SESSIONS)

@@ -13,7 +13,9 @@ LIST = (resources.files("gateway.console") / "static/pages/list.mjs").read_text(
 
 
 def test_every_page_is_asked_for() -> None:
-    """A new page must get its requests in `pages`."""
+    """
+    The benchmark has the requests of every page of the console. If a page is new, add its requests to `pages`.
+    """
     assert set(re.findall(r'path: "([^"]+)"', LIST)) == {each.page for each in operations(today())}
 
 

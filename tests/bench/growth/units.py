@@ -108,7 +108,7 @@ async def fill(ledger: Ledger, count: int) -> None:
 
 @dataclass(kw_only=True)
 class Question:
-    """A query in words, with as many variants as there are rounds."""
+    """A query described in words, with as many variants as there are rounds."""
 
     words: str
     queries: Sequence[CostQuery]

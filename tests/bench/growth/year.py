@@ -89,7 +89,7 @@ class Fleet:
 
 
 def spread(found: Counter[tuple[int, int]]) -> Counter[tuple[int, tuple[int, int]]]:
-    """Spread the calls of a day over its working hours."""
+    """Spread the calls of a day over the working hours."""
     chance = random.Random(len(found))
     return Counter((chance.randrange(7, 20), each) for each in found.elements())
 

@@ -102,7 +102,7 @@ async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
 
 
 async def verified(store: Store, scratch: Path) -> tuple[VerifiedLake, list[str]]:
-    """Verify every byte of the lake; return the result and the files of all manifests."""
+    """Verify every byte of the lake. Return the result of the check, and the files that all manifests list."""
     scratch.mkdir()
     found = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)
     made = [each async for each in read_manifests(store, "lake", scratch) if isinstance(each, ReadManifest)]

@@ -90,7 +90,7 @@ def _head(job: LoadJob, host: str, headers: Mapping[str, str]) -> bytes:
 
 
 class Load:
-    """All clients of a job."""
+    """All clients of a load generator's job."""
 
     def __init__(self, job: LoadJob) -> None:
         self._job = job
@@ -175,7 +175,7 @@ class Load:
             self._poll.modify(client.socket, select.EPOLLIN | select.EPOLLOUT)
 
     def _turn(self, timeout_s: float) -> None:
-        """Handle socket events and clients whose pause is over."""
+        """Handle socket events, and clients whose pause has ended."""
         now = time.perf_counter()
         while self._waiting and self._waiting[0][0] <= now:
             _, client = self._waiting.popleft()

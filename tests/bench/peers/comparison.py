@@ -19,7 +19,7 @@ KILLED = "100x8"
 
 @dataclass(frozen=True, kw_only=True)
 class Survival:
-    """Result of one run with a kill. `unanswered` records do not count, whether stored or not."""
+    """Result of a run in which the server is killed. `unanswered` records do not count, whether stored or not."""
 
     peer: str
     acknowledged: int

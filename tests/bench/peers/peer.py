@@ -30,7 +30,7 @@ class Unavailable(Exception):
 
 
 class Peer(Protocol):
-    """One installation in its own directory."""
+    """A server to compare, installed in its own directory."""
 
     def start(self) -> Running: ...
     def kill(self) -> None: ...

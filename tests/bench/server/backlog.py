@@ -56,7 +56,7 @@ async def _add_keys(directory: Path, keys: int) -> list[str]:
 
 
 def add_devices(directory: Path, devices: int) -> None:
-    """Enrol the devices of the heartbeats, so that the server knows all of them."""
+    """Enrol the devices whose heartbeats are sent, so that the server knows all of them."""
     asyncio.run(_add_devices(directory, devices))
 
 

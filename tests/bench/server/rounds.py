@@ -320,7 +320,7 @@ def wait_for_routes(scenario: Scenario, running: Running) -> None:
 
 
 class Readings:
-    """All meters at one moment."""
+    """Values of all meters at one moment."""
 
     def __init__(self, running: Running, upstream: LoadSink) -> None:
         self.at = time.perf_counter()

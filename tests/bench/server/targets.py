@@ -45,7 +45,7 @@ PROFILED = (sys.executable, "-m", "tests.bench.profiled")
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A server under load."""
+    """A server that is measured under load."""
 
     pid: int
     url: str

@@ -43,7 +43,7 @@ def test_the_lowest_limit_stands_first() -> None:
 
 
 def test_a_benchmark_gives_the_constants() -> None:
-    """The constants are medians of the rounds of the target `tollhouse`. Other targets are ignored."""
+    """The constants are medians over the rounds of the target `tollhouse`. Rounds of other targets are ignored."""
     round_of = {"scenario": "real-100x8", "target": "tollhouse", "cpu_us": 50.0}
     others = [
         round_of | {"target": "yardstick", "cpu_us": 1.0},

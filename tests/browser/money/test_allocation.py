@@ -1,4 +1,4 @@
-"""Allocation: a definition is tried, published and listed, and its errors are shown with their position."""
+"""Page Allocation: people try, publish and list a definition, and errors are shown with their position."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ DEFINITION = "Dimensions: {Payer: {DefaultValue: Nobody, Rules: [{Type: GroupBy,
 
 
 def test_the_life_of_a_definition(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Publishing requires that the difference was shown before. A published dimension groups costs."""
+    """
+    A definition can be published only after the page has shown the difference. A published dimension groups costs.
+    """
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.open("/allocation")
@@ -55,8 +57,8 @@ def test_the_life_of_a_definition(busy: Tollhouse, open_console: OpenConsole) ->
 
 def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    A source, one click per value, and Publish. Each tick updates the money of its group and the difference
-    below. Hand-written parts of the definition stay unchanged. The window is 390 px wide.
+    A person builds a definition with a source, one click per value, and Publish. Each tick updates the money of its
+    group and the difference below. Hand-written parts of the definition stay unchanged. The window is 390 px wide.
     """
     console = open_console(busy, viewport=NARROW)
     page = console.page
@@ -103,8 +105,8 @@ def test_a_dimension_by_form(busy: Tollhouse, open_console: OpenConsole) -> None
 
 def test_a_form_where_nothing_is_published(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The form starts with a new dimension, says that no call has a value, and explains how a tag gets
-    into the list.
+    The form for a definition starts with a new dimension, says that no call has a value, and explains how a tag
+    gets into the list.
     """
     console = open_console(house)
     page = console.page

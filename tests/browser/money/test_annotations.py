@@ -16,7 +16,7 @@ def days_ago(count: int) -> str:
 
 
 def on_the_day(console: Console) -> None:
-    """Select the fifth of the ten days by keyboard."""
+    """Select the fifth of the ten days of the chart by keyboard."""
     chart = console.page.locator(".plot svg[role=img]")
     chart.focus()
     for _ in range(5):
@@ -25,8 +25,8 @@ def on_the_day(console: Console) -> None:
 
 def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Clicks: Annotate (1), the text (2), Annotate (3). The chart has a line, and the text appears at its day
-    and in the list.
+    Three clicks annotate a day: Annotate, the text, Annotate. The chart then has a line, and the text appears at
+    its day and in the list.
     """
     busy.run("views", "create", "--name", "search only", "--principal", "model", "--where", "team=search")
     console = open_console(busy)
@@ -63,8 +63,8 @@ def test_a_day_is_annotated_where_it_is_looked_at(busy: Tollhouse, open_console:
 
 def test_the_marks_of_a_view_on_a_phone(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    On a phone in the dark theme, a viewer sees the day marked in its view and not in another view. A failed
-    request is reported next to the chart with a button to retry.
+    On a phone in the dark theme, a viewer sees an annotated day in the chart of its view and not in another view. A
+    failed request is reported next to the chart with a button to retry.
     """
     for team in ("search", "support"):
         busy.run("views", "create", "--name", team, "--principal", "model", "--where", f"team={team}")

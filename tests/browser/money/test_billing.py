@@ -34,7 +34,8 @@ def drop(house: Tollhouse, id: str, key: str) -> None:
 
 def test_the_life_of_a_connection(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Changes and received files show at once. A wrong id deletes nothing, and the audit list has every change.
+    The page Billing shows changes and received files at once. A wrong id deletes nothing, and the audit list has
+    every change.
     """
     key = house.key("sender", "--use-case", "Send Billing Data")
     console = open_console(house)

@@ -24,8 +24,8 @@ from tests.clients.loopback import Loopback
 
 def test_the_life_of_a_budget(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The figures equal those of the API. The form reports thresholds that a new amount has already passed, and
-    a wrong name deletes nothing.
+    The figures of a budget equal those of the API. The form reports thresholds that a new amount has already
+    passed, and a wrong name deletes nothing.
     """
     busy.json("views", "create", "--name", "All", "--principal", "User:Defined:CostCentre")
     console = open_console(busy)
@@ -170,8 +170,8 @@ def test_channels_are_picked(busy: Tollhouse, browser: Browser, open_console: Op
 
 def test_a_budget_in_one_line(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Three clicks: name, amount, Create. The view is created with the first budget and reused by the second.
-    Nothing overflows at 390 px, and a refusal of the server is shown.
+    Three clicks create a budget: name, amount, Create. Its view is created with the first budget and reused by the
+    second. Nothing overflows at 390 px, and a refusal of the server is shown.
     """
     console = open_console(busy, viewport=NARROW)
     page = console.page
@@ -214,8 +214,8 @@ def money(text: str) -> str:
 
 def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Before and after a budget is created, the page states that no channel exists. Its periods are its own
-    months, from the running one, without quarters. Scheduled reports state the same.
+    The page Budgets states that no channel exists, before and after a budget is created. It shows the budget's
+    months from the running one on, without quarters. Scheduled reports state the same.
     """
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -245,7 +245,10 @@ def test_nobody_is_notified_without_a_channel(busy: Tollhouse, open_console: Ope
 
 
 def test_a_budget_in_another_currency(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Amounts have the currency of the budget. Without an exchange rate, the budget says why it is not evaluated."""
+    """
+    Amounts of a budget are shown in the budget's currency. Without an exchange rate, the budget says why it is not
+    evaluated.
+    """
     busy.run("views", "create", "--name", "Everything", "--principal", "team")
     limit = ("--amount", "1500.5", "--currency", "CHF", "--per", "team")
     busy.run("budgets", "create", "--name", "Francs", "--view", "Everything", *limit)
@@ -266,7 +269,10 @@ def test_a_budget_in_another_currency(busy: Tollhouse, open_console: OpenConsole
 
 
 def test_a_field_without_a_place_of_its_own_is_shown(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """Neither the panel nor the form lists the fields of the API, so a field of a newer release appears in both."""
+    """
+    The page names no fields of the API in its code, so a field of a newer release appears in the panel and in the
+    form.
+    """
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
     busy.run("views", "create", "--name", "Everything", "--principal", "team")
@@ -301,7 +307,7 @@ def test_a_field_without_a_place_of_its_own_is_shown(busy: Tollhouse, open_conso
 
 
 class OpenAI(BaseHTTPRequestHandler):
-    """The limits of an organization and of a project. It accepts one key."""
+    """A simulated OpenAI with the limits of an organization and of a project, which accepts one key."""
 
     def do_GET(self) -> None:
         limit = {"threshold_amount": 50_000, "interval": "month", "enforcement": {"status": "enforcing"}}
@@ -334,8 +340,8 @@ def enforced(tmp_path: Path) -> Iterator[Tollhouse]:
 
 def test_limits_elsewhere(enforced: Tollhouse, browser: Browser, open_console: OpenConsole) -> None:
     """
-    The limits of others are read with a button, and listed with what is wrong or why they are not compared. A failed
-    reading is reported. People who may not see all calls have no such tab.
+    A button reads the limits of enforcers, and the page lists them with what is wrong or why they are not compared.
+    A failed reading is reported. People who may not see all calls have no such tab.
     """
     enforced.json("views", "create", "--name", "OpenAI", "--principal", "team", "--where", "provider=openai")
     enforced.json("budgets", "create", "--name", "Month", "--view", "OpenAI", "--amount", "1000")

@@ -12,7 +12,10 @@ from tests.browser.console import NARROW
 
 
 def test_a_contract_from_its_first_day_to_its_end(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """A wrong word of a term is named. Capacity has its cost, and its teams have their parts."""
+    """
+    A contract is created, shown and changed. If a word of a term is wrong, the form names it. Capacity is shown
+    with its cost and the parts of the teams.
+    """
     console = open_console(busy)
     page, dialog = console.page, console.page.get_by_role("dialog")
     console.open("/contracts")

@@ -30,7 +30,7 @@ def folders(house: Tollhouse) -> list[str]:
 
 def test_a_demo_month_is_loaded_and_removed(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    One click shows a month under a banner, another removes it. None of its records mixes with real records.
+    One click shows a demo month under a banner, and another removes it. Demo records never mix with real records.
     """
     console = open_console(house)
     loaded(console)
@@ -122,7 +122,9 @@ def test_a_demo_month_that_fails_says_so(house: Tollhouse, open_console: OpenCon
 
 
 def test_a_demo_directory_says_that_it_is_made_up(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Every page of a directory that `tollhouse demo` filled has a banner with the planted problems."""
+    """
+    On a directory that `tollhouse demo` filled, every page of the console has a banner with the planted problems.
+    """
     house.stop()
     write_note(house.data, DemoNote(planted=["a key that nobody uses", "an unused seat"]))
     house.start()

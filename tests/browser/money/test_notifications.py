@@ -62,7 +62,8 @@ def telling(installations: Any, receiver: Receiver) -> Tollhouse:
 
 def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_console: OpenConsole) -> None:
     """
-    A refused notification shows the receiver's response. Sent again, it arrives. A discarded one is never sent.
+    A refused notification shows the receiver's response. If it is sent again, it arrives. If it is discarded, it is
+    never sent.
     """
     console = open_console(telling, role="operator")
     page, dialog, row = (
@@ -103,7 +104,9 @@ def test_a_channel_is_tested(telling: Tollhouse, receiver: Receiver, open_consol
 def test_a_paused_channel_is_named_where_it_is_chosen(
     telling: Tollhouse, receiver: Receiver, open_console: OpenConsole
 ) -> None:
-    """If the receiver refuses the secret, Budgets and Scheduled reports say so, and lead to the reason."""
+    """
+    If the receiver refuses the secret of a channel, Budgets and Scheduled reports say so, and link to the reason.
+    """
     receiver.status = 401
     telling.run("notifications", "channels", "test", "alertmanager")
     console = open_console(telling)
@@ -119,7 +122,7 @@ def test_a_paused_channel_is_named_where_it_is_chosen(
 
 
 def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
-    """A viewer sees the state of each channel and no button."""
+    """On Notifications, a viewer sees the state of each channel and no button."""
     telling.run("notifications", "channels", "test", "alertmanager")
     console = open_console(telling, role="viewer", viewport=NARROW, color_scheme="dark")
     console.open("/notifications?tab=channels")
@@ -134,7 +137,7 @@ def test_channels_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> N
 def test_a_channel_is_made_tested_and_deleted(
     house: Tollhouse, receiver: Receiver, open_console: OpenConsole
 ) -> None:
-    """Clicks: Add (1), its address (2), Add (3). No page and no response contains the secret."""
+    """Three clicks add a channel: Add, its address, Add. No page and no response contains its secret."""
     console = open_console(house)
     page, dialog, row = (
         console.page,

@@ -74,7 +74,7 @@ def test_a_plan_from_its_first_seat_to_its_end(busy: Tollhouse, open_console: Op
 
 
 def test_plans_on_a_phone_for_who_may_change_nothing(busy: Tollhouse, open_console: OpenConsole) -> None:
-    """A viewer sees sums and seats and no button."""
+    """On Plans, a viewer sees sums and seats and no button."""
     busy.run("views", "create", "--name", "assistant", "--principal", "user", "--where", "source=claude_code")
     options = ("--fee", "31", "--seat", f"ann@example.com,{its_first_day()}")
     busy.run("plans", "create", "--name", "Claude Team", "--view", "assistant", *options)

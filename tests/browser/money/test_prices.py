@@ -13,8 +13,8 @@ from tests.browser.console import NARROW, filled
 
 def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenConsole) -> None:
     """
-    Clicks: the model (1), its price and Preview (2), Set a price (3). The model leaves the list when earlier calls
-    are recalculated there, and the price can be changed and deleted.
+    Three clicks set a price for a model: the model, its price and Preview, Set a price. The model leaves the list
+    when earlier calls are recalculated there, and the price can be changed and deleted.
     """
     tollhouse = filled(tmp_path / "prices", "--records", "2000", "--plant", "missing-price")
     tollhouse.start()
@@ -68,7 +68,10 @@ def test_a_model_without_a_price_gets_one(tmp_path: Path, open_console: OpenCons
 
 
 def test_a_viewer_sees_prices_and_sets_none(tmp_path: Path, open_console: OpenConsole) -> None:
-    """Without the right to change billing, the list has no buttons, and the link of a model opens no form."""
+    """
+    Without the right to change billing, the list of models without a price has no buttons, and the link of a model
+    opens no form.
+    """
     tollhouse = filled(tmp_path / "prices", "--records", "2000", "--plant", "missing-price")
     tollhouse.run("prices", "create", "--model", "zeta-9", "--input", "2")
     tollhouse.start()

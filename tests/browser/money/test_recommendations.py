@@ -30,8 +30,8 @@ def advised(tmp_path: Path) -> Iterator[Tollhouse]:
 
 def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The largest saving comes first, with formula and evidence. A comment is kept, and several can
-    be decided together.
+    The recommendation with the largest saving comes first, with formula and evidence. Its comment is stored, and
+    several can be decided together.
     """
     console = open_console(advised, role="operator")
     page, dialog, rows = (
@@ -90,7 +90,7 @@ def test_recommendations_are_read_and_decided(advised: Tollhouse, open_console: 
 
 def test_a_type_is_switched(advised: Tollhouse, open_console: OpenConsole) -> None:
     """
-    After a type's minimum is set and the type is disabled, its findings are closed. The page is checked on a
+    When a type of recommendations gets a minimum or is disabled, its findings are closed. The page is checked on a
     phone in the dark theme.
     """
     console = open_console(advised, viewport=NARROW, color_scheme="dark")

@@ -180,8 +180,8 @@ def test_a_demo_has_bills(console: Console) -> None:
 
 def test_a_month_is_read(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The page has totals, causes with evidence, and a row per model with a link to its costs. It reports a
-    month without a bill.
+    The page Reconciliation has totals, causes with evidence, and a row per model with a link to its costs. It
+    reports a month without a bill.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -307,7 +307,10 @@ def test_rows_add_up_by_eye(billed: Tollhouse, open_console: OpenConsole) -> Non
 
 
 def test_totals_come_before_causes(billed: Tollhouse, open_console: OpenConsole) -> None:
-    """The totals are on the page while the search for causes still runs. A failed search leaves them there."""
+    """
+    The page Reconciliation shows the totals while the search for causes still runs. If the search fails, the totals
+    stay.
+    """
     console = open_console(billed, role="viewer")
     page = console.page
     held: list[Route] = []
@@ -354,8 +357,8 @@ def test_days_that_agree_are_one_row(console: Console) -> None:
 
 def test_hints_have_no_amount_and_a_claim_is_downloaded(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    A cause that is only likely is a sentence without an amount. If the provider owes a discount, the claim is
-    downloaded as text or CSV. Without hints and a debt, there is neither.
+    A cause that is only likely is shown as a sentence without an amount. If the provider owes a discount, the claim
+    can be downloaded as text or CSV. Without such causes and claims, there is neither.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -395,8 +398,8 @@ def test_hints_have_no_amount_and_a_claim_is_downloaded(billed: Tollhouse, open_
 
 def test_a_bill_is_imported_from_the_console(tmp_path: Path, open_console: OpenConsole) -> None:
     """
-    The dialog shows provider, months, rows, total, known days and unreadable rows before it stores anything. An
-    unknown file, a file over the limit and a reader without the right are refused.
+    The dialog for a bill shows provider, months, rows, total, known days and unreadable rows before it stores
+    anything. An unknown file, a file over the limit and a reader without the right are refused.
     """
     tollhouse = filled(tmp_path / "importing", "--days", "2", "--records", "50")
     settings = tollhouse.directory / "tollhouse.toml"
@@ -445,8 +448,8 @@ def test_a_bill_is_imported_from_the_console(tmp_path: Path, open_console: OpenC
 
 def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    If a table of bills or costs is cut, it shows the number of its rows, the total number, and that (other)
-    holds the rest.
+    If a table of bills or costs is cut, it shows how many rows it has of how many, and says that (other) adds up
+    the rest.
     """
     console = open_console(billed, role="viewer")
     page = console.page
@@ -471,8 +474,8 @@ def test_what_is_cut_is_said(billed: Tollhouse, open_console: OpenConsole) -> No
 
 def test_a_row_leads_to_its_calls(billed: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The links of a model, a day and a cause list exactly the counted calls. The cause `region` lists those of
-    the region that made them more expensive.
+    The links of a model, a day and a cause list exactly the counted calls. The link of the cause `region` lists the
+    calls of the region that made them more expensive.
     """
     console = open_console(billed, role="viewer")
     page = console.page

@@ -33,8 +33,8 @@ def telling(installations: Any, tmp_path: Any) -> Tollhouse:
 
 def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Clicks: Schedule (1), a name (2), Schedule (3). The report's text is shown, and one is sent without
-    waiting for Monday.
+    Three clicks schedule a report: Schedule, a name, Schedule. The page shows the report's text, and a button sends
+    it without waiting for Monday.
     """
     console = open_console(telling)
     page, dialog = console.page, console.page.get_by_role("dialog")
@@ -61,7 +61,7 @@ def test_a_report_is_scheduled_and_sent_now(telling: Tollhouse, open_console: Op
 
 
 def test_reports_on_a_phone(telling: Tollhouse, open_console: OpenConsole) -> None:
-    """A viewer reads the report and has no button. A failed request is shown with a button to retry."""
+    """A viewer can read a scheduled report, but has no button. A failed request is shown with a button to retry."""
     telling.run(
         "scheduled-reports",
         "create",

@@ -44,7 +44,7 @@ def test_the_dearest_calls_are_in_the_menu_of_a_row(console: Console) -> None:
 
 
 def test_calls_are_sorted_by_a_click_on_a_heading(console: Console) -> None:
-    """A click on cost, tokens or duration sorts by it, the highest first."""
+    """In the list of calls, a click on cost, tokens or duration sorts by it, the highest first."""
     console.open("/calls")
     page = console.page
     for title, said in (("Cost", "cost"), ("Tokens", "number of tokens"), ("Duration", "duration")):
@@ -58,7 +58,7 @@ def test_calls_are_sorted_by_a_click_on_a_heading(console: Console) -> None:
 
 
 def test_a_bound_is_typed_in_the_search(console: Console) -> None:
-    """`cost>0.01` shows only calls above it. A plain number in the filter is a lower bound."""
+    """The filter `cost>0.01` shows only calls above this amount. A plain number in the filter is a lower bound."""
     console.open("/")
     page = console.page
     page.keyboard.press("/")
@@ -77,8 +77,8 @@ def test_a_bound_is_typed_in_the_search(console: Console) -> None:
 
 def test_while_it_looks_and_when_it_cannot(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The page has a message while it loads and one for an empty installation. A refusal is shown with a
-    button to retry.
+    The page of the most expensive calls has a message while it loads and one for an empty installation. A refusal
+    is shown with a button to retry.
     """
     console = open_console(house)
     console.open("/calls?sort=cost&order=desc")

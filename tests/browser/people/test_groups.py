@@ -14,7 +14,10 @@ SETTING = "[privacy]\nmin_group = 2\n"
 
 
 def test_a_viewer_sees_groups(tmp_path: Path, open_console: OpenConsole) -> None:
-    """The menu leads to the groups, which can be added up by another dimension. Costs shows nothing of others."""
+    """
+    For a viewer under `privacy.min_group`, the menu leads to the groups, which can be added up by another
+    dimension. Costs shows nothing of other people.
+    """
     tollhouse = filled(tmp_path, "--days", "62", "--records", "6000")
     tollhouse.config.write_text(tollhouse.config.read_text() + SETTING)
     tollhouse.start()

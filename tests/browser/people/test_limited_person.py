@@ -51,7 +51,8 @@ def signed_in(console: Console) -> Console:
 
 def test_a_person_of_one_team(browser: Browser, month: Tollhouse, open_console: OpenConsole) -> None:
     """
-    The menu has the permitted pages, figures and export cover only the team, and a closed page gives the reason.
+    For a person who sees one team, the menu has only the permitted pages, figures and exports cover only the team,
+    and a closed page gives the reason.
     """
     admin = open_console(month)
     rows = admin.ask("/report?by=team&range=last_30d")["rows"]
@@ -65,7 +66,8 @@ def test_a_person_of_billed_money_alone(
     browser: Browser, month: Tollhouse, open_console: OpenConsole
 ) -> None:
     """
-    A person of this role sees all billed costs and no other kind. Pages that need calls show why they are closed.
+    A person with the role for billed costs sees all billed costs and no other kind. Pages that need calls show why
+    they are closed.
     """
     admin = open_console(month)
     query = "/report?range=last_month&by=team&cost_type=billed_cost"

@@ -14,7 +14,8 @@ from tests.browser.console import NARROW
 
 def test_a_hash_gets_a_name(house: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Clicks: Add names (1), a line, Add names (2). Costs shows the name at once; a viewer still sees the code.
+    Three clicks name a person: Add names, a line, Add names. Costs shows the name at once; a viewer still sees the
+    code.
     """
     call = span(
         "chatcmpl-" + secrets.token_hex(12), gen_ai__request__model="gpt-4o", user__id="ada@example.com"

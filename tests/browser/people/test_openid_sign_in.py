@@ -48,7 +48,8 @@ def test_a_person_goes_to_the_provider_and_comes_back(
     browser: Browser, house: Tollhouse, provider: OpenIdProvider
 ) -> None:
     """
-    The button signs the person in, and the provider can sign the person out. Errors are shown with a remedy.
+    The sign-in button signs a person in at the provider, and the provider can sign the person out. Errors are shown
+    with a remedy.
     """
     assert "" == house.json("check")["oidc"]["problem"]
     settings: dict[str, Any] = {"viewport": WIDE, "reduced_motion": "reduce"}

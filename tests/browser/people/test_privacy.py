@@ -88,7 +88,10 @@ def test_a_person_is_previewed_exported_and_erased(
 
 
 def test_pairs_in_conflict_are_shown_and_linked(house: Tollhouse, open_console: OpenConsole) -> None:
-    """Both sides of a pair have their counts. Link and Split are one click and one confirmation."""
+    """
+    A list of pairs of names that may be one person shows the counts of both. Link and Split are one click and one
+    confirmation.
+    """
     key = house.key("sender", "--scope", "ai-telemetry-ingest:ingest-ai-telemetry")
     named: list[dict[str, Any]] = [
         {"user__id": PERSON, "user__email": f"{name}@example.com"} for name in ("ada", "eve")

@@ -11,7 +11,10 @@ from tests.free_ports import free_port
 
 
 def test_a_published_console_is_signed_in_to_over_loopback(installations: Any, browser: Browser) -> None:
-    """The link comes from `console link --public`. The browser stores the session cookie without https."""
+    """
+    The link comes from `console link --public`. With it, the browser stores the session cookie although the address
+    has no https.
+    """
     port = free_port()
     tollhouse = installations(
         server=f'operator_listen = "0.0.0.0:{port}"\noperator_plaintext = true', hold="1s"

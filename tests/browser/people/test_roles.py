@@ -102,9 +102,9 @@ def test_the_life_of_a_role(busy: Tollhouse, open_console: OpenConsole) -> None:
 
 def test_somebody_is_limited_from_a_row_of_costs(busy: Tollhouse, open_console: OpenConsole) -> None:
     """
-    Four clicks limit a person to a row of Costs: the menu of the row, its item, the person, Create. The role
-    shows only this row, even if the page shows more values of its dimension. The role's effect is shown before
-    Create. A view has a link to the same page.
+    Four clicks limit a person to a row of Costs: the menu of the row, its item, the person, Create. The role's
+    effect is shown before Create. The role shows only this row, even if the page shows more values of its
+    dimension. A view has a link to the same page.
     """
     console = open_console(busy)
     page = console.page

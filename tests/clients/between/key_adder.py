@@ -14,7 +14,7 @@ _OF_A_CONNECTION = ("connection", "content-length", "transfer-encoding", "accept
 
 
 class KeyAdder(Loopback):
-    """Forwards `Host` and `Origin` unchanged, because Tollhouse checks them."""
+    """A server that adds a key and forwards `Host` and `Origin` unchanged, because Tollhouse checks them."""
 
     def __init__(self, target: str, key: str) -> None:
         super().__init__(_handler(target, key))

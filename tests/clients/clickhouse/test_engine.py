@@ -167,8 +167,8 @@ async def fill_and_kill(directory: Path, engine: Engine, rng: Random) -> None:
 @pytest.mark.parametrize("seed", range(KILL_ROUNDS))
 def test_an_engine_that_is_killed_has_each_row_once(engine: Engine, tmp_path: Path, seed: int) -> None:
     """
-    After a restart, the gateway looks up what the engine has before it sends anything again, so forgotten
-    insert tokens do no harm.
+    After a restart, the gateway looks up which records the engine has before it sends any again, so it does no harm
+    that the engine has forgotten the tokens of inserts.
     """
     asyncio.run(fill_and_kill(tmp_path, engine, Random(seed)))
     assert [] == verify(tmp_path, engine, records=KILLED)

@@ -182,7 +182,7 @@ async def test_a_password_signs_in_under_tls_and_a_wrong_one_is_refused(
 
 
 async def test_a_token_signs_in_and_a_renewed_file_wakes_the_route(secured: Secured, tmp_path: Path) -> None:
-    """An expired token pauses the route until its file is renewed."""
+    """An expired token pauses the route until the file with the token is renewed."""
     await secured.broker.until_ready(*brokers.topics())
     file = tmp_path / "token"
     settings = secured.settings(

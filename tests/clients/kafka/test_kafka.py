@@ -100,7 +100,10 @@ async def test_without_transactions_nothing_is_missing(broker: Broker, tmp_path:
 async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
     broker: Broker, tmp_path: Path
 ) -> None:
-    """The gateway looks up and resends what was in flight. Meanwhile it accepts further calls."""
+    """
+    If the broker is killed, the gateway looks up what was in flight and resends the rest. Meanwhile it accepts
+    further calls.
+    """
     await broker.until_ready(*brokers.topics())
     async with opened(tmp_path / "data") as house:
         await house.add(calls(1, 200))
@@ -117,7 +120,8 @@ async def test_a_broker_that_is_killed_and_comes_back_has_each_record_once(
 
 async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Broker, tmp_path: Path) -> None:
     """
-    `check` reports the missing topics as well. When the topics exist, it reports that transactions are allowed.
+    If topics are missing, the route parks and `check` names them. When the topics exist, `check` reports that
+    transactions are allowed.
     """
     await broker.until_ready()
     settings = DestinationSettings(name="lake", type="kafka", url=broker.address, tls=False)
@@ -147,7 +151,10 @@ async def test_topics_that_are_missing_park_the_route_and_are_named(broker: Brok
 async def test_check_names_a_policy_that_would_forget(
     broker: Broker, of_data: str, of_progress: str, words: str
 ) -> None:
-    """If the progress topic expired after a week without progress, a route would resend existing records."""
+    """
+    `check` refuses a cleanup policy that deletes old messages of the progress topic: after a week without progress,
+    a route would resend existing records.
+    """
     policies = {TOPIC: of_data, PROGRESS: of_progress}
     topics = [NewTopic(name, 1, 1, topic_configs={"cleanup.policy": each}) for name, each in policies.items()]
     await broker.until_ready(*topics)
@@ -195,7 +202,10 @@ async def test_verify_reads_the_progress_and_every_message(broker: Broker, tmp_p
 async def test_a_server_looks_at_the_progress_by_itself(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A progress that was set back counts as a difference while the route runs, until it is right again."""
+    """
+    A running route watches its progress. If the progress was set back, this counts as a difference until it is
+    right again.
+    """
     monkeypatch.setattr(watch, "FIRST_S", 0.0)
     await broker.until_ready(*brokers.topics())
     async with opened(tmp_path / "data") as house:

@@ -55,8 +55,8 @@ async def lives(broker: Broker, data: Path, rng: Random, cwd: Path) -> tuple[int
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_kills_at_random_steps_lose_no_message_and_repeat_none(seed: int, tmp_path: Path) -> None:
     """
-    The topic equals the accounting: a consumer of committed messages sees each number once, and `lake
-    verify` finds nothing.
+    After the kills, the topic equals the accounting: a consumer of committed messages sees each number once, and
+    `lake verify` finds nothing.
     """
     directory = tmp_path / "broker"
     directory.mkdir()

@@ -34,7 +34,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def settings(account: str, tmp_path: Path) -> DestinationSettings:
-    """Each test gets its own prefix."""
+    """Settings of a lake in Azure's emulator. Each test gets its own prefix."""
     secret = tmp_path / "secret"
     secret.write_text(KEY)
     return DestinationSettings(
@@ -60,7 +60,8 @@ async def test_a_container_or_a_key_that_is_wrong_parks(
     settings: DestinationSettings, tmp_path: Path
 ) -> None:
     """
-    The operator must correct a wrong container or key, so the route pauses and does not retry in a loop.
+    If the container or the key is wrong, the operator must correct it, so the route pauses and does not retry in a
+    loop.
     """
     other = tmp_path / "other"
     other.write_text(f"A{KEY[1:]}")

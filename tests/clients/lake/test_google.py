@@ -37,7 +37,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Shim
 
 @pytest.fixture
 def settings(server: tuple[str, Shim], tmp_path: Path) -> DestinationSettings:
-    """Each test gets its own prefix. The server does not authenticate."""
+    """Settings of a lake in Google's store. Each test gets its own prefix. The server does not authenticate."""
     secret = tmp_path / "account.json"
     account = {"gcs_base_url": server[0], "disable_oauth": True, "client_email": "", "private_key": ""}
     secret.write_text(json.dumps({**account, "private_key_id": ""}))

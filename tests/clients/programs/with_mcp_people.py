@@ -29,7 +29,7 @@ REDIRECT = "http://127.0.0.1:33418/callback"
 
 
 class Kept:
-    """Storage of a client: its registration and tokens."""
+    """Storage for the registration and the tokens of an OAuth client."""
 
     def __init__(self) -> None:
         self.tokens: Any = None
@@ -49,7 +49,7 @@ class Kept:
 
 
 class Browser:
-    """A person who types a name and consents."""
+    """A simulated person who types a name at the provider and consents."""
 
     def __init__(self, person: str) -> None:
         self.person = person

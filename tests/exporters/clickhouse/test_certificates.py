@@ -27,7 +27,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Certificates of an authority that the server does not know."""
+    """Certificates of an authority that the ClickHouse server does not know."""
     return Certificates(tmp_path_factory.mktemp("others"))
 
 

@@ -204,5 +204,5 @@ def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str,
 
 
 def test_the_file_has_the_table_that_rows_are_made_for() -> None:
-    """Operators run this file."""
+    """The file of statements that operators run creates exactly the table that rows are made for."""
     assert create_statements("ai_telemetry") == STATEMENTS.read_text()

@@ -87,9 +87,7 @@ def waits(site: SharedSite) -> bool:
 
 @pytest.mark.fault("A2")
 def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path) -> None:
-    """
-    The upstream accepts again while no standby confirms anything. Routes wait, and nothing is sent twice.
-    """
+    """The upstream recovers while no standby confirms anything. Routes wait, and nothing is sent twice."""
     with sites(trial, tmp_path, short=2) as rounds:
         for site, pair, rng, way in rounds:
             site.upstream.behave(refuse(503))
@@ -107,7 +105,7 @@ def test_nothing_leaves_that_may_be_on_one_machine(trial: Trial, tmp_path: Path)
 
 @pytest.mark.fault("A9")
 def test_nothing_is_acknowledged_that_is_on_one_machine(trial: Trial, tmp_path: Path) -> None:
-    """Three senders send all the time. Each is refused until the standby has taken over."""
+    """Three senders send all the time. Each sender is refused until the standby has taken over."""
     with sites(trial, tmp_path, short=2) as rounds:
         for site, pair, rng, way in rounds:
             with site.oracle.balanced(senders=3):

@@ -50,7 +50,7 @@ def killed(site: FaultSite) -> None:
 
 
 def nothing(site: FaultSite) -> None:
-    """Break nothing."""
+    """The fault of a round in which nothing breaks."""
 
 
 # `make test` covers the case without a fault in tests/bench/test_bench_fairness.py

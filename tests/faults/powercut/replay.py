@@ -152,7 +152,9 @@ class Disk:
 
 
 def _rename(names: Names, change: Change, made: _File | None) -> None:
-    """Apply a change of names. Skip a move if its source was lost in the cut of another directory."""
+    """
+    Apply a change of names to a directory. Skip a move if its source was lost in the cut of another directory.
+    """
     if change.operation in "CM":
         names[change.names[0]] = made
     elif change.operation == "U":

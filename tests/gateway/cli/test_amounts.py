@@ -32,7 +32,7 @@ def test_a_table_has_the_decimals_that_its_amounts_need(amounts: list[str], plac
 
 @given(AMOUNTS, st.sampled_from((2, 4, 6)))
 def test_shown_parts_add_up_to_the_shown_total(parts: list[Decimal], places: int) -> None:
-    """Each amount is off by less than one unit of the last decimal, and nothing stays nothing."""
+    """A rounded amount differs from the exact one by less than one unit of the last decimal, and 0 stays 0."""
     step = Decimal(1).scaleb(-places)
     *shown, total = adding_up([*parts, sum(parts, Decimal())], places)
     assert sum(shown) == total

@@ -1,4 +1,4 @@
-"""The list of commands: its lines, its groups and its suggestions."""
+"""The list of commands that `tollhouse` prints: its lines, its groups and its suggestions."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_a_mistyped_word_gets_a_suggestion(words: list[str], suggestion: str) ->
 @pytest.mark.parametrize("word", ["--help", "version", "--version", "sned", COMPLETED])
 def test_the_list_and_the_version_load_no_command(word: str) -> None:
     """
-    The list, the version, a suggestion and a completion start fast, because they load only this module, click
-    and the standard library.
+    The list, the version, a suggestion and a completion start fast, because they load only the module of the list,
+    click and the standard library.
     """
     program = (
         "import sys\n"
@@ -76,7 +76,10 @@ def test_the_list_and_the_version_load_no_command(word: str) -> None:
 
 @pytest.mark.parametrize("words", [["send"], ["events", "send"], ["events", "list"]], ids=" ".join)
 def test_help_loads_no_decoder(words: list[str]) -> None:
-    """The decoders and the protobuf library take more time than the rest of a command's start."""
+    """
+    `send --help` loads no decoders, because they and the protobuf library take more time than the rest of a
+    command's start.
+    """
     program = (
         "import sys\n"
         "from gateway.cli import main\n"
@@ -119,7 +122,10 @@ def walked(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Comm
 
 
 def test_resources_have_one_set_of_verbs() -> None:
-    """No command has another word for list, show, create, edit or delete, also not in a name such as add-channel."""
+    """
+    Commands that list, show, create, edit or delete use these words and no others, also in a name such as
+    add-channel.
+    """
     found = {
         path
         for path, _ in walked(main)

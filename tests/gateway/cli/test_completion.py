@@ -14,7 +14,7 @@ from tests.processes.copied import command_in
 
 @pytest.mark.parametrize("shell", ("bash", "zsh", "fish"))
 def test_each_shell_gets_its_script(shell: str) -> None:
-    """The script calls `tollhouse` itself to get the completions."""
+    """The completion script calls `tollhouse` itself to get the completions."""
     result = CliRunner().invoke(main, ["completion", shell])
     assert result.exit_code == 0
     assert f"_TOLLHOUSE_COMPLETE={shell}_complete" in result.output

@@ -33,7 +33,7 @@ ROW = {
 
 
 class Listing(OperatorClient):
-    """Answers every request with a list of one row, under whatever name the command looks for."""
+    """A server that answers every request with a list of one row, under whatever name the command looks for."""
 
     def request(self, method: str, path: str, *, body: object = None, query: Any = ()) -> dict[str, Any]:
         return Roots(pagination=LAST_PAGE)
@@ -65,7 +65,9 @@ def run(path: str, *words: str) -> Result:
 
 
 def test_every_list_with_json_has_csv() -> None:
-    """A list pages, or its help begins with "List". No other command has --csv without --json."""
+    """
+    A command has --csv if it pages, or if its help begins with "List". No other command has --csv without --json.
+    """
     for path, command in walked(main):
         has = options(command)
         is_list = "--cursor" in has or (command.help or "").startswith("List ")
@@ -78,7 +80,7 @@ def test_every_list_with_json_has_csv() -> None:
 @pytest.mark.parametrize("path", LISTS)
 def test_a_list_is_csv(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The header has the names of the fields, and the row has every field. Nested values and booleans are JSON, an
+    The CSV header has the names of the fields, and the row has every field. Nested values and booleans are JSON, an
     unknown value is an empty cell, and no cell is a formula or moves a cursor.
     """
     monkeypatch.setattr("gateway.cli.operator.client.OperatorClient", Listing)
@@ -106,7 +108,7 @@ def test_no_cell_is_a_formula(formula: str, tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_list_without_rows_has_a_header(tmp_path: Path) -> None:
-    """The list comes from a new data directory."""
+    """A list command reads its rows from a new data directory, without a server."""
     result = CliRunner().invoke(main, ["budgets", "list", "--csv", "--data", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("id,name,granularity,")

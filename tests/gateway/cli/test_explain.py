@@ -206,9 +206,7 @@ def test_a_counter_before_its_calls_is_a_shadow_and_says_why() -> None:
 
 
 def test_a_source_that_does_not_count_says_so() -> None:
-    """
-    The setting `count = false` is given as the only reason why the calls of the source are kept for reference.
-    """
+    """If a source has `count = false`, this setting is the only reason why its calls are kept for reference."""
     config = Config(sources={"litellm": SourceSettings(count=False)})
     [record] = asyncio.run(explain_payload(example_payload("litellm"), None, config, why=True))["records"]
     assert (

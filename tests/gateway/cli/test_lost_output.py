@@ -28,7 +28,10 @@ COMMANDS = (
 @pytest.mark.skipif(not FULL.exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("words", part(COMMANDS, every=3), ids=" ".join)
 def test_a_full_disk_is_one_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """With and without a buffer, which may hold the output until the end of the program."""
+    """
+    An error of standard output is reported with and without a buffer, which may hold the output until the program
+    ends.
+    """
     house = Tollhouse(tmp_path, "")
     where = [] if {"--help", "version"} & {*words} else ["--config", str(house.config)]
     command = [str(COMMAND), *words, *where]

@@ -62,7 +62,10 @@ def test_a_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_parts_of_an_amount_add_up_in_a_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """74.668 and 2.666 make 77.334, so the rounded parts make 77.33 and not 77.34."""
+    """
+    Parts of a sum are rounded so that they add up: 74.668 and 2.666 make 77.334, so the parts make 77.33 and not
+    77.34.
+    """
     rows: list[JsonObject] = [{"cost": "74.668"}, {"cost": "2.666"}, {"cost": None}]
     show_list(None, {}, rows, ("cost",), money=("cost",), currency="EUR")
     assert capsys.readouterr().out.split("\n")[1:4] == ["EUR 74.67", " EUR 2.66", "        -"]

@@ -51,7 +51,7 @@ def test_lines_of_a_long_file_keep_their_numbers() -> None:
 
 
 def test_arrays_are_cut_by_their_size() -> None:
-    """A body has at most 4 MiB and is an array. A larger item is sent in a body of its own."""
+    """A body has at most 4 MiB and is an array. If an item is larger, it is sent in a body of its own."""
     items = ["x" * 1_500_000, "y" * 1_500_000, "z" * 1_500_000, "w" * 5_000_000, "v"]
     found = cut(json.dumps(items).encode())
     assert [2, 1, 1, 1] == [len(body.items) for body in found]
@@ -65,7 +65,7 @@ def test_a_document_stays_whole(document: bytes) -> None:
 
 
 def test_a_broken_line_does_not_stop_the_others() -> None:
-    """The broken line is sent as well, and the gateway rejects only that line."""
+    """A broken line of a file is sent as well, and the gateway rejects only this line."""
     assert [3] == [len(body.items) for body in cut(b'{"a": \n{"b": 1}\n{"c": 2}')]
     assert [3] == [len(body.items) for body in cut(b'{"b": 1}\n{"a": \n{"c": 2}')]
 
@@ -247,7 +247,7 @@ def test_without_a_home_directory_nothing_is_remembered(monkeypatch: pytest.Monk
 
 
 def test_half_a_line_costs_no_other_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk may leave half a line and noise after it."""
+    """Half a line and noise in the file of marks, as a full disk may leave them, cost no other mark."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     marks = [bytes([n]) * 16 for n in range(4)]
     Acknowledged(url="http://a", key=None).add(marks[0])

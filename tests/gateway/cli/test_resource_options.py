@@ -91,8 +91,8 @@ def test_the_words_of_a_field_are_the_help_of_its_option() -> None:
 
 def test_a_plain_resource_has_its_commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    Only verbs with a help text become commands. An empty change, or a new resource without a required field,
-    is refused before the request.
+    Only verbs with a help text become commands. An empty change, or a new resource without a required field, is
+    refused before a request is sent.
     """
     monkeypatch.setattr("gateway.cli.operator.client.OperatorClient", Asked)
     group = click.Group("crates")

@@ -1,4 +1,4 @@
-"""The command `version` and the flag `--version` print the same versions."""
+"""`tollhouse version` and `tollhouse --version` print the same versions."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_states_are_named_as_in_the_console() -> None:
 
 
 def test_tables_have_these_words(capsys: pytest.CaptureFixture[str]) -> None:
-    """A name such as "dead" of a person stays as it is."""
+    """A name that a person chose, such as "dead", is printed unchanged."""
     show_table([{"name": "dead", "state": "parked", "beyond": 3}], ("name", "state", "beyond"))
     show_fields({"state": "losing", "api_key": "k"})
     assert capsys.readouterr().out.split("\n") == [
@@ -62,7 +62,7 @@ def test_help_has_no_markdown(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path, _ in walked(main)])
 def test_help_has_no_unknown_word(path: str) -> None:
-    """Names of commands, options, values and settings are left out."""
+    """Names of commands, options, values and settings are not counted as words of the command line."""
     command = dict(walked(main))[path]
     texts = [command.help, *(option.help for option in command.params if isinstance(option, click.Option))]
     for text in filter(None, texts):

@@ -108,8 +108,8 @@ def test_contrast(theme: str) -> None:
 @pytest.mark.parametrize("blindness", BLINDNESS)
 def test_series_are_distinct(theme: str, blindness: str) -> None:
     """
-    Any two series are at least 6 apart in OKLab x 100, with full vision 12. Neighbours in the order in which
-    names get colours are at least 9 apart.
+    Any two series colours differ by at least 6 in OKLab x 100, and by 12 for people with full vision. Neighbours in
+    the order in which names get colours differ by at least 9.
     """
     every = distances(theme, blindness, combinations(SERIES, 2))
     assert {} == {pair: each for pair, each in every.items() if each < (12 if blindness == "none" else 6)}

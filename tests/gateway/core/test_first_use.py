@@ -14,7 +14,10 @@ from gateway.core import first_use
     "error", [OSError(errno.EMFILE, "too many open files"), ModuleNotFoundError("no module")]
 )
 async def test_an_import_waits_for_a_descriptor(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command was answered with 500 if the server had no descriptor for the modules of its first request."""
+    """
+    An import waits for a file descriptor. Without the wait, a command was answered with 500 if the server had no
+    descriptor for the modules of its first request.
+    """
     failures = [error] * (first_use.TRIES - 1)
 
     def import_module(name: str) -> object:

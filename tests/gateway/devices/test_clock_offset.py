@@ -26,7 +26,7 @@ HOUR, DAY = 3600.0, 86_400.0
 
 
 class Gateway:
-    """A gateway that knows one device only from its calls."""
+    """A gateway that knows a device only from its calls."""
 
     def __init__(self, table: DeviceTable) -> None:
         self._table, self.clock = table, MovedClock()

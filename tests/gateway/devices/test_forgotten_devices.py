@@ -68,7 +68,10 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 async def test_the_key_of_a_deleted_device_stays_dead(fleet: Fleet) -> None:
-    """Even if another machine enrols under the same id and gets a key, the first key stays invalid."""
+    """
+    After a device was deleted, its key stays invalid, even if another machine enrols under the same id and gets a
+    key.
+    """
     _, first = await fleet.enrol("laptop", want_key=True)
     assert first is not None and fleet.rules.keys.find(first) is not None
     await fleet.rules.delete("laptop", ADA)
@@ -222,7 +225,7 @@ async def test_an_admitted_device_that_comes_late_needs_a_reset_for_its_key(flee
 
 
 async def test_a_deleted_device_does_not_come_back_by_a_touch(fleet: Fleet) -> None:
-    """An update from a moment before the deletion is not stored."""
+    """An update from before the deletion of a device is not stored."""
     device, _ = await fleet.enrol("laptop")
     fleet.table.change_soon(device.id, lambda known: replace(known, last_seen=known.last_seen + 1))
     await fleet.rules.delete("laptop", ADA)

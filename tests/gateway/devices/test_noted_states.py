@@ -1,4 +1,7 @@
-"""The states that are noted each minute: no change is missed, and devices whose state holds are not computed again."""
+"""
+The states that are noted each minute: no change is missed, and a device is not computed again while its state is
+valid.
+"""
 
 from __future__ import annotations
 

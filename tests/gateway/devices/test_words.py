@@ -44,7 +44,10 @@ class Gateway:
 
 
 def test_lost_answers_and_repeats_are_no_copies() -> None:
-    """Answers are lost at random, and requests of earlier heartbeats arrive late, as at a second gateway."""
+    """
+    Copies are not suspected if answers are lost at random, or if requests of earlier heartbeats arrive late, as at
+    a second gateway.
+    """
     rng = random.Random(7)
     gateway, disk = Gateway(), Disk()
     for _ in range(2000):
@@ -57,7 +60,10 @@ def test_lost_answers_and_repeats_are_no_copies() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_every_copy_is_noticed(seed: int) -> None:
-    """Two machines with one disk send in random order, with lost answers. Soon one of them returns an older word."""
+    """
+    Two machines with copies of one disk send in random order, with lost answers. Soon one of them returns an older
+    word, so the copy is noticed.
+    """
     rng = random.Random(seed)
     gateway, disk = Gateway(), Disk()
     for _ in range(rng.randrange(2, 20)):
@@ -70,7 +76,7 @@ def test_every_copy_is_noticed(seed: int) -> None:
 
 
 def test_two_copies_in_step_are_noticed() -> None:
-    """The copies have the same numbers of heartbeats and send in turn."""
+    """Two copies are noticed even if they send in turn with the same numbers of heartbeats."""
     gateway, disk = Gateway(), Disk()
     for _ in range(3):
         gateway.beat(disk)
@@ -91,7 +97,10 @@ def test_a_restored_snapshot_of_the_device_is_noticed() -> None:
 
 
 def test_a_restored_backup_of_the_gateway_is_no_copy() -> None:
-    """The words of the device are then newer than the gateway's row. A copy of the disk is noticed afterwards."""
+    """
+    After a backup of the gateway was restored, the device's words are newer than the gateway's row, which is no
+    sign of a copy. A copy of the disk is noticed afterwards.
+    """
     gateway, disk = Gateway(), Disk()
     for _ in range(3):
         gateway.beat(disk)

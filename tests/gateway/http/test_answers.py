@@ -86,7 +86,7 @@ def test_retry_info_is_in_the_grpc_details() -> None:
 
 
 def test_retry_after_is_a_whole_second_at_least() -> None:
-    """A client that reads 0 would repeat at once."""
+    """Retry-After is at least 1, because a client that reads 0 would repeat at once."""
     response = answers.refusal_response(Refusal(503, "busy", "later", retry_after_s=0))
     assert "1" == response.headers["Retry-After"]
 

@@ -78,7 +78,7 @@ def test_bytes_after_the_end_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_several_members_are_one_body(name: str) -> None:
-    """RFC 1952 members and zstd frames may be concatenated."""
+    """A body of several gzip members (RFC 1952) or zstd frames is read as one body."""
     assert TEXT + b"more" == inflated(name, PACKERS[name](TEXT) + PACKERS[name](b"more"))
 
 
@@ -89,7 +89,7 @@ def test_garbage_is_refused(name: str) -> None:
 
 
 def test_a_flipped_bit_in_a_gzip_body_is_refused() -> None:
-    """The gzip checksum is verified."""
+    """A gzip body with a wrong checksum is refused."""
     packed = bytearray(gzip.compress(TEXT))
     packed[-5] ^= 1
     with pytest.raises(BadPayload):
@@ -211,14 +211,14 @@ async def test_another_expectation_is_417(bench: Bench) -> None:
 
 
 async def test_a_chunked_body_needs_no_length(bench: Bench) -> None:
-    """Every OpenTelemetry JS exporter sends chunked bodies."""
+    """A chunked body is accepted, because every OpenTelemetry JS exporter sends one."""
     answer = raw.parsed(await raw.talk(bench.port, raw.chunked("/", [b"ab", b"cde", b"f" * 100])))
     assert answer.status == 200
     assert bench.sizes == [105]
 
 
 async def test_a_chunked_body_over_the_limit_is_refused(bench: Bench) -> None:
-    """The limit applies to bodies without a Content-Length as well."""
+    """The size limit applies to bodies without a Content-Length as well."""
 
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(64):
@@ -249,7 +249,7 @@ async def test_a_body_that_breaks_off_is_not_taken(bench: Bench) -> None:
 
 
 async def test_an_unsupported_coding_is_415(bench: Bench) -> None:
-    """The refusal lists the supported codings, because Brotli is not among them."""
+    """A body in Brotli is refused, and the refusal lists the supported codings."""
     answer = raw.parsed(await raw.talk(bench.port, raw.post("/", b"x", "Content-Encoding: br")))
     assert 415 == answer.status
     assert b"gzip, deflate, zstd" in answer.body
@@ -337,7 +337,10 @@ async def test_an_unfinished_body_holds_what_was_sent_and_not_what_it_inflates_t
 
 
 async def test_an_upload_yields_to_another_key(bench: Bench) -> None:
-    """The body of another key is accepted at once, and the upload that held the memory receives 503."""
+    """
+    If the memory for bodies is full, the body of another key is accepted at once, and the upload that holds the
+    memory receives 503.
+    """
     bench.inflight.general.limit = 2 * MIB
     reader, writer = await begin(bench, b"x" * (2 * MIB - 10), length=2 * MIB, key="slow")
     await held(bench, 2 * MIB - 10)

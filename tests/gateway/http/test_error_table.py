@@ -50,7 +50,7 @@ async def test_who_asked_for_a_change_is_not_told_of_what_may_be_undone(
 
 
 async def test_a_look_and_a_change_agree_about_what_is_not_there() -> None:
-    """If no standby has the deletion of a key, GET and DELETE both answer 503, not 404."""
+    """If a key was deleted but no standby has the deletion, GET and DELETE both answer 503, not 404."""
     for error in (NotThere("x"), Refusal(404, "gone", "x")):
         assert {NotCertain} == {await told(error, method) for method in ("GET", "HEAD", "DELETE")}
     assert NotAllowed is await told(NotAllowed("x"), "GET")

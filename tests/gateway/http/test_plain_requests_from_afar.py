@@ -79,7 +79,7 @@ def post(body: bytes, *headers: str) -> bytes:
 
 
 async def test_requests_over_tls_go_the_short_way(stand: Stand) -> None:
-    """Bodies of one TLS record and of several arrive complete."""
+    """Over TLS, bodies of one record and of several records arrive complete."""
     bodies = [b"one", b"two", BODY, b"", b"five"]
     stand.is_short.clear()
     stand.asked.clear()

@@ -77,5 +77,5 @@ def test_what_may_stand_is_not_told_to_be_gone() -> None:
 
 
 def test_a_mistake_of_the_program_is_a_500() -> None:
-    """Repeating the same bytes would not help."""
+    """A mistake of the program gets 500, because repeating the same bytes would not help."""
     assert 500 == refusal_for_error(KeyError("x"), endpoint="otlp/traces").status

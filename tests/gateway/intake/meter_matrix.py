@@ -28,7 +28,7 @@ Made = tuple[Any, str | None]  # a payload and its format (None for OTLP)
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """
-    A provider's request and answer. `wanted` has the expected meters, which the case of this name states and
+    A provider's request and answer. `wanted` has the expected meters, which the case of the same name states and
     which are worked out by hand.
     """
 

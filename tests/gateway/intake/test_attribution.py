@@ -152,14 +152,17 @@ def test_emails_are_hashed() -> None:
 
 @pytest.mark.parametrize("field", ["user", "session", "run", "parent_run", "ancestors", "api_key", "team"])
 def test_one_address_is_enough(field: str) -> None:
-    """No other field needs an address as well."""
+    """An e-mail address in one field is replaced by a pseudonym even if no other field has an address."""
     record = call(**{field: "ann@example.com"})
     Attribution(Config(), secret=b"s").apply(record, {})
     assert getattr(record, field).startswith("email:")
 
 
 def test_a_label_names_a_repository_as_reporters_do() -> None:
-    """An address becomes owner and name, without credentials, and one with unclear credentials is left out."""
+    """
+    The address of a repository becomes owner and name, without credentials. An address with unclear credentials is
+    left out.
+    """
     for address, name in (
         ("https://ann:secret@example.com/acme/shop.git", "acme/shop"),
         ("acme/shop", "acme/shop"),
@@ -233,7 +236,7 @@ def test_a_text_of_several_words_names_no_unit() -> None:
 @pytest.mark.parametrize("stated", ["CY@example.com", " cy@example.com", "cy@EXAMPLE.com"])
 @pytest.mark.parametrize("pattern", ["cy@example.com", "Cy@Example.com", "CY@EX*"])
 def test_a_rule_matches_every_spelling_of_an_address(tmp_path: Path, pattern: str, stated: str) -> None:
-    """The address may be the user, or a second name next to an account."""
+    """An e-mail address may be the user itself, or a second name next to an account."""
     rules = from_toml(
         tmp_path, f'[[attribution]]\nmatch = {{user = "{pattern}"}}\nset = {{team = "search"}}\n'
     )

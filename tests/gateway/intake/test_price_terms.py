@@ -79,7 +79,10 @@ def test_the_price_of_a_call(terms: list[PriceTerm], tier: str, expected: str, c
 
 
 def test_a_contract_covers_a_deployment_without_a_list_price() -> None:
-    """Azure reports the name of the deployment as the requested model. Its calls are still told apart by name."""
+    """
+    Azure reports the name of the deployment as the requested model, so a contract can cover a deployment without a
+    list price by this name.
+    """
     prices = book(term(CAPACITY, models=("our-ptu",), provider="openai"))
     covered, other = (
         call(name, response="unlisted-model", input=5, output=5, time=DAY)
@@ -95,7 +98,7 @@ def test_a_price_of_the_operator_is_final_but_capacity_is_paid() -> None:
 
 
 def test_without_contracts_nothing_changes() -> None:
-    """The book, its name and its records are the same as before."""
+    """Without contracts, the price book, its name and its records are the same as before."""
     first, second = used(), used()
     BOOK.price(first)
     plain = book(DISCOUNTED).without_contracts()

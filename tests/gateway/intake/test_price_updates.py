@@ -86,8 +86,8 @@ def test_what_the_newer_list_lacks_stays() -> None:
 
 def test_a_new_tier_begins_and_ends_with_the_standard_price() -> None:
     """
-    A tier that was unknown applies while today's standard price applies. When the standard price changes, the
-    tier's price is unknown again, so the standard price applies.
+    A tier that the old list lacked has the newer list's price while today's standard price applies. When the
+    standard price changes, the tier's price is unknown again, so the standard price applies.
     """
     before = card(model("acme", price("2"), price("4", since="2027-01-01")))
     newer = card(model("acme", price("2"), price("1", mode="flex")))

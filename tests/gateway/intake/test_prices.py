@@ -435,7 +435,7 @@ def test_an_override_of_a_tier() -> None:
 
 
 def test_overrides_show_in_the_version() -> None:
-    """A different set of own prices is a different price book."""
+    """A price book with other own prices has another name."""
     one = PriceBook.load(PriceSettings(override=(PriceOverride(model="a", input=Decimal(1)),))).version
     two = PriceBook.load(PriceSettings(override=(PriceOverride(model="a", input=Decimal(2)),))).version
     assert one.startswith(BOOK.version + "+overrides-")
@@ -443,7 +443,7 @@ def test_overrides_show_in_the_version() -> None:
 
 
 def test_a_book_is_opened_again_from_its_texts() -> None:
-    """A recalculation stores a book. Later, it has the same name and prices."""
+    """A price book that a recalculation stored has the same name and prices when it is read later."""
     own = PriceOverride(model="gpt-4o*", input=Decimal("2"), meters={"web_searches": Decimal("8.5")})
     book = PriceBook.load(PriceSettings(override=(own,)))
     again = PriceBook.from_texts(*book.texts())

@@ -28,7 +28,7 @@ KEYS = ("", "key-1", "key-2")
 
 
 class StoredSenders:
-    """Stored senders in memory."""
+    """A table in memory that stores senders."""
 
     is_shared = True
     knows_any = True

@@ -185,7 +185,7 @@ def _logs(resource: dict[str, Any], scope: str) -> Generator[None, None, Outcome
 @pytest.mark.parametrize("read", [_spans, _protobuf, _logs])
 @pytest.mark.parametrize(("resource", "scope", "expected"), RESOURCES)
 def test_the_version_of_a_sender(read: Any, resource: dict[str, Any], scope: str, expected: str) -> None:
-    """The resource's own version, else that of the application, else that of the scope."""
+    """The version of a sender is that of the resource, else that of the application, else that of the scope."""
     outcome = finished(read(resource, scope))
     [stated] = outcome.stated
     assert expected == stated[1]

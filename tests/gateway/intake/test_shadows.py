@@ -188,7 +188,10 @@ async def test_a_restart_forgets_no_name_of_a_sender() -> None:
 
 
 async def test_a_long_log_is_learned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory never holds more than one step of records, and no record is skipped."""
+    """
+    When senders are learned from records, memory never holds more than one step of records, and no record is
+    skipped.
+    """
     spool = await in_memory.open_spool(settings=SpoolSettings(hold=0), clock=(clock := SetClock()))
     records = [event(session=f"s{number}") for number in range(2 * STEP + 1)]
     await put_on_record(spool, *records)
@@ -423,7 +426,10 @@ def test_region_and_maker_in_a_models_name_do_not_hide_a_repeat(call_model: str,
 def test_a_library_may_remove_only_the_maker_of_a_bedrock_model(
     of_bedrock: str, without_maker: str, another: str
 ) -> None:
-    """OpenLLMetry's counters and spans do so, while the spans of AWS's SDK have the whole id."""
+    """
+    A library may remove the maker from the name of a Bedrock model, as OpenLLMetry does, while the spans of AWS's
+    SDK have the whole id. They still match.
+    """
     for call_model, counter_model in permutations([of_bedrock, without_maker]):
         shadows = Shadows(SetClock())
         shadows.note(event(session="s1", request_model=call_model))
@@ -434,7 +440,10 @@ def test_a_library_may_remove_only_the_maker_of_a_bedrock_model(
 
 
 def test_a_histogram_of_a_bedrock_model_repeats_the_counter() -> None:
-    """Two libraries count the same tokens, one with and one without the maker of the model."""
+    """
+    A histogram of a Bedrock model repeats the counter, although one of the two libraries leaves out the maker of
+    the model.
+    """
     shadows = Shadows(SetClock())
     counted = counter(source="otel", model="anthropic.claude-sonnet-4-5-20250929-v1:0", token_type="input")
     repeated = counter(source="otel", model="claude-sonnet-4-5-20250929-v1:0", token_type="input")

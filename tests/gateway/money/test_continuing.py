@@ -38,7 +38,10 @@ async def costs(ledger: Ledger, query: CostQuery) -> dict[str | None, Decimal]:
 async def test_a_session_over_midnight_is_whole(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Each day has its part, and the session has both. A report of one day says that the session has more calls."""
+    """
+    A session over midnight has a part on each day, and both days together have the whole. A report of one day says
+    that the session has more calls.
+    """
     ledgers, log = Ledgers.of(engine, request, tmp_path), FakeLog()
     clock = FakeClock((MIDNIGHT + DAY).timestamp())
     ledger = await ledgers.open(clock=clock)

@@ -64,7 +64,7 @@ def test_the_history_of_the_bank(content: bytes) -> None:
 
 
 def test_the_daily_file_of_the_bank() -> None:
-    """Unknown currency codes are skipped."""
+    """Unknown currency codes in the bank's file are skipped."""
     values = [(quotation.currency, quotation.usd) for quotation in parse(DAILY, MOST)]
     assert [("EUR", Fraction("1.0831")), ("JPY", Fraction("1.0831") / Fraction("168.95"))] == values
 
@@ -129,7 +129,7 @@ def test_rates_between_any_two_currencies(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """If the new file is invalid, the earlier rates stay in force."""
+    """If a new file of exchange rates is invalid, the earlier rates stay in force."""
     file = tmp_path / "rates.csv"
     rates, at = ExchangeRates(section(file)), day("2026-11-20")
     assert None is rates("EUR", "USD", at)

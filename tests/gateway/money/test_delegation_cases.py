@@ -163,7 +163,9 @@ def tree_of_chain(count: int) -> float:
 
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_003b_a_cost_counts_once(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """The parent's 0.05 has the child's 0.03, so both together are 0.05 and not 0.08. Own costs add up."""
+    """
+    The parent's cost of 0.05 includes the child's 0.03, so both together cost 0.05 and not 0.08. Own costs add up.
+    """
     ledgers = Ledgers.of(engine, request, tmp_path)
     ledger, log = await ledgers.open(clock=FakeClock(BEGIN + HOUR)), FakeLog()
     log.add(made(Vector([Made("A", "0.02"), Made("B", "0.03", "A")], {}, {})), at=BEGIN)
@@ -178,7 +180,9 @@ async def test_003b_a_cost_counts_once(engine: str, request: pytest.FixtureReque
 async def test_003c_a_cost_is_traced_to_its_session(
     engine: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """The child's session has its two attempts, and the lineage leads from it to the session that delegated."""
+    """
+    The child's session shows its two attempts, and the lineage leads from it to the session that delegated to it.
+    """
     calls = [
         Made(ONE, "0.04", session="parent"),
         Made(TWO, "0.01", ONE, "session-abc"),

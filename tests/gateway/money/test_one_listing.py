@@ -29,7 +29,7 @@ SESSIONS = [f"s{number}" for number in range(2 * TRIES)]
 
 
 class Unlisting:
-    """Unlists one further session after each of the first `times` queries of a ledger."""
+    """Unlists one more session after each of the first `times` queries of a ledger."""
 
     def __init__(self, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         self._ledger, self._costs_of = ledger, ledger.costs_of

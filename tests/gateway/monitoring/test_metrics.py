@@ -245,7 +245,7 @@ async def _away() -> Snapshot:
 async def test_a_slow_storage_before_the_first_figures_is_no_defect(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A scraper gets a 503 that says when to ask again, and the log has no error."""
+    """If the metrics cannot be read, a scraper gets a 503 that says when to ask again, and the log has no error."""
     monkeypatch.setattr(metrics, "ANSWER_S", 0.01)
     with pytest.raises(SpoolUnavailable) as raised:
         await Exposition(Metrics(), _never, lambda: 0.0).text()

@@ -28,7 +28,7 @@ _WORDS = {
     ALLOWANCE: "free tokens",
 }
 _CAUSES = {ALLOWANCE: "free_tokens"}  # causes of charges; for other charges, the cause has the charge's name
-_GIVEN = frozenset({"credit", "discount"})  # kinds of lines that reduce a bill
+_GIVEN = frozenset({"credit", "discount"})  # kinds of bill lines that reduce the amount
 _ADVICE = "Correct the contract with `tollhouse contracts edit`, or ask the provider about the difference."
 
 
@@ -76,7 +76,7 @@ def left_out(case: Case) -> Iterator[Claim]:
     in the bill's prices.
     """
     if not case.precision:
-        return  # the bill states no money
+        return  # a bill without amounts of money proves no contract charge
     lines = {meter for part, _, meter in case.split.parts if part == OTHER}
     left = {meter for _, _, meter in case.remainder.of(OTHER)} - {"tax"}
     are_prices_ours = all(case.is_within_rounding(entry) for entry in case.remainder.of(RATE))

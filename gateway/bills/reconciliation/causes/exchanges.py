@@ -15,7 +15,7 @@ from gateway.bills.reconciliation.sides import INPUT_METERS, OUTPUT, VOLUME, Cel
 from gateway.bills.reconciliation.wording import join_names
 from gateway.intake.rate_cards.names import model_family
 
-_Extra = dict[str, int]  # billed minus counted tokens, by meter
+_Extra = dict[str, int]  # billed minus counted tokens by meter
 _ASK_FOR_MODEL = "Let the source report the model that answered (`gen_ai.response.model`), not an alias."
 
 

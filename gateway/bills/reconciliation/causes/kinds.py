@@ -116,7 +116,7 @@ def _tier_exchanges(case: Case) -> dict[Cell, _Exchange]:
     for cell, sums in case.split.billed.items():
         tokens[cell._replace(tier="")] += sum(sums.tokens.values())
     exchanges: dict[Cell, _Exchange] = {}
-    # tokens that moved to other days make the tiers differ by chance
+    # if tokens moved to other days, service tiers may differ by chance
     is_shifted = find_shift(case) is not None
     for group, places in groups.items():
         of_tiers: dict[str, int] = defaultdict(int)
@@ -152,7 +152,7 @@ def _claim_tiers(
     beside: Sequence[str] = (),
 ) -> Iterator[Claim]:
     portions: dict[Entry, Portion] = {}
-    is_mixed = False  # whether large inputs changed their tier or their kind
+    is_mixed = False  # whether calls with large inputs changed their tier or kind as well
     for group, exchange in exchanges.items():
         case.remainder.unreported_tiers.add((group.key, group.model))
         if exchange.is_whole:
@@ -283,7 +283,7 @@ def claim_cache_split(case: Case) -> Iterator[Claim]:
     exchanges: dict[Cell, _Exchange] = {}
     unbilled_kinds = _unbilled_kinds(case)
     whole = dict[Entry, Portion]()
-    # tokens that moved to other days make the kinds differ by chance
+    # if tokens moved to other days, token kinds may differ by chance
     is_shifted = find_shift(case) is not None
     for cell, meters in groups.items():
         billed_input = sum(

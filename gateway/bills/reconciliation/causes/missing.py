@@ -25,7 +25,7 @@ ASK_FOR_USAGE = (
     'Request usage in streams (`stream_options: {"include_usage": true}`). Aborted streams report no usage.'
 )
 
-# missing and billed tokens of a cell and meter
+# a gap in the tokens: cell, meter, missing tokens, and billed tokens
 _Said = tuple[Cell, str, int, int]
 
 

@@ -22,9 +22,9 @@ ONE_NAME = frozenset({"unreported_traffic", "other_account"})
 _OF_AMOUNTS = OF_PRICES | {"cache_ttl_1h"}
 _ONE_PRICE = frozenset({"price_change", "price_on_days", "discount", "tier"})
 ANY_KEY = "(any key)"
-_Kind = tuple[str, str, bool]  # key, model, and whether the tokens are output
-_Rest = dict[str, Counter[int]]  # unexplained rates by model and day
-_Series = tuple[str, str, int]  # model, meter and day
+_Kind = tuple[str, str, bool]  # kind of tokens: key, model, and whether they are output
+_Rest = dict[str, Counter[int]]  # unexplained price differences by model and day
+_Series = tuple[str, str, int]  # a time series: model, meter and day
 
 
 def test_over_period(claims: Sequence[Claim], case: Case) -> list[Claim]:
@@ -71,7 +71,7 @@ def test_over_period(claims: Sequence[Claim], case: Case) -> list[Claim]:
         for claim in results
     ]
     left = _unexplained_models(case)
-    for _ in range(2):  # twice, because a doubtful price makes the prices of other models doubtful
+    for _ in range(2):  # done twice, because a doubtful price makes the prices of other models doubtful
         doubtful = left | {
             model for claim in results if claim.is_hint and claim.cause in OF_PRICES for model in claim.models
         }
@@ -328,7 +328,7 @@ def _model_cell(cell: Cell) -> Cell:
 
 
 def _has_few_days(claim: Claim, case: Case) -> bool:
-    # any price fits so few days
+    # with so few days, any price would fit
     models = {cell.model for part, cell, _ in claim.parts if part == RATE}
     days = {cell.day for (cell, _), worth in case.split.worth.items() if worth > 0 and cell.model in models}
     return bool(models) and len(days) < LEAST_DAYS

@@ -105,7 +105,8 @@ def other_account(case: Case) -> Iterator[Claim]:
 def _names_on_one_side(case: Case, name: str, *, billed: bool) -> list[str]:
     """Return the names that only one side has in the whole month."""
     theirs, ours = (case.split.names(name, billed=side) for side in (True, False))
-    is_silent = billed and name == "model" and not ours  # no calls of this provider were reported
+    # whether the provider's calls were not reported at all
+    is_silent = billed and name == "model" and not ours
     if not theirs or not (ours or is_silent):
         return []
     one_sided = theirs - ours if billed else ours - theirs
@@ -150,8 +151,8 @@ def _entries_with_name(case: Case, name: str, value: str) -> list[Entry]:
     field_of = attrgetter(name)
     volume = [entry for entry in remainder.volume() if field_of(entry[1]) == value]
     if not volume and any(field_of(cell) == value for cell, _ in case.split.extra):
-        return []  # another cause explains the tokens
-    # if the amounts state no key, those of a cell without a key are the amounts of all keys
+        return []  # another cause already explains the tokens of this name
+    # if the bill states no key with its amounts, a cell without a key has the amounts of all keys
     priced = [
         entry for part in (RATE, OWN) for entry in remainder.of(part) if value and field_of(entry[1]) == value
     ]

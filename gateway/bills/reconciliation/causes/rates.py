@@ -44,7 +44,7 @@ from gateway.bills.reconciliation.sides import (
 from gateway.bills.reconciliation.wording import day_text, format_dollars, join_names, per_million
 
 _ONE = Decimal(1)
-_PlaceKey = tuple[str, str, str, int]  # key, tier, region and context window
+_PlaceKey = tuple[str, str, str, int]  # where a price applies: key, tier, region and context window
 _OVERRIDE = "If the bill is right, copy its price into [[prices.override]]; the report shows the lines."
 _WRITES = frozenset({WRITE_5M, WRITE_1H, "cache_write"})
 # factors, with the names that providers use
@@ -128,7 +128,7 @@ def discount_not_given(case: Case) -> Iterator[Claim]:
                     break
         days = {cell.day for _, cell, _ in portions}
         if len(days) >= LEAST_DAYS and len(portions) * 2 > number:
-            # twice the price for large inputs would give the same amounts
+            # the double price for large inputs would give the same amounts
             are_large = len({cell.day for _, cell, _ in portions if not cell.context}) < LEAST_DAYS
             yield from case.taken(
                 TIER_NOT_GIVEN,
@@ -232,7 +232,7 @@ def _usual_factor(case: Case, model: str) -> Claim | None:
     known = known_factor(ratios, knows_regions(case.split, model, usual))
     other_ratios = _ratios_on_days(other_days, meters)
     if not all(ratios.values()):
-        return None  # the price is 0, to which nothing can be added
+        return None  # the price is 0, so no surcharge can be added to it
     if known is None or all(abs(ratio - _ONE) <= SAME for ratio in other_ratios.values()):
         return None  # it is our price, so only the usual days differ
     cause, sure, description = known
@@ -319,7 +319,7 @@ def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) ->
         return
     priced_days = days_with_rates(meters)
     if len(priced_days) <= LEAST_DAYS < len({cell.day for cell in case.split.cells(model)}) // 2:
-        return  # few days with equal tokens do not prove a price
+        return  # equal price differences on few days do not prove another price
     if _is_apart(case, entries, {entry[1].day for entry in entries if not case.is_within_rounding(entry)}):
         return
     name = _model_and_place(model, {_place_key(cell) for _, cell, _ in entries})
@@ -357,13 +357,13 @@ def _claim_place_price(case: Case, model: str, is_of: Callable[[Cell], bool]) ->
     if since and _is_apart(case, entries, {day for day in days if day >= since}):
         return
     if since and len(changed_meters) < 2 and sum(day >= since for day in priced_days) < 2:
-        # calls with another price or a line that is not of tokens are likelier than a price change
+        # another price per call, or a line that is not about tokens, is likelier than a price change
         return
     before = {day for day in days if day < since}
     is_ours = all(abs(meter_steps[-1][1] - _ONE) <= NOTHING for meter_steps in steps.values() if meter_steps)
     if before and (_is_apart(case, entries, before) or (is_ours and _are_few(case, entries, before))):
         yield from _claim_place_price(case, model, lambda cell: is_of(cell) and cell.day >= since)
-        return  # the first days show no price, because only one side has calls
+        return  # the first days show no price, because they have calls on only one side
     claim = case.remainder.take(
         cause,
         [entry for entry in entries if entry[2] in changed_meters],
@@ -435,7 +435,7 @@ def _claim_days_price(
             if not series.worth.keys().isdisjoint(days)
         )
         if not is_of_all and any(cell in differing_cells and cell.day in days for _, cell, _ in entries):
-            # the price belongs to the tokens, which are of another tier or size, and not to the days
+            # the different price is that of another tier or input size, and does not depend on the day
             continue
         kinds = [f"{meter} at {ratio:.4f}" for meter, ratio in sorted(off_ratios.items())]
         rate_text = f"every kind of token at {first:.4f}" if is_one_ratio else ", ".join(kinds)
@@ -514,7 +514,7 @@ def _factor_of_most_days(
 
 
 def _factor_without_our_price(sets: list[tuple[list[int], dict[str, Decimal]]]) -> tuple[str, ...]:
-    # no day has our price, so the factor of most days may apply to all
+    # if no day has our price, a factor that holds on most days may hold on all
     candidates = []
     for days, ratios in sets:
         if len(ratios) > 1 and (known := known_factor(ratios, regions_known=True)) is not None:

@@ -76,7 +76,7 @@ def regional_price(case: Case) -> Iterator[Claim]:
             _remaining_rates(case, model, case.split.counted_in),
             _remaining_rates(case, model, case.split.billed_in),
         )
-        # Earlier records may lack regions, so the last try uses only days with known ones.
+        # earlier records may lack the region, so the last attempt uses only days with known regions
         best_claim = None
         for side_name, rates in (
             ("Tollhouse", ledger),

@@ -92,7 +92,7 @@ def claim_calls_without_cost(case: Case) -> Iterator[Claim]:
     claim = remainder.take(
         "usage_missing",
         portions,
-        # the bill may leave these calls out, as it leaves out others that were aborted
+        # the bill may omit these incomplete calls, because it omits other aborted calls
         sure=WEAK if lacks_bill else EXACT,
         evidence="calls without all of their token counts have no estimate, and their other tokens are on the bill",
         advice=ASK_FOR_USAGE,

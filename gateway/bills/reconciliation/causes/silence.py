@@ -321,7 +321,7 @@ def _entries_on_days(case: Case, days: Collection[int]) -> list[Entry]:
 
 
 def _price_portions(case: Case, days: Collection[int]) -> dict[Entry, Portion]:
-    # the price difference of other days also applies to the counted part of these days
+    # the price difference of other days is assumed for the counted part of these days as well
     remainder = case.remainder
     split = case.split
     entries = [entry for entry in remainder.of(RATE) if entry[1].day in days]

@@ -12,8 +12,8 @@ from gateway.bills.reconciliation.limits import LARGE_SHARE, LEAST_DAYS, SAME
 from gateway.bills.reconciliation.sides import OTHER, RATE, STANDARD, Place
 from gateway.bills.reconciliation.wording import format_dollars, join_names
 
-_CAPACITY = frozenset({"throughput", "priority"})  # pay for capacity
-_Served = tuple[str, str]  # model and tier
+_CAPACITY = frozenset({"throughput", "priority"})  # service tiers whose calls pay for capacity
+_Served = tuple[str, str]  # a served model and its tier
 
 
 def claim_commitment(case: Case) -> Iterator[Claim]:

@@ -64,13 +64,13 @@ def _add_event(event: Row, cells: Cells) -> None:
 
 
 def _cents_by_kind(event: Row, usage: Row) -> Mapping[str, Decimal]:
-    # the sum of the kinds is the charge
+    # the charge of an event is the sum of these kinds
     value = number(usage, "totalCents")
     charged = number(event, "chargedCents")
     fee = number(event, "cursorTokenFee") or _NOTHING
     if not _is_charged(event):
         return {"cost": value or _NOTHING, DISCOUNT: -(value or _NOTHING)}
-    if charged is None:  # events before 2026 have no total
+    if charged is None:  # events before 2026 have no total charge
         charged = (value or _NOTHING) + fee
     kind = "cost" if usage else BY_REQUEST
     paid = charged - fee

@@ -28,7 +28,7 @@ COLUMNS = (
 )
 OWNER_COLUMNS = ("owner", "actual", "planned", "percent", "forecast", "unpriced_calls", "fired")
 ALERT_COLUMNS = ("period", "owner", "kind", "percent", "state", "value", "planned", "told", "fired_at")
-USUAL_ALERTS = (80, 100)  # the thresholds that the console suggests
+USUAL_ALERTS = (80, 100)  # alert thresholds in percent that the console suggests as well
 
 _OPTIONS = (
     click.option("--view", metavar="VIEW", help="View whose calls count, by id or name."),

@@ -22,7 +22,7 @@ from spool.printable import replace_unprintable
 COLUMNS = ("id", "source", "account", "month", "days", "settled_days", "rows", "billed", "imported_at")
 PULL_COLUMNS = ("name", "source", "state", "reason", "pulled_to", "last_success", "next_at")
 TABLE = "table"
-PLACES = 4  # decimals of amounts in tables
+PLACES = 4  # decimal places of amounts in tables
 _AMOUNTS = ("billed", "counted", "difference", "explained", "unexplained")
 _SHOWN = (*_AMOUNTS, "billed_tokens", "counted_tokens")
 _CAUSES = ("cause", "amount", "tokens", "sure", "evidence")

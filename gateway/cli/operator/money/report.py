@@ -427,7 +427,8 @@ def _show_table(payload: JsonObject, shown: Sequence[str]) -> None:
     if "period" not in names and "cost" in summary["show"]:
         ordered = sorted(rows, key=lambda row: Decimal(row["cost"]), reverse=True)
     has_total = payload["total"] is not None
-    last = [payload["total"]] if has_total else ordered[:1]  # aggregated costs have no total
+    # aggregated costs have no total, so a repeated row stands in its place
+    last = [payload["total"]] if has_total else ordered[:1]
     lines = _format_rows([*ordered, *last], names, shown, summary["currency"]) if last else [{}]
     total = lines.pop()
     if "period" in names:
@@ -716,7 +717,7 @@ def _show_as_if(client: OperatorClient, options: Mapping[str, Any], form: Form |
     model = options["as_if"].removeprefix(_MODEL)
     if model == options["as_if"] or not model:
         raise click.UsageError("--as-if must be model=MODEL, such as --as-if model=gpt-4.1-mini")
-    for _ in parse_conditions(options["where"]):  # conditions() rejects a text that is not NAME=VALUE
+    for _ in parse_conditions(options["where"]):  # parse_conditions() rejects a text that is not NAME=VALUE
         pass
     query = [*_span_query(options), ("model", model), *(("by", name) for name in options["by"] or ("team",))]
     query += [("where", term) for term in options["where"]]

@@ -72,7 +72,7 @@ class PolicyChanges:
     written: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     foreign: dict[str, BundleFile | None] = field(default_factory=dict)
-    # by assistant: the stronger source that hides a setting
+    # assistant -> the source with precedence that hides one of its settings
     hidden: dict[str, str] = field(default_factory=dict)
 
 
@@ -244,7 +244,7 @@ def _read_record(tree: _Tree, system: str) -> _Record:
         raise BadBundle(
             f"{RECORDS[system]} is damaged: delete it, and delete the files that Tollhouse wrote by hand"
         ) from error
-    # the record may be older than this version's table, and never leads to another path
+    # the record may be of another release, so paths that this release does not write are ignored
     allowed = allowed_paths(system)
     record.files = {target: digests for target, digests in record.files.items() if target in allowed}
     folders = {str(folder) for target in allowed for folder in Path(target).parents}

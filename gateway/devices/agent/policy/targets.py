@@ -23,7 +23,7 @@ MACOS: Final = "macos"
 WINDOWS: Final = "windows"
 SYSTEMS: Final = (LINUX, MACOS, WINDOWS)
 
-# the record of what `apply_bundle` wrote, and the folder of the MDM's preferences
+# per system: the record of what `apply_bundle` wrote, and the folder of the MDM's preferences
 RECORDS: Final = {
     LINUX: "/var/lib/tollhouse-policy/record.json",
     MACOS: "/Library/Application Support/Tollhouse/policy-record.json",
@@ -190,7 +190,7 @@ MANAGED: Final = {
             name="codex",
             title="Codex",
             page="codex",
-            # Windows has no file of the machine: requirements.toml may not contain [otel]
+            # for Windows there is no machine-wide file, because requirements.toml may not contain [otel]
             files={
                 LINUX: "/etc/codex/managed_config.toml",
                 MACOS: "/private/etc/codex/managed_config.toml",
@@ -210,7 +210,7 @@ MANAGED: Final = {
                 LINUX: "/etc/github-copilot/managed-settings.json",
                 MACOS: "/Library/Application Support/GitHubCopilot/managed-settings.json",
             },
-            # both settings accept only texts, so an object becomes JSON
+            # both settings accept only text, so an object is written as JSON
             domain="com.github.copilot",
             preferences=lambda content: _values_as_texts(json.loads(content)),
             registry=r"SOFTWARE\Policies\GitHubCopilot",

@@ -22,7 +22,7 @@ from gateway.devices.agent.identity import write_private
 MOST_BYTES: Final = 256 * 1024
 MOST_ENTRIES: Final = 20_000  # entries of folders that one search for the newest file visits
 MOST_NAMES: Final = 64
-Owner = tuple[int, int]  # the ids of a user and a group
+Owner = tuple[int, int]  # ids of the user and the group that own a file
 
 
 class UnreadableFile(Exception):

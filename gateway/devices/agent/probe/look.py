@@ -68,7 +68,8 @@ from spool.record import moment
 
 GRPC: Final = "grpc"
 HOUR_S: Final = 3600
-LEAST_OF_SESSION: Final = 256  # bytes; programs write smaller files when they are opened, before any prompt
+# bytes; programs create smaller session files when they are opened, before any prompt
+LEAST_OF_SESSION: Final = 256
 _VERSION: Final = re.compile(r"\d+(\.\d+)*[\w.+-]*")
 _ASSIGNMENT: Final = re.compile(
     r"""^\s*(?:export\s+)?(\w+)=(?:"([^"\n]*)"|'([^'\n]*)'|([^\s;#]*))""", re.MULTILINE
@@ -235,7 +236,7 @@ class _Look:
         self._memories = memories
         looked = (memory.looked for key, memory in memories.items() if key.startswith(self._memory_key(None)))
         self._looked = min(now, max(looked, default=0.0))
-        self._endpoint = ""  # the foreign endpoint seen last
+        self._endpoint = ""  # address of another endpoint that was seen last
 
     def assistant(
         self, homes: Sequence[tuple[UserHome, Variables]], common: Variables, report: Sequence[str]
@@ -261,7 +262,7 @@ class _Look:
             found["cause"] = worst.cause
         if version:
             found["version"] = version
-        # a file from before the clock was set back may be of the future
+        # a file written before the clock was set back may have a time in the future
         uses = [min(each.used_at, self._now) for each in found_homes if each.used_at is not None]
         used_at = max(uses, default=None)
         if USE in report and worst.state != NOT_INSTALLED:
@@ -299,7 +300,7 @@ class _Look:
 
     def _memory_of_home(self, user: int | None) -> UseMemory:
         memory = self._memories.get(self._memory_key(user))
-        # a home that appeared since the last look was used since then
+        # a home that appeared since the last look counts as used since then
         return UseMemory(looked=self._looked) if memory is None or memory.setting == NOT_INSTALLED else memory
 
     def _memory_key(self, user: int | None) -> str:

@@ -37,7 +37,8 @@ USER_PACKAGE_FOLDERS: Final = (
     ".bun/install/global/node_modules",
     "AppData/Roaming/npm/node_modules",
 )
-NODE_VERSIONS: Final = ".nvm/versions/node"  # has a folder per version of Node, each with lib/node_modules
+# folder with one folder per version of Node, each with lib/node_modules
+NODE_VERSIONS: Final = ".nvm/versions/node"
 EXTENSIONS: Final = (".vscode/extensions", ".vscode-server/extensions")
 
 _CODE: Final = {

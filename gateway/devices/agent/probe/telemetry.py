@@ -18,7 +18,7 @@ from gateway.devices.agent.edits import Editor, NotEditable
 from gateway.devices.agent.probe.states import SettingsSource
 
 LOOPBACK: Final = "127.0.0.1"
-ELSEWHERE: Final = "elsewhere"  # an export to something that is no OTLP endpoint
+ELSEWHERE: Final = "elsewhere"  # telemetry is exported to something that is no OTLP endpoint
 _OFF: Final = frozenset({"0", "false", "no", "off"})
 Document = Mapping[str, Any]
 

@@ -27,7 +27,7 @@ LEAST_OWNERLESS = Decimal(1)  # minimum spend without an owner, in dollars
 # Thresholds of the detector doubled_source.
 APART_NS = 5 * NS
 LEAST_PAIRS = 10
-LEAST_WHOLE = 3  # minimum number of pairs if every call of the smaller source has a twin
+LEAST_WHOLE = 3  # minimum pairs of calls, if every call of the smaller source has a twin
 LEAST_PAIRED_SHARE = 0.2  # minimum share of the smaller source's calls that have a twin
 LEAST_TOKENS = 50  # minimum tokens of a compared call, because shorter calls look alike by chance
 # Thresholds of the detector repeated_ids.
@@ -37,8 +37,9 @@ LEAST_ERRORS = 30  # minimum failed calls per hour
 LEAST_FAILED_SHARE = 0.5
 
 Pair = tuple[Inference, Inference]
-SDK = " (SDK)"  # ending of the name of a source, for spans that SDKs write next to those of the source
-Client = tuple[str | None, str | None, str | None]  # source, model and team of a call
+# suffix in the name of a source, for spans that an SDK writes next to those of the source itself
+SDK = " (SDK)"
+Client = tuple[str | None, str | None, str | None]  # client of a call: its source, model and team
 
 
 def no_owner(facts: Facts) -> Sequence[Finding]:

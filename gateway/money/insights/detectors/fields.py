@@ -11,14 +11,14 @@ from gateway.money.insights.findings import build_finding, format_percent, print
 from spool.registry.insights import LOW, Finding
 from spool.registry.tables.sender_fields import NO_VERSION, OTHER, SEVERAL, FieldCounts, sum_counts
 
-LEAST_CALLS = 50  # calls below which a version is not judged
+LEAST_CALLS = 50  # minimum calls of a sender version before it is judged
 LOST_SHARE = 0.1  # at most this share of the calls of the new version states the field
 STATED_SHARE = 0.9  # at least this share of the calls of the version before stated the field
 UNCOUNTED_SHARE = 0.5
 MOVED_SHARE = 0.2  # change of a share that may explain a lost field
 ENDS_S = 7 * DAY_S  # seconds after the last call of a version
 
-# names of fields in a finding
+# fields of a call -> their names in the text of a finding
 _FIELDS = {
     "model": "model",
     "provider": "provider",
@@ -33,7 +33,7 @@ _FIELDS = {
 }
 _NUMBERS = re.compile(r"\d+|\D+")
 
-Version = Sequence[FieldCounts]  # counts of the days of a version, newest first
+Version = Sequence[FieldCounts]  # daily counts of one sender version, the newest first
 
 
 def _versions_by_source(facts: Facts) -> Mapping[str, Mapping[str, Version]]:

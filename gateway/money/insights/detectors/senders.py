@@ -53,7 +53,8 @@ _STREAMS = frozenset({CREATE_STREAM, MANAGE_RECORDS})
 SENDING = (
     _AGENT | _STREAMS | {INGEST, BILLING_DROP, VALIDATE_BILLING_DROP, CREATE_EVENT, ENROLL, HEARTBEAT, PING}
 )
-AGENT_READS = "insights:read_insights"  # scope with which the container agent checks its key at startup
+# scope that the container agent needs when it checks its key at startup
+AGENT_READS = "insights:read_insights"
 _GIVES_WAY = {
     MAX_SENDERS: (
         "above the limit, its oldest senders are forgotten, and counters that they send later may be "

@@ -20,8 +20,8 @@ from gateway.money.insights.findings import (
 from spool.registry.insights import MEDIUM, Concerned, Finding
 from spool.registry.views import PERCENT
 
-REPORTED_DAYS = 7  # days for which a spike stays reported
-LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # days of history that are enough to find the start of a spike
+REPORTED_DAYS = 7  # days for which a spike stays listed after it occurred
+LOOK_BACK_DAYS = 2 * REPORTED_DAYS  # days of history, which suffice to find the start of a spike
 # maximum days between two spikes of one streak, so that a weekend does not split the streak
 STREAK_GAP_DAYS = 3
 WEEKS = 4
@@ -36,7 +36,7 @@ LEAST = Decimal(1)  # minimum dollars by which a spike exceeds the expected spen
 LEAST_SHARE = Decimal("0.1")
 EVERYBODY = "*"  # team name that means the whole organization; no team has this name
 
-Days = Mapping[int, Decimal]  # spend by day number
+Days = Mapping[int, Decimal]  # day number -> spend
 
 
 class Spike(NamedTuple):
@@ -133,7 +133,8 @@ def view_anomaly(facts: Facts) -> Sequence[Finding]:
     ]
     since = (today - REPORTED_DAYS) * DAY_S
     recent = [finding for finding in findings if finding.newest is not None and finding.newest >= since]
-    # all findings are kept, because people chose these views; for teams only the most costly findings are kept
+    # keep all findings about views, because people chose these views; those about teams are limited to the
+    # most costly
     return sort_by_impact(recent, most=len(recent))
 
 

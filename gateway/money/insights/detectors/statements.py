@@ -36,12 +36,12 @@ from spool.registry.insights import LOW, MEDIUM, Finding
 RECOARSEST, BEFORE, LEAST_BEFORE = 7, 28, 7
 POINTS = Decimal(5)  # minimum drop of the coverage, in percentage points
 # Thresholds of the detector statement_stale.
-MONTHLY = 2  # after imports in this number of months, an import is expected every month
-FORGOTTEN_S = 100 * DAY_S  # after this number of seconds without an import, no further import is expected
+MONTHLY = 2  # number of months with an import, after which an import is expected every month
+FORGOTTEN_S = 100 * DAY_S  # seconds without an import, after which no further import is expected
 MAX_FAILURE = 300
 PLACES = 2  # decimals of amounts
 
-# a function that returns the counted and the billed amount of a line
+# function that returns the counted and the billed amount of a bill line
 Amounts = Callable[[Line], tuple[int, int]]
 
 
@@ -121,9 +121,9 @@ class _Drop:
     measure: str
     before: Decimal
     now: Decimal
-    first: int  # start of the first recent day in epoch seconds
+    first: int  # start of the first of the recent days, in epoch seconds
     last: int
-    missing: int  # billed money of the recent days minus their counted money
+    missing: int  # billed minus counted amount of the recent days
 
 
 @mark_unplantable("the counted share of its bills is the same every day")

@@ -22,8 +22,8 @@ from spool.registry.notices import WARNING
 
 LEAST_STRANGERS, STRANGERS_PERCENT = 5, 10
 BURST, BURST_FACTOR = 20, 3
-COPIES = 20  # number of fingerprints of one hardware id
-SHOWN_S = 7 * DAY_S  # seconds for which a burst is shown
+COPIES = 20  # maximum fingerprints of one hardware id that are listed
+SHOWN_S = 7 * DAY_S  # seconds for which a burst stays listed
 _HOUR_S = 3600
 
 

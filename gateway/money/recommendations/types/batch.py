@@ -24,8 +24,8 @@ EFFORT = MEDIUM
 ASSUMPTIONS = ("Nobody waits for the responses, so a batch may take up to a day.",)
 LEAST_DAYS = 5  # minimum days of the last seven on which the job must have run
 LEAST_CALLS = 100
-SPAN = 3  # consecutive hours in which a scheduled job makes nearly all of its calls of a day
-NEARLY_ALL = 90  # percentage of a day's calls that counts as nearly all
+SPAN = 3  # length of the daily job in consecutive hours
+NEARLY_ALL = 90  # minimum share of a day's calls within these hours, in percent
 _HOUR_S = 3600
 
 

@@ -36,7 +36,7 @@ LEAST_PEERS = 3
 # all other users of the work.
 MOST_WORKERS = 300
 TIMES = 3  # minimum ratio between the user's price per token and the median of the other users
-ALIKE = 2  # maximum ratio between the mean lengths of similar inputs or outputs
+ALIKE = 2  # maximum ratio between the mean token counts of similar inputs or outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ ASSUMPTIONS = (
     "is at most a quarter above the size.",
     "The removed tokens are not counted as savings.",
 )
-OVER = 4  # an input may exceed the size by at most 1/OVER of the size
+OVER = 4  # the input may exceed the long-context threshold by at most 1/OVER of it
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

@@ -25,7 +25,7 @@ ASSUMPTIONS = (
     "The newer model needs the same number of tokens. Its tokenizer and its amount of reasoning may differ.",
     "The newer model does the work equally well. Try it on a part of the calls.",
 )
-_SAMPLE = 1_000_000  # tokens for which the prices of both models are compared
+_SAMPLE = 1_000_000  # number of tokens for which the prices of two models are compared
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:

@@ -28,7 +28,7 @@ ASSUMPTIONS = (
 WITHIN_NS = 3600 * NS
 LEAST_CALLS = 20
 LEAST_SHARE = 10  # minimum share of repeats, in percent of the calls
-BY_CHANCE = 4  # at most 1/BY_CHANCE of the repeats may be by chance
+BY_CHANCE = 4  # at most 1/BY_CHANCE of the found repeats may be expected by chance
 
 
 def find(facts: SavingFacts) -> Iterable[Opportunity]:
@@ -37,7 +37,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     for recent_call in facts.recent:
         call, work = recent_call.call, facts.uses[recent_call.use_index].work
         compared[work].append(recent_call)
-        # Calls of a session are not repeats, because each input contains the earlier turns.
+        # Calls in a session are no repeats, because each input contains the earlier turns.
         if call.status == "ok" and call.session is None and call.input_tokens and call.output_tokens:
             works[work].append(recent_call)
     for work, calls in works.items():
@@ -50,7 +50,7 @@ def _repeat_opportunities(
     seen: dict[tuple[int, int], int] = {}
     repeats: list[RecentCall] = []
     chance = 0
-    for recent_call in calls:  # the calls are in order of time
+    for recent_call in calls:  # `calls` are in chronological order
         start, input_tokens, output_tokens = (
             recent_call.call.start_time or 0,
             recent_call.call.input_tokens or 0,

@@ -45,7 +45,7 @@ def find(facts: SavingFacts) -> Iterable[Opportunity]:
     failed: dict[_Same, list[RecentCall]] = defaultdict(list)
     works: dict[Work, list[RecentCall]] = defaultdict(list)
     compared: dict[Work, list[RecentCall]] = defaultdict(list)
-    for recent_call in facts.recent:  # the calls are in order of time
+    for recent_call in facts.recent:  # the calls are in chronological order
         compared[facts.uses[recent_call.use_index].work].append(recent_call)
         same = _retry_key(recent_call.call)
         for before in failed.pop(same, ()):

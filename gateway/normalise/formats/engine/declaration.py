@@ -36,14 +36,14 @@ OTLP_SIGNALS: Final = {
     "otlp/metrics": ("resourceMetrics", "resource_metrics"),
     "otlp/logs": ("resourceLogs", "resource_logs"),
 }
-# APISIX sends 1,000 items at once.
+# maximum items that are inspected to recognize a format. APISIX sends 1,000 items at once.
 MAX_LOOKED_AT: Final = 4096
 
 
 class Call(NamedTuple):
     record: Inference
     identity: Identity
-    left_out: int = 0  # metadata values that may not become tags
+    left_out: int = 0  # number of metadata values that may not become tags
     # The gateway reports only calls, so the item is a call even without model and tokens.
     is_certain: bool = False
     names_request: bool = False  # a further name is from the provider's id of the request
@@ -73,7 +73,7 @@ class CallReport(NamedTuple):
     """
 
     kind: str
-    key: str  # the source's own
+    key: str  # key of the report that the source itself chose
     facts: bytes
 
 
@@ -92,7 +92,7 @@ class FormatAnswer(NamedTuple):
     content_type: str = "application/json"
 
 
-# steps that encode a long response; the event loop gets a turn after each step
+# generator that encodes a long response in steps; the event loop gets a turn after each step
 Answering: TypeAlias = Generator[None, None, FormatAnswer]
 
 
@@ -108,7 +108,8 @@ class Format:
 
     name: str
     has_sign: Callable[[Members], bool]
-    example: Callable[[ExampleCall], Any]  # returns one call in the form that the gateway reports today
+    # function that returns an example call as the gateway reports it today
+    example: Callable[[ExampleCall], Any]
     origins: Mapping[str, str]  # record field -> payload field, for `explain --why`
     key_header: str | None = None  # header in which a sender that cannot set Authorization sends its key
     answer: Callable[[bytes, Outcome, float], FormatAnswer | Answering | None] | None = None

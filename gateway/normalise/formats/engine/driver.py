@@ -39,7 +39,7 @@ from gateway.normalise.reading.tags import drop_free_texts
 from gateway.normalise.reading.values import BadValue, decode_object
 from spool.identity import AS_GATEWAY, Identity, build_relay
 
-MAX_SHAPES: Final = 1000  # names of items that an operator can see
+MAX_SHAPES: Final = 1000  # maximum names of unrecognized items that an operator can see
 
 
 def read_body(
@@ -51,7 +51,7 @@ def read_body(
     counted = partial(_body_items, format, body, unfolding)
     is_packed = yield from has_any(body, format.signs_of_packing)
     if (yield from check_count(body, counted, allowance, is_packed=is_packed)):
-        # the memory of unpacked data is already reserved
+        # the allowance already covers the memory of unpacked data
         unfolding = Unfolding(allowance.next_pass())
     for item in _body_items(format, body, unfolding):
         if not len(item):
@@ -83,7 +83,7 @@ def _read_item(outcome: Outcome, format: ItemFormat, item: payload.Raw | Unreada
         event = decode_object(item, format.event)
         calls = read_event_calls(format, event)
     except payload.UNREADABLE as error:
-        if payload.is_null(item):  # LiteLLM's arrays contain nulls
+        if payload.is_null(item):  # skip nulls, which the arrays of LiteLLM contain
             outcome.ignored[NOT_AI] += 1
             return None
         return outcome.reject(index, MALFORMED, payload.problem_text(error))
@@ -161,7 +161,7 @@ def answer_to(name: str, body: bytes, outcome: Outcome, *, now: float) -> Answer
 
     A payload in which every item is malformed is refused with 400.
     """
-    format = BY_NAME.get(name)  # None for OTLP
+    format = BY_NAME.get(name)  # format of this name, or None for OTLP
     if _is_all_malformed(outcome) and not (format and format.answers_each_item):
         first = outcome.rejects[0]
         message = f"every item is malformed; the first ({first.item}): {first.message}"

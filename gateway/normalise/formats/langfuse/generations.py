@@ -54,20 +54,20 @@ class Generation(msgspec.Struct, omit_defaults=True):
     """
 
     id: str
-    at: int | None = None  # time of the last event
+    at: int | None = None  # time of the generation's last event
     trace_id: str | None = None
     start_time: int | None = None
     end_time: int | None = None
     model: str | None = None
     # The record's model may no longer have the prefix that names it.
     provider: str | None = None
-    details: Tokens | None = None  # counts from `usageDetails`
-    usage: Tokens | None = None  # counts from the older field `usage`
+    details: Tokens | None = None  # token counts from the field `usageDetails`
+    usage: Tokens | None = None  # token counts from the older field `usage`
     details_cost: str | None = None
     usage_cost: str | None = None
     level: str | None = None
     cached: bool | None = None
-    created: bool = False  # whether no earlier event is missing
+    created: bool = False  # whether no earlier event of the generation is missing
 
     @property
     def tokens(self) -> Tokens:

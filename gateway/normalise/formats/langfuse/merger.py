@@ -162,7 +162,7 @@ class Sender(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     labels: dict[str, str] = {}
     device: str | None = None
-    named: str | None = None  # the device that the request names as its origin
+    named: str | None = None  # device that the request names as the origin of the report
     may_chain: bool = False
     is_local: bool = False
 
@@ -230,7 +230,7 @@ class Merger:
         self._held_items = Holdings[str]()
         self._held_bytes = Holdings[str]()
         self._bytes = 0
-        self._asked_for: set[bytes] = set()  # traces used since their last use was stored
+        self._asked_for: set[bytes] = set()  # traces that were used since their last use was stored
         self._recorded = RecordedGenerations(window_s=window_s, hold_s=hold_s, max_generations=max_reports)
 
     def __len__(self) -> int:

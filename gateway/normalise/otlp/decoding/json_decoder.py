@@ -101,7 +101,7 @@ class _Filling(Generic[T]):
         return part
 
 
-# function that yields after each step
+# function that reads an item, and yields after each step to give the event loop a turn
 _Reader = Callable[[_Filling[T], Resource, Scope, JsonItem, _Place, Allowance], Iterable[None]]
 
 
@@ -420,7 +420,7 @@ def _read_point(filling: _Filling[Point], countable: Countable, raw: JsonItem, k
         filling.reject(f"{where}{error}")
 
 
-_NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics with one number per point
+_NUMBERS = frozenset({"sum", "gauge"})  # kinds of metrics whose points have one number each
 
 
 def _build_point(countable: Countable, point: schema.DataPoint, kind: str) -> Point | None:

@@ -23,18 +23,18 @@ from gateway.normalise.otlp.model import READ_EVENTS, Attributes
 from gateway.normalise.payload.body_limits import LARGEST_VALUE, Allowance
 from gateway.normalise.payload.json_cut import JsonCut, JsonItem, error_offset
 
-Names = tuple[str, str, str]  # names of the members on the path to the items
+Names = tuple[str, str, str]  # names of the members that lead to the items
 JsonScopes = list[tuple[int, schema.JsonScope | None, Sequence[JsonItem]]]
 T = TypeVar("T")
 
-WHOLE = 1024 * 1024  # parsed at once
-_MANY = 1024  # attributes to read before the event loop gets a turn
-_LARGEST_EVENT = 128 * 1024  # bytes of an event, more than any stack trace
+WHOLE = 1024 * 1024  # maximum bytes that are parsed at once
+_MANY = 1024  # attributes read before the event loop gets a turn
+_LARGEST_EVENT = 128 * 1024  # maximum bytes of an event, more than any stack trace has
 _WRONG_TYPE = "has the wrong type for OTLP"
 
 
 class LargeItem(NamedTuple):
-    text: bytes  # the text with only its small members
+    text: bytes  # JSON text of the item, with only its small members
     attributes: Attributes
     events: list[schema.JsonEvent]
 
@@ -279,7 +279,7 @@ def _camel_case_name(name: re.Match[bytes]) -> bytes:
     return _WORD.sub(lambda letter: letter[1].upper(), name[0])
 
 
-_ESCAPE = 6  # bytes of one escape such as \ud800
+_ESCAPE = 6  # length in bytes of one JSON escape such as \ud800
 
 _HEX = rb"[0-9a-fA-F][0-9a-fA-F]"
 # The literal at the start is fast to search for. The pattern matches a whole pair or a lone surrogate.

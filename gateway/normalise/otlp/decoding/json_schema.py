@@ -24,8 +24,8 @@ Whole = int | str | float | None  # a 64-bit integer, as text or number
 Double = float | str | None
 
 LARGE = 256 * 1024  # bytes of a field's value that count as large
-_LONGEST_NAME = 64  # in a message
-_SHORT = 18  # digits that always fit into 64 bits
+_LONGEST_NAME = 64  # maximum characters of a name in a message
+_SHORT = 18  # number of digits that always fits into 64 bits
 
 
 class Value(Struct, gc=False):

@@ -13,8 +13,8 @@ from gateway.normalise.outcome import Reject
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
-MAX_PIECE = 512 * 1024  # of one piece
-# a first pass that finds the ends of traces then saves more than it costs
+MAX_PIECE = 512 * 1024  # maximum bytes of one piece of a large payload
+# bytes from which a first pass that finds the ends of traces saves more than it costs
 LARGE_BODY = 8 * MAX_PIECE
 
 
@@ -26,10 +26,10 @@ class Piece(msgspec.Struct, Generic[T], kw_only=True):
     """A piece of a payload. `received` is the sum of `items`, `rejects` and `ignored`."""
 
     received: int = 0
-    items: list[tuple[int, T]] = []  # items with their position in the payload, from 0
-    rejects: list[Reject] = []  # rejected items, which do not affect the other items
-    ignored: dict[str, int] = {}  # points that cannot be counted, by reason
-    ended: frozenset[str] = frozenset()  # traces without spans in later pieces (only for large payloads)
+    items: list[tuple[int, T]] = []  # items of the payload with their positions, from 0
+    rejects: list[Reject] = []  # rejected items; they do not affect other items
+    ignored: dict[str, int] = {}  # number of points that cannot be counted, by reason
+    ended: frozenset[str] = frozenset()  # traces that have no spans in later pieces (only for large payloads)
 
 
 class ItemReader(Protocol[T_contra]):

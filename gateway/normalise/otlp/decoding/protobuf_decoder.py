@@ -42,7 +42,7 @@ from spool.caches import SeenKeys, make_room
 Pair = tuple[str, Any]
 
 _LEFT_OUT: Pair = ("", None)
-_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # tags of an AnyValue's fields
+_STRING, _INT, _DOUBLE = 0x0A, 0x18, 0x21  # protobuf tags of an AnyValue's fields
 
 
 # A larger attribute is read only if it is plain text, because it may be a list of millions of empty values.
@@ -66,7 +66,7 @@ class _Known(dict[bytes, Pair]):
 
     def __missing__(self, raw: bytes) -> Pair:
         size = len(raw)
-        at = raw[1] + 3 if size > 5 else size  # position after the length of the value
+        at = raw[1] + 3 if size > 5 else size  # position of the value, after the bytes of its length
         if size < at + 3:
             return _decode_any_layout(raw)
         encoded = raw[:at]
@@ -97,7 +97,7 @@ class _Known(dict[bytes, Pair]):
         return pair
 
 
-_DROPPED: _Head = ("", True, False, False)  # head of every dropped name
+_DROPPED: _Head = ("", True, False, False)  # facts that stand for every dropped attribute name
 _known = _Known()
 _read = _known.__getitem__
 _heads: dict[bytes, _Head] = {}
@@ -128,9 +128,9 @@ def attributes_of(encoded: Sequence[bytes]) -> Attributes:
     return attributes
 
 
-# Number of attributes from which an item may have the messages of a conversation. Testing for messages first takes a
-# third of the time of `_Known`, which hashes them whole. It only costs time if there are none, so a few attributes in
-# the middle decide.
+# Number of attributes from which an item is tested for the messages of a conversation. The test takes a third
+# of the time of `_Known`, which hashes messages whole, but is wasted if there are none, so a few attributes
+# in the middle decide.
 _CONVERSATION = 32
 _SAMPLE = 4
 _LONGEST_OPENING = 4096  # bytes of values whose openings are stored
@@ -319,11 +319,11 @@ _NO_TRACE = bytes(16)
 _NO_SPAN = bytes(8)
 _NO_EVENTS: list[SpanEvent] = []
 
-_PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # parts of a span, at most, without attributes
+_PARTS_OF_SPAN = ITEM_BYTES // PART_BYTES  # maximum parts of a span, apart from its attributes
 _UNCHECKED_PARTS = 64  # parts to read between two checks of the time, which take as long as a part
-MANY = 1024  # attributes or events of one item to read before the event loop gets a turn
-_LARGEST_EVENT = 128 * 1024  # bytes of an event, more than any stack trace
-_LARGEST_TEXT = 1024  # bytes of a log record's body that may be an event name
+MANY = 1024  # attributes or events of an item read before the event loop gets a turn
+_LARGEST_EVENT = 128 * 1024  # maximum bytes of an event, more than any stack trace has
+_LARGEST_TEXT = 1024  # maximum bytes of a log record's body that may be an event name
 
 
 def traces(body: bytes, allowance: Allowance | None = None) -> Iterator[Piece[Span]]:
@@ -372,7 +372,7 @@ def _decode_pieces(
             request = message.FromString(encoded)
             # the memory of a large part is released while its items are read
             encoded = TURN
-            if allowance.is_due(size):  # before parsing, which itself cannot pause
+            if allowance.is_due(size):  # pause before parsing, because the parser itself cannot pause
                 yield Piece()
             for part in read(request, received, size, allowance):
                 received += part.received
@@ -394,7 +394,7 @@ def _trace_ends(body: bytes, allowance: Allowance) -> Generator[Piece[Span], Non
     for encoded in cut_request(body, _PATH, allowance=allowance):
         try:
             request = wire.TracesRequest.FromString(encoded)
-        except DecodeError:  # the decoding pass reports the position of the error
+        except DecodeError:  # the decoding pass finds this error again, and reports its position
             break
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
@@ -616,7 +616,7 @@ def _build_point(
     if point.DESCRIPTOR.name == "NumberDataPoint":
         kind = point.WhichOneof("value")
         value = None if kind is None else getattr(point, kind)
-    elif point.DESCRIPTOR.name == "SummaryDataPoint":  # a summary always has a sum
+    elif point.DESCRIPTOR.name == "SummaryDataPoint":  # the points of a summary always have a sum
         value = point.sum
     else:
         value = point.sum if point.HasField("sum") else None

@@ -68,7 +68,7 @@ def _build_pool() -> descriptor_pool.DescriptorPool:
 
 
 def _keep_fields_encoded(message: descriptor_pb2.DescriptorProto, names: Collection[str] = _ENCODED) -> None:
-    # Few nested types such as events are read, but all are checked.
+    # few of the nested types are read, but all of them are checked
     for field in message.field:
         if field.name in names and field.type == descriptor_pb2.FieldDescriptorProto.TYPE_MESSAGE:
             field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
@@ -93,10 +93,11 @@ InstrumentationScope = _message_class("common.v1.InstrumentationScope")
 Span = _message_class("trace.v1.Span")
 
 
-Path = tuple[int | tuple[int, ...], ...]  # of field numbers, or of alternatives
+# path to a field: field numbers, or tuples of alternative field numbers
+Path = tuple[int | tuple[int, ...], ...]
 
-_TURN = 1024  # fields to read before the event loop gets a turn
-# fields of each item, including those around the items, for the counting pass
+_TURN = 1024  # fields read before the event loop gets a turn
+# number of fields that the counting pass assumes per item, with those around the items
 _FIELDS_AN_ITEM = 8
 # A message whose shared fields are too large to repeat stays whole, up to this number of pieces.
 _MOST_UNCUT = 8

@@ -82,7 +82,7 @@ PRODUCTS: tuple[Product, ...] = (
     mirascope.PRODUCT,
     openllmetry.PRODUCT,
     copilot_cli.PRODUCT,
-    pydantic_ai.PRODUCT,  # last of the products with marks, because Logfire marks every span of the process
+    pydantic_ai.PRODUCT,  # last of the products with marks, because Logfire marks every span of a process
     # The following products have no marks. Only scope, SDK or service name identifies them.
     strands.PRODUCT,
     google_adk.PRODUCT,

@@ -26,7 +26,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     call.run_id = values.text(span.attributes.get(_RUN_ID))
     if span.attributes.get(_SYSTEM) == _AGENTS:
         record.request_id = call.run_id
-    elif record.request_model == "chat":  # "chat" is the SDK's default if the caller names no model
+    elif record.request_model == "chat":  # "chat" is what the SDK writes if the caller names no model
         record.request_model = None
 
 

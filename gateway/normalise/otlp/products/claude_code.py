@@ -75,7 +75,7 @@ _RESPONSE_ID = (*semconv.RESPONSE_ID, "request_id")
 _SHARED_ID = ("client_request_id",)
 _CALL_ID = ("request_id",)
 _ACCOUNTS = ("user.account_uuid", "user.account_id")
-_INSTALLATION = "user.id"  # a random id of the installation
+_INSTALLATION = "user.id"  # attribute with a random id of the installation
 
 
 def _ids(attributes: Attributes) -> tuple[str | None, str | None]:
@@ -134,7 +134,7 @@ _LOGGED = LogDialect(
     shared_id=_SHARED_ID,
     provider_request_id=_CALL_ID,
 )
-# dialect for calls whose end another event reports, and for that other event
+# rules for calls whose end another event reports, and for that event
 _ENDED = replace(_LOGGED, call_id=_CALL_ID)
 _EVENTS = {
     "claude_code.api_request": LogEvent(dialect=_ENDED, links=_links_of_call),
@@ -178,7 +178,7 @@ PRODUCT = Product(
     },
     tags={
         **{name: (name,) for name in ("query_source", "effort", "speed")},
-        # the sender may mask the values of these attributes
+        # names of skills, plugins and MCP servers, which the sender may mask
         **{name: (f"{name}.name",) for name in ("skill", "plugin", "mcp_server")},
     },
     more_tags=_more_tags,

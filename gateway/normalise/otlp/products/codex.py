@@ -18,8 +18,8 @@ from gateway.normalise.otlp.product import (
 )
 from gateway.normalise.otlp.span_rules import no_operation
 
-# `tool_token_count` is not read. It holds the total, which is not needed because input and output
-# are always stated.
+# `tool_token_count` is not read: it is the total, which is not needed because input and output are always
+# stated.
 _TOKENS = TokenNames(
     input=("input_token_count",),
     output=("output_token_count",),

@@ -128,7 +128,7 @@ _LOGGED = LogDialect(
     complete=_add_tool_prompts,
     without_reasoning=True,
     operation="generate_content",
-    # Only the event of the conventions states the following fields.
+    # Fields that only the event of the conventions states.
     provider=("gen_ai.provider.name",),
     response_model=("gen_ai.response.model",),
     response_id=("gen_ai.response.id",),

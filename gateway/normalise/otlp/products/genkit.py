@@ -24,7 +24,7 @@ from gateway.normalise.reading.values import BadValue, Other, count, decimal_jso
 _KIND, _NAME, _OUTPUT = "genkit:metadata:subtype", "genkit:name", "genkit:output"
 _STATE = "genkit:state"
 _OPERATIONS = {"model": operations.CHAT, "embedder": operations.EMBEDDINGS}
-# Providers of plugins named differently from their provider.
+# Plugin name -> provider, if the names differ.
 _PROVIDERS = {"googleai": "gcp.gemini", "vertexai": "gcp.vertex_ai", "vertexModelGarden": "gcp.vertex_ai"}
 
 

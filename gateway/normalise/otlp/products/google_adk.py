@@ -31,11 +31,12 @@ _THOUGHTS_APART = "gen_ai.usage.experimental.reasoning_tokens"
 _ANSWER = ("gcp.vertex.agent.event_id",)
 _CALL = "call_llm"
 _ANSWERED = frozenset({*semconv.PROVIDER, *semconv.REQUEST_MODEL, semconv.OPERATION_NAME})
-# Finish reasons that the kit states as an error if the response has no content.
+# Finish reasons that the kit writes as an error if the response has no content.
 _ENDS = frozenset({"STOP", "MAX_TOKENS"})
 _LANGUAGE = "telemetry.sdk.language"
 _JAVA = "java"
-_JAVASCRIPT = frozenset({None, "nodejs", "webjs"})  # the kit for JavaScript sends no language by default
+# languages that the kit for JavaScript states; by default it states none
+_JAVASCRIPT = frozenset({None, "nodejs", "webjs"})
 
 
 class AdkResponse(msgspec.Struct):
@@ -77,7 +78,7 @@ def _is_unanswered(span: Span) -> bool:
 def _refine(span: Span, call: SpanCall) -> None:
     record, response = call.record, span.attributes.get(_RESPONSE)
     response = response if isinstance(response, dict) else {}
-    # The attributes of the counts leave out the results of tools, and some leave out reasoning.
+    # Read the whole response, because the counts in attributes omit tool results, and some omit reasoning.
     whole = Tokens(*[response.get(field) for field in Tokens._fields])
     if "total" in response and sum_known(whole.input, whole.output) == response["total"]:
         call.replace_counts(whole)

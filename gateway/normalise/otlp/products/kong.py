@@ -11,7 +11,8 @@ PRODUCT = Product(
     scope_beginnings=("kong.", "kong-"),
     services=("kong",),
     mark_beginnings=("kong.",),
-    # operators may change the service name, so the names of routes and consumers on its points identify Kong
+    # True, because operators may rename the service: names of routes and consumers on its points identify
+    # Kong
     marks_points=True,
     zero_cost_is_unknown=True,
     metrics={"kong.gen_ai.llm.cost": MetricFamily(unit=MONEY_UNIT)},

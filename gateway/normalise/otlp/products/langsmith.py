@@ -27,7 +27,7 @@ def _operation(span: Span, shape: AttributeShape) -> str | None:
 def _input_details(value: Any) -> Fields:
     numbers = python_numbers(value)
     details = counts_by_field(numbers, {"cache_read": ("cache_read",), "cache_write": ("cache_creation",)})
-    if not details.get("cache_write"):  # the sender states cache writes by lifetime, without their total
+    if not details.get("cache_write"):  # cache writes are stated by lifetime, without their total
         by_age = [
             number for name in _BY_AGE if (number := semconv.count(numbers.get(name), name)) is not None
         ]

@@ -18,7 +18,7 @@ _RAW_TWIN = "raw_gen_ai_request"
 CACHE_HIT = "_cache_hit"
 _CACHE_HIT = re.compile(rf".+{CACHE_HIT}\d+(?:\.\d+)?")
 _CALL_ID = "litellm.call_id"  # a failed attempt and its fallback share this id, so it identifies no call
-# same value as `trace_id` in LiteLLM's log; integrations without a call id write it
+# attribute with the same value as `trace_id` in LiteLLM's log, from integrations without a call id
 _TRACE_ID = "litellm.trace_id"
 _HIDDEN = "hidden_params"
 _USAGE = {
@@ -68,7 +68,7 @@ def _refine(span: Span, call: SpanCall) -> None:
     if record.response_model == alias and alias != record.request_model:
         record.response_model = None
     if record.request_id is None:
-        # LiteLLM's generic callback reports the call under the same id
+        # LiteLLM's generic callback reports the call under this id as well
         record.request_id = values.text(attributes.get(_CALL_ID))
     # All LiteLLM integrations write into one trace, but not all state the trace id.
     trace_ids = (values.text(attributes.get(_TRACE_ID)), record.trace_id)

@@ -8,6 +8,6 @@ from gateway.normalise.otlp.product import Product
 PRODUCT = Product(
     source="llama_cpp",
     metrics=server_families("llamacpp:", {"prompt_tokens": INPUT, "tokens_predicted": OUTPUT}),
-    # these metrics report free and used memory, in tokens
+    # these metrics report free and used memory as a number of tokens
     repeated_metrics=(r"llamacpp[:_](kv_cache_tokens|n_tokens_max)",),
 )

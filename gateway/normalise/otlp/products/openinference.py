@@ -17,7 +17,7 @@ _KIND = "openinference.span.kind"
 _OPERATIONS = {"LLM": operations.CHAT, "EMBEDDING": operations.EMBEDDINGS}
 # Only the AGENT spans of this SDK carry usage.
 _CLAUDE_AGENT_SDK = "openinference.instrumentation.claude_agent_sdk"
-# first release of the SDK whose AGENT spans include the cache in the input count
+# first release of the SDK whose AGENT spans count the cache as part of the input
 _HOLDS_CACHE_SINCE = (0, 1, 13)
 _RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
 
@@ -56,7 +56,7 @@ PRODUCT = Product(
     names={
         "input": ("llm.token_count.prompt",),
         "output": ("llm.token_count.completion",),
-        # BeeAI writes the names that start with `metadata`.
+        # the names that start with `metadata` are those of BeeAI
         "cache_read": ("llm.token_count.prompt_details.cache_read", "metadata.usage.cached_prompt_tokens"),
         "cache_write": (
             "llm.token_count.prompt_details.cache_write",

@@ -16,7 +16,7 @@ from gateway.normalise.otlp.product import Product
 PRODUCT = Product(
     source="portkey",
     is_gateway=True,
-    # Portkey's first traces use these names of the conventions.
+    # names of the conventions that only Portkey's first traces use
     names={"input": ("gen_ai.response.input_tokens",), "output": ("gen_ai.response.output_tokens",)},
     taken_marks=("ai_org",),
     take_span=partial(take_row, portkey.FORMAT),

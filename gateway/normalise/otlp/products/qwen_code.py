@@ -50,7 +50,7 @@ PRODUCT = Product(
     },
     tags={"agent": ("subagent_name",)},
     event_beginnings=("qwen-code.",),
-    # These events only sum up calls, which other events report.
+    # Events that only sum up calls, which other events report.
     no_calls=("qwen-code.chat_compression", "qwen-code.arena_agent_completed", "qwen-code.workflow_run"),
     metrics={
         "qwen-code.token.usage": MetricFamily(

@@ -10,7 +10,7 @@ _COUNTER = "semantic_kernel.connectors.*.tokens."
 PRODUCT = Product(
     source="semantic_kernel",
     scope_beginnings=("Microsoft.SemanticKernel",),
-    # Names in the first traces of Semantic Kernel.
+    # Attribute names that only the first traces of Semantic Kernel use.
     names={"input": ("gen_ai.response.prompt_tokens",), "output": ("gen_ai.response.completion_tokens",)},
     metrics={
         f"{_COUNTER}prompt": MetricFamily(token_type=INPUT),

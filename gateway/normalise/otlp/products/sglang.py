@@ -12,7 +12,7 @@ PRODUCT = Product(
     ),
     repeated_metrics=(
         r"sglang[:_](\w+_tokens_histogram|realtime_tokens(_total)?)",
-        # these metrics report free and used memory, in tokens
+        # these metrics report free and used memory as a number of tokens
         r"sglang[:_](num_used_tokens|max_total_num_tokens|(\w+_)?token_usage)",
     ),
 )

@@ -31,12 +31,12 @@ def _without_cache(span: Span, provider: str | None, model: str | None) -> bool:
     # the cache to the input itself and also writes the conventions' names.
     if model is None:
         return False
-    # Strands for TypeScript copies the counts of Anthropic's API, and those of Bedrock include the cache.
+    # Strands for TypeScript copies the counts of Anthropic's API; its counts from Bedrock include the cache.
     if not span.scope.name.startswith(_OF_PYTHON):
         return semconv.model_provider(model) == "anthropic"
     if any(name in span.attributes for name in _NEW_NAMES):
         return False
-    # LiteLLM writes model names such as `anthropic/claude-sonnet-4`, and counts like OpenAI
+    # LiteLLM's model names have the form `anthropic/claude-sonnet-4`, and its counts are like OpenAI's
     is_litellms = "/" in model and not model.startswith("arn:")
     return not is_litellms and semconv.model_provider(model) in COUNT_CACHE_APART
 

@@ -67,9 +67,10 @@ _POINT_TEXTS = {
     "api_key": "tollhouse.api_key",
     "device": "tollhouse.device",
 }
-_COUNTED = (TOKEN_UNIT, CALL_UNIT)  # units of which the numbers are whole
-_CHARGE = "tollhouse.charge."  # prefix of the attributes for charges; a currency code follows
-_VALUE = "tollhouse.value"  # the value is decimal text, because a double would round large sums of money
+_COUNTED = (TOKEN_UNIT, CALL_UNIT)  # units whose numbers are whole
+_CHARGE = "tollhouse.charge."  # attribute prefix for charges, followed by a currency code
+# attribute with the value as decimal text, because a double would round large sums of money
+_VALUE = "tollhouse.value"
 _COSTS = {"cost": "tollhouse.cost", "estimated_cost": "tollhouse.estimated_cost"}
 
 
@@ -94,8 +95,8 @@ def _add_or_reject(
     own = dict(record.tags)
     for tag, value in attributes.items():
         if tag.startswith(_TAG):
-            # The other Tollhouse has already checked tag names that senders chose. Tags that its operator
-            # chose are accepted unchanged.
+            # Accept tags that the other Tollhouse's operator chose unchanged. It has already checked tag
+            # names that senders chose.
             text = tag_rules.tag_text(value)
             is_kept = text is not None and tag_rules.put_label(own, tag[len(_TAG) :], text)
             outcome.left_out += not is_kept
@@ -178,7 +179,8 @@ def _usage_metric(point: Point, record_id: bytes) -> UsageMetric:
         record.value = -taken_back if isinstance(taken_back, int) else f"-{taken_back}"
     else:
         record.value = _point_amount(point, value)
-    # if the record has no times, the sender sets `tollhouse.times`, and the point's own times only replace them
+    # for a record without times, the sender sets `tollhouse.times`, and the times of the point only replace
+    # them
     if _text(attributes, "tollhouse.times") is None:
         record.start_time = point.start_time or None
         record.end_time = point.time or None

@@ -37,7 +37,7 @@ def read_counts(
 ) -> Tokens:
     """Read the span alone. `contained` holds the fields of its containers. Raises BadValue."""
     attributes, shape, dialect = span.attributes, reading.shape, reading.product.spans
-    # the named constructor takes three times as long
+    # tuple.__new__, because the constructor with names takes three times as long
     stated = tuple.__new__(Tokens, semconv.first_counts(attributes, reading.counted, _FIGURES))
     if reading.has_only_totals:
         return stated
@@ -228,7 +228,7 @@ def _read_containers(attributes: Attributes, shape: AttributeShape, dialect: Spa
     fields = dict(dialect.more(attributes)) if dialect.more is not None else {}
     for name in shape.containers:
         for field, value in CONTAINERS[name](attributes[name]).items():
-            if not fields.get(field):  # any other figure is more informative than 0
+            if not fields.get(field):  # any other figure says more than 0
                 fields[field] = value
     return fields
 

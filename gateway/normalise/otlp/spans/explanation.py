@@ -15,7 +15,7 @@ from gateway.normalise.otlp.shapes import CONTAINERS, FIELD_NAMES
 from gateway.normalise.otlp.span_rules import bedrock_scope, operation_by_name
 from gateway.normalise.reading.regions import region_of
 
-_NAMES = {  # by field of a record: the field of `FIELD_NAMES` with its attribute names
+_NAMES = {  # record field -> field of `FIELD_NAMES` that has its attribute names
     "request_model": "request_model",
     "response_model": "response_model",
     "request_id": "request_id",

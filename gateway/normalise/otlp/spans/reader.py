@@ -94,7 +94,7 @@ from spool.log.pending_spans import BESIDE, run_fields
 from spool.record import Inference
 
 RUN = "run"  # marks a product's own names of runs
-_TURN = 16  # calls to add to the outcome between two checks of the clock
+_TURN = 16  # calls that are added to the outcome between two checks of the clock
 _NO_ROLE = SpanRole()
 _NO_ORIGIN = SpanOrigin(OTEL, (), is_own_scope=False)
 
@@ -107,17 +107,18 @@ class SpanReader:
         self._senders = Senders(outcome, options)
         self._tree = TraceTree()
         self._nodes = self._tree.nodes
-        self._calls: list[tuple[SpanCall, Key | None]] = []  # calls, each with the key of its parent span
+        self._calls: list[tuple[SpanCall, Key | None]] = []  # pairs of a call and the key of its parent span
         self._usage_spans: list[UsageSpan] = []
         self._ended: set[str] = set()  # traces without further spans in this payload
-        self._enough = PART  # calls from which it pays to add finished traces early
-        self._has_streams = False  # whether a span reports the result of a stream that a sibling span started
-        self._has_links = False  # whether the other report of a call may be in another payload
-        self._has_beside = False  # whether a sibling of another scope may report a call
-        self._has_guesses = False  # whether a guessed call may repeat a sibling
-        self._has_inner = False  # whether a call has a parent, so that it may repeat an enclosing call
-        self._has_steps = False  # whether a span is not a call
-        self._has_runs = False  # whether spans of several traces repeat one run
+        self._enough = PART  # number of calls from which adding finished traces early is worthwhile
+        # whether any span reports the result of a stream that a sibling span started
+        self._has_streams = False
+        self._has_links = False  # whether the other report of any call may be in another payload
+        self._has_beside = False  # whether a sibling span of another scope may report the same call
+        self._has_guesses = False  # whether any guessed call may repeat a sibling
+        self._has_inner = False  # whether any call has a parent, so that it may repeat an enclosing call
+        self._has_steps = False  # whether any span is not a call
+        self._has_runs = False  # whether spans of several traces repeat the same run
         # whether a stream started without a parent, so that its report may be in another trace
         self._has_loose_streams = False
         self._resource: Resource | None = None
@@ -448,7 +449,7 @@ class SpanReader:
         elif call.relayed_session is not None and record.status == "ok" and call.relay_side == AS_GATEWAY:
             identity = identity._replace(is_final=True)
         if self._has_beside and parent is not None:
-            # siblings have the same span above them, also if the request has it
+            # siblings have the same parent span, also if the request has it
             link = BESIDE + parent[1] if call.is_beside and not call.has_id else parent[1]
         if link is not None and record.span_id is not None:
             identity = add_span_above(identity, link)
@@ -461,7 +462,7 @@ class ReadSpan(Struct, gc=False):
 
     key: Key | None
     parent: Key | None
-    is_call: bool = False  # whether it is a call; another span with the same ids is then a duplicate
+    is_call: bool = False  # whether this is a call; another span with the same ids is then a duplicate
     ignored: str | None = None
     shown: tuple[str, ...] | None = None
     left_out: int = 0
@@ -553,14 +554,15 @@ def _call_nesting(call: SpanCall, parent: Key | None, tree: TraceTree) -> Nestin
         if any(id is not None for id in ids):
             return None
     of_span = sdk or call
-    is_of_api = call.is_of_provider and sdk is None  # in another process
+    # the provider's API runs in another process than the caller
+    is_of_api = call.is_of_provider and sdk is None
     if call.is_nested or is_of_api or of_span.resource is None:
         return None
     process, trace = process_of(of_span.resource), f"trace {of_span.record.trace_id}"
     places = [process, trace]
     if sdk is not None:
         above = parent if sdk is call else tree.parent_of(sdk)
-        # a span below another span is in the trace of the call around it
+        # a span with a parent is in the trace of the call around it
         places = [process if above is None else trace]
     start, end = of_span.record.start_time, of_span.record.end_time
     return build_nesting(record, places, start, end, is_inner=sdk is not None)

@@ -25,13 +25,13 @@ from gateway.normalise.reading.values import text
 from spool.caches import make_room
 from spool.record import Inference
 
-# Only calls of the same class may describe the same call.
+# Classes of operations. Only calls of one class may describe the same call.
 EMBEDDINGS, RERANK, EVERYTHING_ELSE = 0, 1, 2
 _CLASSES = {operations.EMBEDDINGS: EMBEDDINGS, operations.RERANK: RERANK}
-_STATES_REGION = ("global.", "arn:")  # of model names
-_LONGEST_SCOPE: Final = 64  # characters of a scope; no scope that a rule names is longer
+_STATES_REGION = ("global.", "arn:")  # beginnings of model names that state a region
+_LONGEST_SCOPE: Final = 64  # maximum characters of a scope; no scope that a rule names is longer
 _MOST_NAMED: Final = 4096
-_LONGEST_NAMED: Final = 512  # characters of all texts of one cached combination
+_LONGEST_NAMED: Final = 512  # maximum characters of all texts of one cached combination
 
 
 class SpanOrigin:
@@ -40,9 +40,9 @@ class SpanOrigin:
     __slots__ = ("is_own_scope", "product", "refine")
 
     def __init__(self, product: Product, refine: tuple[RefineCall, ...], *, is_own_scope: bool) -> None:
-        self.product = product  # product by sender; OTEL if it is unknown
-        self.refine = refine  # refinement for all calls from this sender and scope
-        self.is_own_scope = is_own_scope  # whether this is one of the product's own scopes
+        self.product = product  # product by sender, OTEL if the sender is unknown
+        self.refine = refine  # function that refines all calls of this sender and scope
+        self.is_own_scope = is_own_scope  # whether the scope is one of the product's own
 
 
 _origins: dict[tuple[Product, tuple[RefineCall, ...], bool], SpanOrigin] = {}
@@ -93,7 +93,7 @@ class SpanReading:
     ) -> None:
         dialect, kind = product.spans, shape.deciding_kind
         self.product = product
-        # shape of calls; the product's own names replace the shared names
+        # shape for calls, in which the product's own names replace the shared names
         shape = self.shape = own_shape(shape, product, attributes) if product.own_names else shape
         self.operation: Callable[[Span, AttributeShape], str | None]
         if kind is not None and kind.operation is not None:
@@ -110,13 +110,13 @@ class SpanReading:
         counted = (shape.input, shape.output, shape.cache_read, shape.cache_write, shape.reasoning)
         # place in Tokens, and the attributes that may state this count
         self.counted = tuple([(place, names) for place, names in enumerate(counted) if names])
-        # whether nothing but input and output is counted
+        # whether only input and output can be counted
         self.has_only_totals = not (self.contains or shape.meters or shape.total or any(counted[2:]))
-        # whether the call has no other id than that of the provider
+        # whether the provider's response id is the only id of the call
         self.has_only_response_id = (
             dialect.ids is None and len(shape.request_id) == 1 and shape.request_id[0] in semconv.RESPONSE_ID
         )
-        # whether an attribute may show that the call failed
+        # whether any attribute may show that the call failed
         self.shows_failure = bool(shape.error or shape.finish or any(kind.failure for kind in shape.kinds))
 
     def _deciding_values(self, attributes: Attributes) -> Callable[[Attributes], tuple[Any, ...]] | None:
@@ -167,9 +167,9 @@ def _reading_product(span: Span, shape: AttributeShape, origin: SpanOrigin) -> P
 
 
 class CallNames(NamedTuple):
-    record: Inference  # record with source, operation, models, provider and region
+    record: Inference  # template record with source, operation, models, provider and region
     model: str | None
-    kind: int  # number of the class of the operation
+    kind: int  # number of the operation's class
 
 
 _named: dict[tuple[object, tuple[Any, ...]], CallNames] = {}

@@ -21,12 +21,12 @@ from spool.caches import cache_by_text
 from spool.identity import span_call_id
 from spool.log.pending_spans import LONGEST_GIVEN, MOST_RUNS, PLAIN, RUN, STEP, GivenValues, SpanStep
 
-TURN = 256  # nodes to process before the event loop gets a turn
-CLOSE = 8  # levels between a call and the span of its HTTP request
-_MOST_NAMED = 3  # calls in the reason why a span was dropped
-_MOST_NAMES = 8  # dedup keys that a call gets from dropped spans
+TURN = 256  # nodes processed before the event loop gets a turn
+CLOSE = 8  # maximum levels between a call and the span of its HTTP request
+_MOST_NAMED = 3  # maximum calls named in the reason for dropping a span
+_MOST_NAMES = 8  # maximum dedup keys that a call gets from dropped spans
 
-Key = tuple[str, str]  # trace id, span id
+Key = tuple[str, str]  # key of a span: trace id and span id
 
 
 NO_WORK: Mapping[str, str] = MappingProxyType({})
@@ -39,8 +39,8 @@ class Above(NamedTuple):
     agent: str | None = None
     calls: tuple[SpanCall | None, SpanCall | None, SpanCall | None] = (None, None, None)
     work: Mapping[str, str] = NO_WORK
-    runs: tuple[str, ...] = ()  # runs of agents that enclose the span, from the nearest on
-    missing: str | None = None  # the first span above that is in another payload
+    runs: tuple[str, ...] = ()  # runs of agents around the span, the nearest first
+    missing: str | None = None  # id of the nearest enclosing span that is in another payload
 
     @property
     def link(self) -> str | None:
@@ -57,16 +57,16 @@ class Node(Struct, gc=False):
     agent: str | None
     is_border: bool  # a tool or agent, below which calls are separate
     call: SpanCall | None
-    began: int | None = None  # start time of a span that started a stream
+    began: int | None = None  # start time, only of a span that started a stream
     stream: SpanCall | None = None  # the span that reports the result of the stream
-    ended: int = 0  # set only for spans that are not calls
-    work: Mapping[str, str] = NO_WORK  # set only for spans that are not calls
+    ended: int = 0  # end time, only of spans that are not calls
+    work: Mapping[str, str] = NO_WORK  # tags of the work, only of spans that are not calls
     is_run: bool = False  # an agent's span, which is the run of the calls below it
-    is_ai: bool = False  # a span that is not a call has a sign of AI
-    below: Above | None = None  # values for the spans below, cached
+    is_ai: bool = False  # whether a span that is not a call has a sign of AI
+    below: Above | None = None  # values that the spans below inherit, cached
 
 
-# One object stands for all such spans, from which nothing is inherited.
+# Stands for all spans from which the spans below inherit nothing.
 ROOT = Node(None, NO_CALLER, None, False, None)
 
 
@@ -75,8 +75,8 @@ class TraceTree:
 
     def __init__(self) -> None:
         self.nodes: dict[Key, Node] = {}
-        self._outside: dict[Key, Key | None] = {}  # cached for each span on the path
-        # by position of a call: end and key of the last span below
+        self._outside: dict[Key, Key | None] = {}  # results cached for each span on the path
+        # index of a call -> end and key of the last span below it
         self._last_below: dict[int, tuple[int, Key]] = {}
 
     def inherited_values(self, parent: Key | None) -> Above:
@@ -367,7 +367,7 @@ def _extend_longer(first: list[SpanCall], second: list[SpanCall]) -> list[SpanCa
 
 
 def _take_over(kept_call: SpanCall, twin: SpanCall) -> None:
-    # Events of the call carry the ids of the enclosing span, and may have no other id.
+    # Events of the call have the ids of the enclosing span, and may have no other id.
     if (
         twin.record.trace_id is not None
         and twin.record.span_id is not None
@@ -425,7 +425,7 @@ def _add_twin_reasons(kept_call: SpanCall, twin: SpanCall, ending: str) -> None:
 MODEL_CALL = "model_call"  # usage of a call to a model, which a span repeats
 
 Place = tuple[str | None, Key | None]  # trace id and key of the parent span
-_PlaceAndOutput = tuple[Place, int | None]  # place and output tokens
+_PlaceAndOutput = tuple[Place, int | None]  # place of a span, and its output tokens
 
 
 class UsageSpan(NamedTuple):
@@ -436,10 +436,10 @@ class UsageSpan(NamedTuple):
     """
 
     span_id: str | None
-    names: tuple[str, ...]  # of its attributes
+    names: tuple[str, ...]  # names of the span's attributes
     place: Place
     output: int | None
-    is_of_call: bool  # whether its usage is that of a call to a model
+    is_of_call: bool  # whether the span repeats the usage of a call to a model
 
 
 def find_repeated(calls: Sequence[tuple[SpanCall, Key | None]]) -> dict[int, SpanCall]:
@@ -486,7 +486,8 @@ def _model_names(call: SpanCall) -> set[str]:
 
 # --- Streams ------------------------------------------------------------------------------------------------
 
-_Counts = tuple[str | None, int | None, int | None]  # model, input and output
+# what a repeated usage has in common: model, input and output
+_Counts = tuple[str | None, int | None, int | None]
 
 
 def join_streams(nodes: Mapping[Key, Node], calls: Sequence[tuple[SpanCall, Key | None]]) -> Iterator[None]:

@@ -31,7 +31,7 @@ from spool.registry.permission_sets import VIEW_COSTS
 from spool.registry.texts import check_one_of, unknown_dimension
 from spool.seen import save_seen
 
-_WARNINGS_BYTES = 2000  # bytes of the header, because proxies reject long headers
+_WARNINGS_BYTES = 2000  # maximum bytes of the header, because proxies reject long headers
 
 
 @call(
@@ -59,7 +59,7 @@ async def focus(request: OperatorRequest[MoneyServices, None]) -> Result:
             headers={**await _response_headers(request, span), **_warnings_header(export.warnings)}
         )
         async with send_in_pieces(request.http, response) as send, aclosing(export.pieces()) as pieces:
-            # the first rows are read before the answer begins, so that an error has its status
+            # read the first rows before the response begins, so that an error gets its own status
             head = await anext(pieces) + await anext(pieces, b"")
             await save_seen()
             await send(head)

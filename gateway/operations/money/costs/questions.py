@@ -70,8 +70,8 @@ LINES = ("meters",)
 COLOURED = ("names",)
 MOST_COLOURED = 20  # names in a chart that get a colour
 ROWS = "rows"
-_OF_BILLS = ["cost"]  # the only measure of a report of billed money
-_PLACE = "place"  # name of the sort that keeps the report's own order
+_OF_BILLS = ["cost"]  # measure of a report of billed costs, which has no other
+_PLACE = "place"  # name of the sort order that keeps the order of the report
 
 Row = TypeVar("Row")
 
@@ -86,7 +86,7 @@ class ReportForm:
     show: Sequence[str]
     unit: str
     as_csv: bool
-    has_lines: bool  # True if the rows have price lines
+    has_lines: bool  # whether the rows have price lines
     has_colours: bool  # True if the names of the first dimension have colours
 
 
@@ -308,7 +308,7 @@ async def page_of_rows(
     current = {**query.include, **{f"{name}!": values for name, values in query.exclude.items()}}
     filtering = {
         "available": [{"field": name, "valid_values": [], "valid_types": ["string"]} for name in dimensions],
-        # combined filters of `where` and of the view
+        # filters in force: those of `where` and of the view together
         "current": {name: list(values) for name, values in current.items()},
     }
     return {ROWS: shown, **page, "filtering": filtering}

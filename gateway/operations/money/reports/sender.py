@@ -52,10 +52,10 @@ from spool.registry.roles import COUNTED_TYPES, Rights
 from spool.registry.views import View
 from spool.turns.threads import sort_in_steps
 
-LARGEST = 3  # drivers of the change and insights that are named
+LARGEST = 3  # maximum drivers of the change, and maximum insights, that are named
 LOOK_S = 15.0
 _log = logging.getLogger(__name__)
-AddressedNotices = Sequence[tuple[Notice, str]]  # notices, each with its channel
+AddressedNotices = Sequence[tuple[Notice, str]]  # pairs of a notice and its channel
 _MODEL = "model"
 
 
@@ -88,7 +88,7 @@ class ReportSender:
             if due > report.done:
                 await self.services.ledger.catch_up(self.services.log)
                 if not await self.services.ledger.is_complete():
-                    # While totals are counted again, the sums are too low, so no report is sent now.
+                    # Send no report now, because the sums are too low while totals are counted again.
                     return sent
                 addressed, problem = await self.written(report, due, id=f"{report.id}-{int(due)}")
                 sent += await self._report_table.store_sent(report, due, addressed, problem)

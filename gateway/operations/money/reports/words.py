@@ -17,7 +17,7 @@ from spool.ledger.money import unconverted_words
 from spool.record import CURRENCY
 from spool.registry.notices import BAR
 
-WIDTH = 20  # characters of the longest bar
+WIDTH = 20  # characters of the longest bar in a chart
 TOP = 5
 _LITTLE = money.UNIT  # amount below which a percentage would mislead
 

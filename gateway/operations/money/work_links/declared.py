@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _PARENTS = {f"parent_{unit}": unit for unit in TREES}
 _SOURCES = (*LINKED, RUN)  # units that can be linked
 _TARGETS = (*TARGETS, *_PARENTS)
-# fields stored as digests, with their unit
+# field that is stored as a digest -> its unit
 DIGESTS = {**{unit: unit for unit in TREES}, **_PARENTS}
 MAX_NAME = 256
 EVERY_S = 30.0  # seconds until the links in the totals are compared again
@@ -80,7 +80,7 @@ EXPIRE_EVERY_S = 86_400.0
 # Maximum number of remembered events: of all deleted links together, and of each stored link.
 MOST_DELETED, MOST_EVENTS = 1000, 16
 _DELETED = "work_link_event"  # kind of the documents with the events of deleted links
-EXPIRY = Actor("work.retention_units", "")  # deletes expired links
+EXPIRY = Actor("work.retention_units", "")  # actor in the audit log for the deletion of expired links
 
 _log = logging.getLogger(__name__)
 
@@ -235,7 +235,7 @@ class WorkLinkTable(ManagedTable[WorkLink]):
     draft = NewWorkLink
     limit = "work.links"
     action = "work_link"
-    _by_id: Mapping[str, UnitLink] = {}  # the links of the rows in memory
+    _by_id: Mapping[str, UnitLink] = {}  # link by id, as read into memory
     _unit_links = NO_LINKS
 
     @property

@@ -16,7 +16,8 @@ from spool.errors import AlreadyThere, Invalid, NotAllowed
 from spool.record import UsageEvent
 
 NOT_LINKED = (
-    "not_linked"  # reason of a rejected item: the link conflicts with another one, or there are too many
+    # reason for rejecting an item: its link conflicts with another link, or there are too many links
+    "not_linked"
 )
 
 

@@ -43,7 +43,7 @@ _GROUPS_LEFT_OUT = (
     "the token leaves out groups that you are in, and roles depend on groups; configure the provider "
     "to send fewer groups, for example only those of Tollhouse"
 )
-# for the metric
+# results of a sign-in, as labels of the metric
 ADMITTED, INVALID, NO_SCOPE, NOT_LET, DOWN = "admitted", "invalid", "no_scope", "not_let", "provider_down"
 
 

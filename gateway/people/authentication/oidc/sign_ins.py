@@ -108,7 +108,7 @@ class ProviderSignIns:
 
     async def finish(self, answer: Mapping[str, str], *, browser: str, address: str) -> tuple[str, Session]:
         """Return the session's secret. Raises SignInProblem with the reason for a failure."""
-        # whatever its result
+        # an attempt can be used only once, whatever its result
         begun = self._begun.pop(answer.get("state", ""), None)
         if begun is None or begun.ends_at <= self._clock.monotonic() or not _is_same(begun.browser, browser):
             raise SignInProblem("state")

@@ -18,7 +18,7 @@ QUESTION = "What is the toll?"
 
 @tool
 def weather(city: str) -> str:
-    """The weather."""
+    """Return the weather, as a tool for the model."""
     return f"rain in {city}"
 
 

@@ -93,7 +93,8 @@ class Cluster:
 @dataclass(frozen=True)
 class Line:
     """
-    A bill row about a node, about a whole cluster, or about neither. `own` is a workload that the row itself names.
+    A bill row about a node, about a whole cluster, or about neither. `own` is the workload that the row itself
+    names.
     """
 
     day: int
@@ -292,7 +293,7 @@ def planned(causes: Sequence[str], *, seed: int = 1, days: int = 4) -> Plan:
 
 
 class PlannedUsage:
-    """The usage that follows from the metrics of the plan's clusters."""
+    """The usage that agents would report for the plan's clusters."""
 
     def __init__(self, plan: Plan) -> None:
         self.prices: Sequence[ContainerPrice] = (PRICE,)
@@ -440,8 +441,8 @@ def _bill(found: Sums, line: Line, amount: Fraction) -> None:
 
 def _price(found: Sums, cluster: Cluster, covered: set[str]) -> None:
     """
-    Price the nodes that have no bill. If a pod's node is unknown, its cost is taken from the idle part until
-    that part is used up.
+    Price the nodes that have no bill. The cost of a pod on an unknown node is taken from the idle cost, until that
+    is used up.
     """
     nodes = [node for node in cluster.nodes if node.name not in covered]
     idle = Fraction(0)

@@ -86,7 +86,7 @@ class Statements:
 
 @dataclass(kw_only=True)
 class BilledMonth:
-    """March of some providers, and the ledger with its billed costs."""
+    """The bills of some providers for March, and the ledger with its billed costs."""
 
     rows: Statements
     reports: Sequence[Inference]

@@ -148,7 +148,7 @@ async def test_what_has_no_bill_is_told_by_seller_whatever_groups_are_kept() -> 
 
 
 async def test_a_day_is_made_again_where_something_changed() -> None:
-    """A late call or a restated amount recomputes its day, and no other day is written."""
+    """A late call or a restated amount recomputes the costs of its day, and of no other day."""
     world = await World().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1"), line("input", "2", day=1)]

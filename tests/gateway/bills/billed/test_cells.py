@@ -85,7 +85,7 @@ def test_regions_that_calls_tell_otherwise_are_one_pool() -> None:
 
 def test_nobody_pays_for_a_kind_of_tokens_that_others_used() -> None:
     """
-    If the calls report exactly the billed input, unreported output stays unallocated. If they report more
+    If calls report exactly the billed input tokens, unreported output stays unallocated. If calls report more
     tokens, without kinds, they pay for the output as well.
     """
     rows = [

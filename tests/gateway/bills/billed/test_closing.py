@@ -96,8 +96,8 @@ async def test_a_closed_month_comes_to_its_invoice() -> None:
 
 async def test_what_an_invoice_has_and_no_bill_tells() -> None:
     """
-    A tax that only the invoice has is divided by usage. A difference of more than half a cent per line
-    becomes a difference line and a problem.
+    A tax that only the invoice has is divided by usage. If the invoice differs by more than half a cent per line,
+    the difference becomes a line of its own and a problem.
     """
     world = await ClosedWorld().open()
     world.use("search", 60)
@@ -168,7 +168,9 @@ def _back(world: ClosedWorld) -> None:
 
 
 async def test_days_without_a_bill_are_closed_too() -> None:
-    """A bill that arrives later is a new entry. The month and its invoice number stay."""
+    """
+    A bill that arrives after a month was closed becomes a new entry. The closed month and its invoice number stay.
+    """
     world = await ClosedWorld().open()
     world.use("search", 60)
     world.told.kept += [line("input", "1")]
@@ -192,8 +194,8 @@ async def test_days_without_a_bill_are_closed_too() -> None:
 @pytest.mark.parametrize("days", [0, 1])
 async def test_what_restated_a_day_is_taken_back_with_its_statement(days: int) -> None:
     """
-    If a bill that restated a day is withdrawn on the same day, no entry remains. If it is withdrawn later, a
-    second entry reverses the first. The closed month stays.
+    If a bill that restated a day of a closed month is withdrawn on the same day, no entry remains. If it is
+    withdrawn later, a second entry reverses the first.
     """
     world = await ClosedWorld().open()
     world.use("search", 60)

@@ -211,8 +211,8 @@ async def test_usage_that_comes_later_divides_anew() -> None:
 
 def test_prices_fit_by_cluster_and_node() -> None:
     """
-    Of several prices, the first that matches cluster and node applies. Usage without a matching price
-    has no cost.
+    Of several container prices, the first that matches cluster and node applies. Usage without a matching price has
+    no cost.
     """
     prices = [
         replace(PRICE, node="n-2", cpu_hour=Decimal(10)),
@@ -276,7 +276,7 @@ async def test_a_row_of_a_node_may_name_its_cluster() -> None:
 
 
 async def test_a_row_of_nothing_is_a_bill() -> None:
-    """A row of 0 is a bill, so a free node has no price."""
+    """A bill row of 0 counts as a bill, so a free node has no price."""
     rows, _ = await world()
     rows.drops.put(row(cost="0", **{"resource/id": "i/i-1"}))
     await rows.book.look()
@@ -308,7 +308,7 @@ def test_nodes_of_one_name_are_told_apart_by_account_and_region() -> None:
 
 
 def test_many_rows_of_a_node_are_added_up_as_what_they_are_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of a namespace stay undivided, and they replace the price of their cluster."""
+    """Bill rows of a namespace stay undivided, and they replace the price of their cluster."""
     monkeypatch.setattr(connection_rows, "MAX_SETS", 10)
     monkeypatch.setattr(connection_rows, "FOLD_AT", 80)
     names = frozenset(["prod", "n-1"])

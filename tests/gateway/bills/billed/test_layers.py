@@ -46,7 +46,7 @@ def test_a_discount_is_on_all_usage_in_its_scope() -> None:
 
 
 def test_a_discount_of_a_model_is_on_its_usage_alone() -> None:
-    """Usage of another model pays its full price."""
+    """A discount of one model reduces only the cost of this model: usage of another model pays its full price."""
     rows = [row("cost", 4), row("cost", 1, model="claude-opus-4"), row("discount", -2, model="claude-opus-4")]
     paid_amounts = paid(divided(rows, [*USES, calls("c", 5, model="claude-opus-4")]), 2)
     assert [("c", "discount", "shared")] == [key for key in paid_amounts if key[1] == "discount"]
@@ -241,7 +241,7 @@ def test_all_of_it_is_somewhere_in_both_arrangements(amount: int, tokens: list[i
 
 
 def test_one_whose_time_is_not_told_is_of_nobody() -> None:
-    """A refund without a time is unallocated in every cost type, with a reason."""
+    """A refund that states no time is unallocated in every cost type, with a reason."""
     division = divided([row("refund", -3, model=None, line_type="refund")], USES)
     assert {"refund": -3 * UNIT} == division.reasons
     assert {("-", "refund", "unallocated"): -3 * UNIT} == paid(division, 1) == paid(division, 2)

@@ -41,7 +41,7 @@ PLACES = ("provider", "charge", "team", "workload")
 
 
 class ClusterMonth:
-    """A ledger that has only clusters."""
+    """A ledger that has only costs of clusters."""
 
     async def open(self, causes: Sequence[str]) -> ClusterMonth:
         self.clock = FakeClock(MARCH.end + 3 * DAY_S)
@@ -117,8 +117,8 @@ async def test_very_many_rows_of_a_day_hide_no_node(
 
 async def test_a_bill_that_comes_and_goes_leaves_the_price() -> None:
     """
-    A bill replaces the price, and the price is back when the bill is withdrawn. A restart in
-    between changes nothing.
+    A bill replaces the price of a node. When the bill is withdrawn, the price applies again. A restart in between
+    changes nothing.
     """
     month = await ClusterMonth().open(["some nodes"])
     before = {name: await month.paid(name, *PLACES) for name in BILLED_TYPES}

@@ -17,7 +17,7 @@ quantities = st.none() | counts
 
 
 class NoFloat(int):
-    """An integer that refuses conversion to float and true division."""
+    """An integer that refuses conversion to float and true division, to prove exact arithmetic."""
 
     def __float__(self) -> float:
         raise AssertionError("money became a float")
@@ -44,7 +44,8 @@ def test_all_of_an_amount_is_somewhere(amount: int, by: dict[int, int], quantity
 @given(amounts, weights, quantities)
 def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quantity: int | None) -> None:
     """
-    A share depends only on its own weight and on the total. If the weight is 0 or less, there is no share.
+    A share of a divided amount depends only on its own weight and on the total. If the weight is 0 or less, there
+    is no share.
     """
     result = divide_by_weights(amount, by, quantity=quantity)
     known = sum(weight for weight in by.values() if weight > 0)
@@ -58,7 +59,7 @@ def test_a_share_is_the_floor_of_its_part(amount: int, by: dict[int, int], quant
 def test_the_order_of_rows_does_not_matter(
     amount: int, by: dict[int, int], quantity: int | None, random: Random
 ) -> None:
-    """An additional row of weight 0 changes nothing either."""
+    """The order of rows does not matter, and an additional row of weight 0 changes no share."""
     items = [*by.items(), (99, 0)]
     random.shuffle(items)
     assert divide_by_weights(amount, by, quantity=quantity) == divide_by_weights(
@@ -94,7 +95,7 @@ def test_a_team_pays_the_billed_rate_whatever_others_use(
 
 @given(amounts, weights, quantities)
 def test_no_step_computes_with_floats(amount: int, by: dict[int, int], quantity: int | None) -> None:
-    """Numbers that refuse to become floats give the same result."""
+    """Weights that refuse to become floats give the same shares."""
     plain = divide_by_weights(amount, by, quantity=quantity)
     strict = {key: NoFloat(weight) for key, weight in by.items()}
     strict_quantity = None if quantity is None else NoFloat(quantity)

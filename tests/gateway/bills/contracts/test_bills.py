@@ -1,4 +1,4 @@
-"""Lines of final bills in place of the amounts that contracts state, so that nothing counts twice."""
+"""Lines of final bills replace the amounts that contracts state, so that nothing counts twice."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def replaced_total(contracts: list[Contract], *lines: StatementRow) -> tuple[int
     ],
 )
 def test_a_line_counts_in_place_of_its_term(term: str, kind: str, amount: str) -> None:
-    """The amount of the line is the whole amount of the contract."""
+    """A line of a final bill replaces the whole amount that the contract states."""
     assert (int(amount) * UNIT, {term}) == replaced_total([contract(term)], line(kind, amount))
 
 
@@ -90,24 +90,27 @@ def test_a_line_counts_in_place_of_its_term(term: str, kind: str, amount: str) -
     ],
 )
 def test_other_lines_leave_the_terms_as_computed(term: str, kind: str, amount: str) -> None:
-    """Lines of usage, taxes, discounts and refunds state no amount of a contract."""
+    """Lines of usage, taxes, discounts and refunds do not replace an amount of a contract."""
     assert (5 * UNIT, set()) == replaced_total([contract(term)], line(kind, amount))
 
 
 @pytest.mark.parametrize("kind", ["fee", "priority"])
 def test_a_fee_by_the_term_stays_as_computed(kind: str) -> None:
-    """A bill may state it once, while its days are in all months. So the line would count again later."""
+    """
+    A fee for a whole term stays as computed. The bill may state it once, while its days are in all months, so its
+    line would count again later.
+    """
     lines = line("support", "60"), line("priority", "60")
     assert (5 * UNIT, set()) == replaced_total([contract(kind, per="term")], *lines)
 
 
 def test_accrued_amounts_are_no_lines() -> None:
-    """They move an amount that another line states."""
+    """Lines that move an amount are ignored, because another line states the amount."""
     lines = line("throughput", "7"), line("throughput", "3", ACCRUED)
     assert (7 * UNIT, {"capacity"}) == replaced_total([contract("capacity")], *lines)
 
 
 def test_a_line_is_divided_among_contracts_of_the_provider() -> None:
-    """Two contracts with capacity count one line once."""
+    """Two contracts of a provider, with capacity and with a minimum, divide one bill line, which counts once."""
     both = [contract("capacity"), contract("minimum")]
     assert (7 * UNIT, {"capacity", "minimum"}) == replaced_total(both, line("throughput", "7"))

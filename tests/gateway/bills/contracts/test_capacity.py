@@ -57,7 +57,10 @@ def test_days_of_a_contract_are_charged(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_parts_of_teams_add_up(seed: int) -> None:
-    """The parts of any number of teams add up to the cost, and follow the list values of their calls."""
+    """
+    The costs of teams add up to the cost of the capacity for any number of teams, and follow the list values of
+    their calls.
+    """
     random = Random(seed)
     has_values = random.random() < 0.8
     uses = {
@@ -78,7 +81,10 @@ def test_parts_of_teams_add_up(seed: int) -> None:
 
 
 def test_one_term_covers_a_call() -> None:
-    """Contracts that follow each other cover the calls of their own days. The requested name counts as well."""
+    """
+    Contracts that follow one another cover the calls of their own days. A contract also covers calls by the
+    requested model name.
+    """
     first = contract("first", until="2026-03-10")
     second = contract("second", since="2026-03-10")
     terms = capacity_terms([first, second], MARCH.days, LATER)

@@ -96,7 +96,7 @@ def test_every_amount_equals_arithmetic_by_hand(seed: int) -> None:
     assert {each.day for each in found} <= set(begun)
 
     def periods(of: str) -> list[tuple[list[int], Fraction, int]]:
-        """The begun days of each period, its part of the amount, and its last day."""
+        """Return the begun days of each period, its part of the amount, and its last day."""
         whole = range(first, end, DAY_S)
         by_month: list[Sequence[int]] = [month.days for month in MONTHS]
         by_name: dict[str, list[Sequence[int]]] = {
@@ -173,7 +173,7 @@ def test_free_tokens_of_a_day_have_the_same_share_of_each_call() -> None:
 
 
 def test_free_kinds_of_tokens_leave_the_price_of_others() -> None:
-    """Input is a fifth of the value of as much output."""
+    """Free input tokens do not reduce the price of output. Input is a fifth of the value of as much output."""
     own = contract(Term(kind="allowance", tokens="100", per="month", kinds=("input",)))
     [found] = charges(own, [use("2026-01-05", 10, input=100, output=100)])
     assert -2 * UNIT == found.amount
@@ -189,7 +189,7 @@ def test_a_minimum_counts_on_the_last_day_of_its_period() -> None:
 
 
 def test_a_credit_pays_day_by_day_until_it_is_used_up() -> None:
-    """It pays the minimum and fees as well, and never more than is owed."""
+    """A credit pays costs, minimums and fees day by day until it is used up, and never more than is owed."""
     own = contract(
         Term(kind="credit", amount="100", per="term"), Term(kind="fee", percent="50"), until="2026-03-01"
     )

@@ -94,7 +94,9 @@ async def test_a_counter_that_stands_still() -> None:
 
 
 async def test_a_counter_per_instance() -> None:
-    """Two instances count alone, and the reading comes from one of them at random."""
+    """
+    A planted fault: two instances of the enforcer count separately, and a reading comes from one of them at random.
+    """
     parts = [Counter("split"), Counter("split")]
 
     def row(counter: Counter, reading: int) -> Mapping[str, Any]:
@@ -150,7 +152,10 @@ async def test_thirty_days_are_no_month() -> None:
 
 
 async def test_a_limit_that_refuses_nothing() -> None:
-    """Calls after the limit are claimed with number, amount and first hour. A limit that refuses has no finding."""
+    """
+    Calls that an enforcer let through after its limit are claimed with number, amount and first hour. A limit that
+    refuses calls has no finding.
+    """
     made = await world(Counter("open", limit="20"), Counter("shut", limit="20"))
     shut = made.counters[1]
     begin = made._call
@@ -214,7 +219,10 @@ def unpriced_call(key: str, at: float) -> Inference:
 
 
 async def test_limits_that_cannot_be_compared_say_why() -> None:
-    """A key that sends no telemetry, an incomplete window and totals that are counted again are no finding."""
+    """
+    A limit that cannot be compared has a reason and no finding: its key sends no telemetry, its window is
+    incomplete, or totals are counted again.
+    """
     quiet = Counter("quiet")
     made = await world(quiet, Counter("alpha"))
     begin = made._call
@@ -228,7 +236,7 @@ async def test_limits_that_cannot_be_compared_say_why() -> None:
 
 @pytest.mark.parametrize("most", [1, 2])
 async def test_windows_are_limited(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
-    """The windows with the most limits are compared, because each needs sums of its own."""
+    """Only the windows with the most limits are compared, because each window needs sums of its own."""
     monkeypatch.setattr(auditing, "MAX_WINDOWS", most)
     made = await world(Counter("a"), Counter("b"), Counter("c", "1d"))
     audits = await made.run(1.5)
@@ -237,7 +245,7 @@ async def test_windows_are_limited(monkeypatch: pytest.MonkeyPatch, most: int) -
 
 
 async def test_a_comparison_is_reused() -> None:
-    """It is repeated after FRESH_S seconds, or when a new reading is stored."""
+    """A comparison with an enforcer is repeated after FRESH_S seconds, or when a new reading is stored."""
     made = await world(Counter("a"))
     await made.run(0.5)
     first = await made.auditor.look()

@@ -50,7 +50,7 @@ async def site() -> Site:
 
 
 async def test_it_reads_when_due(site: Site) -> None:
-    """A clock that was ahead does not stop the readings, and readings are limited."""
+    """Readings are stored when they are due, up to a maximum number. A clock that was ahead does not stop them."""
     table = site.house.registry.enforcers
     for _ in range(MAX_READINGS + 3):
         await site.reader.read_due()
@@ -67,7 +67,7 @@ async def test_it_reads_when_due(site: Site) -> None:
 
 
 async def test_a_check_without_a_reading_changes_nothing(site: Site) -> None:
-    """The version of the registry stays, so no open page reloads."""
+    """Storing a reading does not change the version of the registry, so no open page reloads."""
     await site.reader.read_due()
     version = site.house.registry.version
     await site.reader.read_due()
@@ -110,7 +110,7 @@ async def test_an_enforcer_that_is_removed_is_forgotten(site: Site) -> None:
 
 
 async def test_stored_limits_are_limited(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest readings above MAX_STORED_LIMITS are deleted, and the last one stays, however large it is."""
+    """Above MAX_STORED_LIMITS, the oldest readings are deleted. The last reading stays, however large it is."""
     monkeypatch.setattr(enforcers, "MAX_STORED_LIMITS", 7)
     table = site.house.registry.enforcers
     for keys, stored in ((2, [2]), (2, [2, 2]), (3, [2, 2, 3]), (1, [2, 3, 1]), (8, [8])):
@@ -122,7 +122,10 @@ async def test_stored_limits_are_limited(site: Site, monkeypatch: pytest.MonkeyP
 
 
 async def test_the_largest_reading_is_stored_compactly(site: Site) -> None:
-    """It takes less than a fifth of its JSON, and unchanged limits of several readings are in memory once."""
+    """
+    A stored reading takes less than a fifth of its JSON, and unchanged limits of several readings are in memory
+    once.
+    """
     limits = tuple(
         EnforcerLimit(kind="key", id=f"{number:064x}", name=f"key-{number}", limit="10", spent=f"{number}.01")
         for number in range(MAX_LIMITS)

@@ -117,7 +117,7 @@ async def test_openrouter() -> None:
 
 
 async def test_anthropic() -> None:
-    """Amounts are cents. Without Enterprise, the limits have no spend."""
+    """Anthropic states amounts in cents. Without Enterprise, its limits have no spend."""
     member = {
         "actor": {"type": "user_actor", "user_id": "user_1", "email_address": "a@example.com"}, "amount": "50000",
         "currency": "USD", "period": "monthly", "period_to_date_spend": "1234.5",
@@ -139,7 +139,7 @@ async def test_anthropic() -> None:
 
 
 async def test_openai() -> None:
-    """No spend is stated. A project without a limit is left out."""
+    """OpenAI states no spend with its limits. A project without a limit is left out."""
     limit = {
         "currency": "USD",
         "interval": "month",
@@ -176,7 +176,10 @@ async def test_other_answers_fail_with_a_reason(type: str, answer: Any) -> None:
 @pytest.mark.parametrize("type", TYPES)
 @pytest.mark.parametrize("value", [None, [], {}, "x", True, float("nan"), -1])
 async def test_odd_values_are_read_without_an_error(type: str, value: Any) -> None:
-    """Each field of a row may be of another type. Amounts that are no numbers are unknown."""
+    """
+    Any field of an enforcer's response may have another type than documented. Amounts that are no numbers are
+    unknown.
+    """
     names = (
         "token", "key_alias", "spend", "max_budget", "budget_duration", "budget_reset_at", "limit", "limit_reset",
         "usage", "actor", "scope", "amount", "period", "currency", "period_to_date_spend", "id", "name",

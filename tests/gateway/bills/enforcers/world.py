@@ -34,7 +34,7 @@ MODELS = ("gpt-4o", "gpt-4o-mini")
 
 @dataclass(frozen=True)
 class Sent:
-    """A call of a key. `stored` is when Tollhouse has it."""
+    """A call of a key at the simulated LiteLLM. `stored` is the time at which Tollhouse has it."""
 
     key: str
     begun: float
@@ -61,7 +61,7 @@ class Counter:
         self.spent += self.counts(sent)
 
     def reset(self, now: float) -> None:
-        """Reset the counter if its window is over. LiteLLM looks for such budgets every ten minutes."""
+        """Reset the counter if its window has ended. LiteLLM checks for such budgets every ten minutes."""
         if not self.resets_at:
             self.resets_at = self.first_reset or next_reset(self.duration, now)
         while now >= self.resets_at:

@@ -66,7 +66,8 @@ def test_seats_of_github() -> None:
 
 def test_members_of_cursor() -> None:
     """
-    Removed users, and owners without a seat, are not in the list. The pages of spend list the same people.
+    Removed users of Cursor, and owners without a seat, are not in the seat list. The pages about spend list the
+    same people.
     """
     members = [
         {"name": "Ann", "email": "ann@example.com", "role": "owner", "isRemoved": False},
@@ -170,7 +171,7 @@ def test_licenses_of_google() -> None:
     ],
 )  # fmt: skip
 def test_columns_are_found_by_their_letters(head: str, row: str, seat: ListedSeat) -> None:
-    """Column names match by their letters, however a vendor writes them."""
+    """The column names of a seat list match by their letters, however a vendor writes them."""
     assert [seat] == read_list("list.csv", f"{head}\n{row}\n".encode())
 
 
@@ -230,7 +231,9 @@ def test_an_empty_list_ends_no_seat() -> None:
 
 
 def test_a_list_changes_what_is_running() -> None:
-    """Past days stay. A returning user has a new seat, and a seat that starts later stays."""
+    """
+    A new list does not change past days. A returning user gets a new seat, and a seat that starts later stays.
+    """
     seats = [
         Seat(user="stays", since="2026-01-01", team="search"),
         Seat(user="goes", since="2026-02-01"),

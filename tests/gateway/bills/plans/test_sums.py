@@ -45,7 +45,7 @@ def test_a_leap_year() -> None:
 
 @pytest.mark.parametrize("day", range(1, 32))
 def test_every_day_is_in_one_cycle(day: int) -> None:
-    """Over three years, each cycle ends where the next begins."""
+    """Over three years, each billing cycle ends where the next one begins."""
     start, end = parse_day("2026-01-01"), parse_day("2029-01-01")
     all_cycles = list(billing_cycles(day, start, end))
     assert (

@@ -354,7 +354,7 @@ def _tokens_late(random: Random, provider: str) -> Plant:
 
 
 def _night(random: Random, provider: str) -> Plant:
-    """Lose the calls of some hours of every day."""
+    """Lose the calls of the same hours on every day."""
     begin = random.choice((8, 12, 17)) * 3600
     return Plant(
         causes=("unreported_calls", "no_telemetry"),
@@ -378,19 +378,19 @@ def term_of(provider: str, kind: str = "discount", **stated: Any) -> PriceTerm:
 
 
 def _contract_met(random: Random, provider: str) -> Plant:
-    """State a discount, and bill it."""
+    """State a discount in a contract, and bill it."""
     factor = Decimal(random.choice(("0.95", "0.9", "0.7")))
     return replace(_money(lambda row: factor), terms=(term_of(provider, factor=factor),))
 
 
 def _contract_of_batches_met(random: Random, provider: str) -> Plant:
-    """State a price of batches, and bill it."""
+    """State a batch price in a contract, and bill it."""
     plant = _money(lambda row: Decimal("0.8" if row.tier == "batch" else "1"), providers=HAVE_TIERS)
     return replace(plant, terms=(term_of(provider, "tier_price", tier="batch", factor=Decimal("0.4")),))
 
 
 def _contract_ignored(random: Random, provider: str) -> Plant:
-    """State a discount of a model, or of all models, and bill list prices."""
+    """State a discount for a model or for all models in a contract, and bill list prices."""
     models = random.choice(((), (_model_of(random, provider),)))
     discount = Decimal(random.choice(("0.95", "0.9", "0.7")))
     return Plant(causes=("contract_price",), terms=(term_of(provider, models=models, factor=discount),))
@@ -403,33 +403,33 @@ def _contract_at_other_discount(random: Random, provider: str) -> Plant:
 
 
 def _contract_tier_ignored(random: Random, provider: str) -> Plant:
-    """State a price of batches, and bill that of the price list."""
+    """State a batch price in a contract, and bill the batch price of the price list."""
     term = term_of(provider, "tier_price", tier="batch", factor=Decimal("0.4"))
     return Plant(causes=("contract_price",), terms=(term,))
 
 
 def _contract_not_in_batches(random: Random, provider: str) -> Plant:
-    """State a discount, and bill it for all tokens but those of batches."""
+    """State a discount in a contract, and bill it for all tokens except those of batches."""
     factor = Decimal(random.choice(("0.95", "0.9", "0.7")))
     plant = _money(lambda row: Decimal(1) if row.tier == "batch" else factor, "contract_price")
     return replace(plant, terms=(term_of(provider, factor=factor),), providers=HAVE_TIERS)
 
 
 def _contract_followed_late(random: Random, provider: str) -> Plant:
-    """State a discount, and bill it from a day on."""
+    """State a discount in a contract, and bill it only from a day on."""
     factor, since = Decimal(random.choice(("0.95", "0.9", "0.7"))), random.choice(DAYS[5:25])
     plant = _money(lambda row: factor if row.start >= since else Decimal(1), "contract_price")
     return replace(plant, terms=(term_of(provider, factor=factor),))
 
 
 def _contract_capacity_ignored(random: Random, provider: str) -> Plant:
-    """State capacity for a model, and bill its tokens at list prices."""
+    """State capacity for a model in a contract, and bill the model's tokens at list prices."""
     term = term_of(provider, "capacity", models=(_model_of(random, provider),))
     return Plant(causes=("contract_price",), terms=(term,))
 
 
 def _no_lines_of_kind(random: Random, provider: str) -> Plant:
-    """Lose the tokens of one kind of a model in the export."""
+    """Lose the tokens of one kind of a model in the export of the bill."""
     model = _spelled(provider, _model_of(random, provider))
     return Plant(
         causes=(),
@@ -442,7 +442,7 @@ def _no_lines_of_kind(random: Random, provider: str) -> Plant:
 
 
 def _rate_of_a_day(random: Random, provider: str) -> Plant:
-    """Bill the large inputs of a few days twice as expensive."""
+    """Bill large inputs at twice the price on a few days."""
     days = set(random.sample(DAYS, 4))
     model = _spelled(provider, _model_of(random, provider))
     return _money(

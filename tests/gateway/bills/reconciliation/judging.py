@@ -180,7 +180,7 @@ def _hints(found: Reconciliation) -> str:
 @dataclass(frozen=True, kw_only=True)
 class _Calls:
     """
-    The calls of a month as they are for some plants: without the calls that a plant leaves unreported, or as
+    The calls of a month as some plants leave them: without the calls that a plant does not report, or changed as
     the plant reports them.
     """
 

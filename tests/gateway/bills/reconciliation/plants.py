@@ -364,7 +364,7 @@ def _long(random: Random, provider: str) -> Plant:
 
 
 def _batch_at_full_price(random: Random, provider: str) -> Plant:
-    """Bill the batch calls of a key as standard calls."""
+    """Report the batch calls of a key as batches, and bill them as standard calls."""
     key = random.choice(KEYS)
     return Plant(
         causes=("tier_not_given",),

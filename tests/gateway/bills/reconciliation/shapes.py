@@ -197,7 +197,7 @@ def _money(factor: Callable[[StatementRow], Decimal], *causes: str) -> Plant:
 
 
 def _sampled(random: Random, provider: str) -> Plant:
-    """Report one of four calls."""
+    """Report only one of four calls."""
     is_kept = _share(random, 0.25)
     return lost(lambda call: not is_kept(call), "unreported_calls")
 
@@ -219,7 +219,7 @@ def _estimated_tokens(random: Random, provider: str) -> Plant:
 
 
 def _rounded_tokens(random: Random, provider: str) -> Plant:
-    """State tokens of a line in thousands."""
+    """State the tokens of each line in thousands."""
     return Plant(
         causes=(),
         rows=lambda rows: [
@@ -305,7 +305,7 @@ def _other_clock(random: Random, provider: str) -> Plant:
 
 
 def _model_of_key(random: Random, provider: str) -> Plant:
-    """Lose one model of one key."""
+    """Lose one model of one key in the bill."""
     key, model = random.choice(KEYS), random.choice(sorted(MODELS[provider]))
     return lost(lambda call: (call.key, call.model) == (key, model), "unreported_calls", "unreported_traffic")
 
@@ -354,7 +354,7 @@ def _other_writes(random: Random, provider: str) -> Plant:
 
 
 def _merged_keys(random: Random, provider: str) -> Plant:
-    """Bill two keys under the name of one."""
+    """Bill two keys under one of their names."""
     first, second = random.sample(KEYS, 2)
     return Plant(
         causes=("keys_exchanged",),
@@ -447,7 +447,7 @@ def _tokens_twice(random: Random, provider: str) -> Plant:
 
 
 def _late_batches(random: Random, provider: str) -> Plant:
-    """Bill batches on the day after their calls."""
+    """Bill batches on the day after their calls were made."""
     return Plant(
         causes=("posted_late", "time_edge"),
         billed=lambda calls: [

@@ -22,7 +22,10 @@ def is_not_of(day: int, call: Call) -> bool:
 
 
 async def test_the_error_is_the_sum_of_unexplained_days() -> None:
-    """Rates of other dates are unexplained. Days with too much and too little do not cancel each other."""
+    """
+    If a bill was converted at the rates of other dates, the difference is unexplained. Days that are too high and
+    too low do not cancel each other.
+    """
     plants = [ALL["drifting"](Random(SEED), OPENAI)]
     found = await planted(OPENAI, SEED, plants)
     assert not [claim for claim in found.claims if claim.cause != "rounding"]
@@ -38,7 +41,7 @@ async def test_the_error_is_the_sum_of_unexplained_days() -> None:
 
 
 async def test_a_clean_month_has_no_error() -> None:
-    """Everything is explained by rounding, and no call is in doubt."""
+    """If rounding explains the whole difference, no call is in doubt."""
     shown = month_accuracy("2026-03", await planted(OPENAI, SEED, [Plant(causes=())]))
     assert {"0.00"} == {shown["error_percent"]}
     assert shown["sentence"].startswith(f"March 2026, {OPENAI}: $")
@@ -48,7 +51,7 @@ async def test_a_clean_month_has_no_error() -> None:
 
 @pytest.mark.parametrize(("name", "reason"), [("failed", "failed"), ("no output count", "aborted")])
 async def test_calls_in_doubt_are_counted(name: str, reason: str) -> None:
-    """Failed calls and calls without an output count have their number."""
+    """The month counts failed calls and calls without an output count as doubtful, each once."""
     shown = month_accuracy("2026-03", await planted(OPENAI, SEED, [ALL[name](Random(SEED), OPENAI)]))
     others = {"failed", "aborted", "unpriced"} - {reason}
     assert shown[f"{reason}_calls"] > 0

@@ -162,7 +162,10 @@ def test_a_model_that_only_the_ledger_has() -> None:
 def test_missing_calls_of_few_days_may_have_another_cause(
     places: tuple[int, ...], beside: tuple[str, ...]
 ) -> None:
-    """Those of the first day may be of the day before, and those of two days may be of hours without telemetry."""
+    """
+    Calls missing on the first day may belong to the day before, and calls missing on two days to hours without
+    telemetry.
+    """
     tokens, money, counted = equal()
     more = [
         use(DAYS[place], {meter: count // 3 for meter, count in TOKENS.items()}, calls=3) for place in places
@@ -175,7 +178,9 @@ def test_missing_calls_of_few_days_may_have_another_cause(
 
 
 def test_a_bill_with_as_many_calls_lacks_none() -> None:
-    """The bill has more tokens of each call, but not more calls."""
+    """
+    If the bill has more tokens of each call but not more calls, the difference is not claimed as missing calls.
+    """
     tokens, money, counted = equal()
     more = [replace(row, quantity=row.quantity * 6 // 5) if row.meter else row for row in tokens]
     claimed, _, _ = found((more, [replace(row, amount=row.amount * 6 // 5) for row in money], counted))
@@ -183,7 +188,10 @@ def test_a_bill_with_as_many_calls_lacks_none() -> None:
 
 
 def test_equal_inputs_on_another_day_lack_no_output() -> None:
-    """A clock moves calls of equal input and another output. The bill lacks no output, and no cause is a fact."""
+    """
+    If a shifted clock moves calls with equal input and other output, the bill does not seem to lack output, and no
+    cause is a fact.
+    """
     outputs = [40_000 + 7_919 * place % 23_000 for place in range(len(DAYS))]
     counted = [
         use(day, {**TOKENS, OUTPUT: output}, key=key)
@@ -385,7 +393,7 @@ def test_a_region_that_is_dearer(regions: Mapping[str, int], at: int, told: str)
 
 
 def test_one_region_of_several_that_is_dearer() -> None:
-    """Of several regions, only one is more expensive, and the others have the normal price."""
+    """If only one of several regions is more expensive, only this region is claimed."""
     tokens, money, counted = dearer_in({"us": 10}, "ledger")
     named = [
         replace(counted_use, region=counted_use.region or ("global" if index % 4 else "eu"))
@@ -509,9 +517,7 @@ def test_a_price_from_a_day_on() -> None:
 
 
 def test_a_price_that_sources_know() -> None:
-    """
-    Sources report the billed price, so only the price book is wrong. The claim covers the whole difference.
-    """
+    """Calls report the billed price, so only the price book is wrong. The claim covers the whole difference."""
     tokens, money, counted = equal()
     changed_money = [replace(row, amount=row.amount * 5 // 4) for row in money]
     claim = the_one(

@@ -44,7 +44,7 @@ async def test_alone(name: str, provider: str) -> None:
 
 
 async def test_another_discount_of_one_model_is_a_hint() -> None:
-    """The price of the model may have changed, so no cause is a fact."""
+    """If the price of the model may have changed instead of the contract being ignored, no cause is a fact."""
     plant = replace(OTHER, terms=(term_of(BEDROCK, factor=Decimal("0.9")),))
     found = await planted(BEDROCK, SEED, [plant])
     assert [] == [claim.cause for claim in found.claims if claim.cause != "rounding"]
@@ -52,7 +52,7 @@ async def test_another_discount_of_one_model_is_a_hint() -> None:
 
 
 async def test_a_contract_that_begins_within_the_month() -> None:
-    """Only the calls since the first day of the contract have another price."""
+    """If a contract begins within the month, only calls since its first day are claimed."""
     term = term_of(OPENAI, factor=Decimal("0.8"))
     late = replaced(term, since="2026-03-11")
     found = await planted(OPENAI, SEED, [Plant(causes=("contract_price",), terms=(late,))])
@@ -63,7 +63,7 @@ async def test_a_contract_that_begins_within_the_month() -> None:
 
 
 async def test_batches_that_a_discount_leaves_out_are_named() -> None:
-    """Only the tier without the discount is claimed."""
+    """If the contract's discount is missing for one tier, only this tier is claimed."""
     [plant] = plants_of(BEDROCK, SEED, ["contract not in batches"])
     found = await planted(BEDROCK, SEED, [plant])
     [claim] = [claim for claim in found.claims if claim.cause == "contract_price"]
@@ -72,7 +72,7 @@ async def test_batches_that_a_discount_leaves_out_are_named() -> None:
 
 
 async def test_a_rise_that_gives_the_list_price_is_no_contract() -> None:
-    """From a day on, 1.25 times the contract's price is the list price. Neither cause is a fact."""
+    """If, from a day on, 1.25 times the contract's price equals the list price, neither cause is a fact."""
     rise = Plant(
         causes=(),
         rows=lambda rows: [
@@ -110,7 +110,8 @@ async def test_a_round_share_of_the_contract_is_no_other_discount(factor: str) -
 @pytest.mark.parametrize("factor", ["0.995", "0.7"])
 async def test_an_ignored_contract_on_a_bill_in_euros(factor: str) -> None:
     """
-    The rate of the bill is that which the market had. If the market had those of both prices, neither cause is a fact.
+    On a bill in euros that ignores a contract, the exchange rate is one that the market had. If the market had the
+    rates that fit both kinds of prices, neither cause is a fact.
     """
     [euros] = [PLANTS["euros"](Random(f"{SEED}"), OPENAI)]
     ignored = Plant(causes=("contract_price",), terms=(term_of(OPENAI, factor=Decimal(factor)),))

@@ -58,7 +58,9 @@ def only_claim(found: Reconciliation) -> Claim:
 
 @pytest.mark.parametrize("charge", CHARGES)
 async def test_a_line_names_the_amount_of_the_contract(charge: str) -> None:
-    """The line is a fact with its own amount, whether or not the contract states it."""
+    """
+    A bill line for a credit, fee or minimum is a fact with its own amount, whether or not the contract states it.
+    """
     sign = "-" if charge == "credit" else ""
     rows = [*ROWS, line(CHARGES[charge], f"{sign}500")]
     same = only_claim(await compared(rows, stated(charge, f"{sign}500")))
@@ -72,7 +74,10 @@ async def test_a_line_names_the_amount_of_the_contract(charge: str) -> None:
 
 @pytest.mark.parametrize("charge", [*CHARGES, "allowance"])
 async def test_a_bill_without_the_line_is_named_with_the_amount(charge: str) -> None:
-    """The cause has no amount, because neither side of the comparison has it."""
+    """
+    If the bill lacks the line for an amount of the contract, the cause is exact but has no amount, because neither
+    side of the comparison has it.
+    """
     claim = only_claim(await compared(ROWS, stated(charge, "123.45")))
     assert (EXACT, 0, False) == (claim.sure, claim.amount, claim.is_hint)
     assert "the bill has no " in claim.evidence and "Enterprise states $123.45" in claim.evidence
@@ -94,7 +99,10 @@ async def test_another_amount_of_the_bill_may_be_that_of_the_contract(other: str
 async def test_a_price_that_gives_the_amount_of_a_contract_is_no_fact(
     charge: str, factor: str, cause: str
 ) -> None:
-    """One model costs more or less on some days, by less than the contract states."""
+    """
+    If one model costs more or less on some days, by less than the contract states, the difference is no fact about
+    the contract.
+    """
     model = next(row.model for row in ROWS if row.unit == "usd")
 
     def dearer(row: StatementRow) -> StatementRow:

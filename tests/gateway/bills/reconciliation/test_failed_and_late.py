@@ -72,7 +72,9 @@ def agrees_with_the_month(found: Reconciliation) -> None:
 
 @pytest.mark.parametrize(("name", "provider"), part([*product((*FAILED, *LATE), ALL_PROVIDERS)], every=4))
 async def test_alone(name: str, provider: str) -> None:
-    """The cause is claimed, exactly. Failed calls without a cost, which are not billed, are no difference at all."""
+    """
+    The planted cause is claimed exactly. Failed calls without a cost that are not billed make no difference at all.
+    """
     plants = plants_of(provider, SEED, [name])
     if not plants:
         pytest.skip("the bill cannot show it")

@@ -72,7 +72,10 @@ def alone() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "provider"), alone())
 async def test_alone(name: str, provider: str) -> None:
-    """The cause is a fact with its amount. If the numbers do not prove it, no other cause is a fact."""
+    """
+    A planted fault is claimed as a fact with its amount. If the numbers do not prove it, no other cause is a fact
+    either.
+    """
     [plant] = plants_of(provider, SEED, [name])
     found = await planted(provider, SEED, [plant])
     verdict = judged_alone(found, plant)
@@ -160,7 +163,7 @@ ONCE_WRONG = (
 
 @pytest.mark.parametrize(("seed", "provider", "first", "second"), ONCE_WRONG)
 async def test_pairs_that_were_told_wrongly(seed: int, provider: str, first: str, second: str) -> None:
-    """These pairs failed in earlier runs."""
+    """Pairs of faults that failed in earlier runs."""
     plants = plants_of(provider, seed, (first, second))
     verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)
     assert verdict.state not in (WRONG, INVENTED), verdict.words

@@ -61,7 +61,10 @@ async def test_next_to_another_cause(provider: str, first: str, second: str) -> 
 
 
 async def test_a_day_with_exchanged_keys_does_not_agree() -> None:
-    """The two keys differ by opposite amounts, and the claim says so by key. Without it, all days agree."""
+    """
+    If two keys are exchanged, they differ by opposite amounts, and the claim says so by key. Without keys, all days
+    agree.
+    """
     result = await found("swapped keys", OPENAI)
     [claim] = [claim for claim in result.claims if claim.cause == "keys_exchanged"]
     assert (claim.amount, claim.tokens) == (0, 0)

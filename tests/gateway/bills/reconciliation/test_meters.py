@@ -1,6 +1,6 @@
 """
 Bill lines for audio, images, seconds, characters, pages and searches match the same meters of calls. Only a
-difference of that unit is claimed.
+difference in the same unit is claimed.
 """
 
 from __future__ import annotations

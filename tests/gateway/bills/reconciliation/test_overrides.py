@@ -115,6 +115,9 @@ async def test_an_unlisted_tier() -> None:
     ],
 )
 async def test_no_suggestion_that_spoils_other_calls(provider: str, plant: Plant) -> None:
-    """An entry has one price for inputs of any size, and for all keys. If that does not agree, there is none."""
+    """
+    A suggested override has one price for inputs of any size and for all keys. If no such price agrees with the
+    bill, nothing is suggested.
+    """
     before, _, _ = await pasted(provider, plant)
     assert not before.overrides

@@ -121,7 +121,7 @@ def _are_apart(plants: Sequence[Plant]) -> bool:
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_nothing_is_planted(provider: str) -> None:
-    """Nothing is claimed, and each day agrees."""
+    """A simulated month without a planted cause has no claim, and each day agrees."""
     for seed in seeds():
         result = await planted(provider, seed, [])
         holds(result)
@@ -157,7 +157,7 @@ async def test_nothing_is_made_of_two_sources_or_of_euros(provider: str) -> None
 
 @pytest.mark.parametrize("provider", ALL_PROVIDERS)
 async def test_one_cause(provider: str) -> None:
-    """The claim names the cause, for the whole amount, and no other."""
+    """With one planted cause, only this cause is claimed, for the whole amount."""
     verdicts: dict[str, Verdict] = {}
     for seed in seeds():
         plants = plants_of(seed, provider)
@@ -189,7 +189,7 @@ async def test_causes_together(number: int, provider: str) -> None:
 
 @pytest.mark.parametrize(("provider", "seed", "names"), part(ONCE_WRONG, every=5))
 async def test_months_that_were_told_wrongly(provider: str, seed: int, names: tuple[str, ...]) -> None:
-    """These combinations of causes failed in earlier full runs."""
+    """Combinations of causes that failed in earlier full runs."""
     plants = [plants_of(seed, provider)[name] for name in names]
     verdict = judged_together(provider, seed, await planted(provider, seed, plants), plants)
     assert verdict.state not in (WRONG, INVENTED), verdict.words

@@ -123,7 +123,7 @@ ONCE_WRONG: list[tuple[int, int, str, tuple[str, ...]]] = [
 async def test_unusual_months(
     seed: int, a_day: int, provider: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No cause that was not planted is a fact, and none has more than its amount."""
+    """In unusual bills, no cause that was not planted is a fact, and no cause has more than its amount."""
     monkeypatch.setattr("tests.gateway.bills.reconciliation.plants.A_DAY", a_day)
     plants = plants_of(names, provider, seed)
     found = await planted(provider, seed, plants)
@@ -164,7 +164,7 @@ def _daily_euros(random: Random, provider: str) -> Plant:
 
 
 def _pacific_office(random: Random, provider: str) -> Plant:
-    """State Pacific days, in which all calls are made in the same day as in UTC."""
+    """State days in Pacific time. All calls are made at hours that are on the same day in UTC."""
     begin = 8 * 3600
 
     def moved(row: StatementRow) -> StatementRow:

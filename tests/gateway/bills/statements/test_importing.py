@@ -94,7 +94,7 @@ def test_a_packed_file_is_inflated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"\x1f\x8bnot gzip", None])
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """The error names the file."""
+    """If a report cannot be read, the error names the file."""
     path = tmp_path / "report.gz"
     if content is not None:
         path.write_bytes(content)
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | 
     ],
 )  # fmt: skip
 def test_what_is_no_report_is_refused(content: bytes) -> None:
-    """The error lists the supported sources."""
+    """If a report is of no known source, the error lists the supported sources."""
     with pytest.raises(Invalid):
         reports(content)
 
@@ -229,7 +229,7 @@ def test_a_month_in_place_of_its_first_day() -> None:
 @pytest.mark.parametrize("period", [{"month": 0}, {"month": 13}, {"month": 2, "day": 0}, {"month": 2, "day": 30},
                                     {"day": 3}, {"month": 7.5}, {"month": -1}])  # fmt: skip
 def test_a_period_that_is_no_time(period: dict[str, object]) -> None:
-    """An invalid period in a report is named as damaged, and nothing is read from it."""
+    """If the period of a report is invalid, it is named as damaged, and nothing is read from the report."""
     page = {"timePeriod": {"year": 2026, **period}, "usageItems": [{"netAmount": 3}]}
     file = ReportFile(name="page", content=json.dumps(page).encode(), read_at=READ_AT)
     [report] = read_reports([file], source=None, account=None, most=100)
@@ -309,7 +309,7 @@ def test_lines_with_an_id_count_once(files: int) -> None:
 
 
 def test_a_large_page_of_the_usual_form_is_read() -> None:
-    """The limit on decoded JSON must not reject pages that providers really send."""
+    """The limit on decoded JSON accepts the pages that providers really send."""
     page = json.loads(USAGE.read_bytes())
     [bucket, *_] = page["data"]
     [result, *_] = bucket["results"]
@@ -321,7 +321,7 @@ def test_a_large_page_of_the_usual_form_is_read() -> None:
 
 
 def test_json_lines_are_read_one_by_one(tmp_path: Path) -> None:
-    """An invalid line is named, even far after the lines that identified the format."""
+    """An invalid line of a report is named, even far after the lines that identified the format."""
     path = tmp_path / "lines.json"
     row = {"sku": {"id": "a"}, "usage_start_time": "2026-08-01T00:00:00Z"}
     path.write_text("\n".join([json.dumps(row)] * 1500) + "\n{broken\n")

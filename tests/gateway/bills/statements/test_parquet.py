@@ -84,7 +84,7 @@ def test_parquet_is_the_statement_of_its_csv(path: Path, is_typed: bool) -> None
 
 
 def test_a_map_is_an_object_and_a_number_keeps_its_digits() -> None:
-    """Tags in CUR are a map, and small amounts are written without an exponent."""
+    """In a Parquet CUR, tags are a map, and small amounts are read without an exponent."""
     import pyarrow as pa
 
     rows = [{"tags": [("team", "search")], "cost": 1.5e-07, "on": True, "many": 3, "none": None}]
@@ -115,7 +115,7 @@ def test_a_file_is_bounded_by_what_it_comes_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [4, 12, 200])
 def test_a_damaged_file_is_refused_by_name(kept: int) -> None:
-    """A truncated file is neither a crash nor a partial result."""
+    """A truncated Parquet file leads to an error, and neither to a crash nor to a partial result."""
     content = packed(rows_of(TABLES[0]))
     for damaged in (content[:kept], content[:kept] + bytes(len(content) - kept - 4) + content[-4:]):
         with pytest.raises(Invalid, match="report"):

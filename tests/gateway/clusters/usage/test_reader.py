@@ -144,7 +144,7 @@ async def test_what_cannot_be_read_stops_nothing(cluster: Cluster, caplog: pytes
 
 
 async def test_nothing_is_read_without_a_price(cluster: Cluster) -> None:
-    """Once a price exists, all stored files are read."""
+    """Once a price exists, the reader reads all stored files of a cluster."""
     cluster.prices = []
     await cluster.send((0, 0.0), (60, 3.0))
     assert 0 == await cluster.reader.look()

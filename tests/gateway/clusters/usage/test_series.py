@@ -44,7 +44,7 @@ def file(kind: str = FILE, **more: Any) -> ContainerFile:
 
 
 def literal(data: bytes) -> bytes:
-    """Encode a Snappy block that contains only literals."""
+    """Return a Snappy block of the text."""
     size = len(data)
     head = bytes([size & 0x7F | 0x80, size >> 7]) if size > 127 else bytes([size])
     return head + bytes([61 << 2]) + (size - 1).to_bytes(2, "little") + data
@@ -53,7 +53,7 @@ def literal(data: bytes) -> bytes:
 @given(st.binary(min_size=1, max_size=3000), st.integers(1, 40))
 @settings(max_examples=examples(30), deadline=None)
 def test_a_block_comes_out_as_it_was(data: bytes, often: int) -> None:
-    """Repeated text exercises the copy elements of the block format."""
+    """Repeated text makes the Snappy encoder use the copy elements of the block format."""
     text = data * often
     block = pyarrow.compress(text, codec="snappy", asbytes=True)
     assert text == unpack_snappy(block, len(text))

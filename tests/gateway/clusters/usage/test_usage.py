@@ -99,7 +99,7 @@ def test_a_counter_counts_what_it_rose_by() -> None:
 
 
 def test_a_level_holds_until_the_next_sample() -> None:
-    """If samples are missing, the level holds for at most ten minutes."""
+    """If samples are missing, the last level counts for at most ten minutes."""
     found = [(0, 1000.0), (MINUTE, 500.0), (MINUTE + 2 * GAP_MS, 0.0)]
     usage = metered([series(MEMORY_NAME, *found, **WEB)])
     assert {("shop", "web"): 1000 * MINUTE + 500 * GAP_MS} == used(usage, MEMORY)

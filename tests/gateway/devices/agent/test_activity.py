@@ -20,7 +20,10 @@ def commit(source: str) -> Commit:
 async def test_a_full_disk_is_logged_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A failed write ends no task with an error that nobody reads. The next report writes everything."""
+    """
+    If the file of activity cannot be written, no task ends with an error that nobody reads. The next report writes
+    everything.
+    """
     monkeypatch.setattr(activity, "WRITE_AFTER_S", 0.0)
     missing = tmp_path / "missing"
     recorder = ActivityRecorder(missing, now=lambda: 1_790_000_000.0)
@@ -36,7 +39,10 @@ async def test_a_full_disk_is_logged_and_tried_again(
 
 
 def test_a_call_after_the_clock_was_set_back_is_the_newest() -> None:
-    """Until then, a call in the future would hide later calls, whose uses would seem to be lost."""
+    """
+    After the clock was set back, the known time of the newest call may be in the future. A new call replaces it,
+    because it would otherwise hide later calls, whose uses would seem to be lost.
+    """
     known = {"codex": 7200.0, "copilot": 90.0}
     assert {"codex": 100.0} == newer_ends(known, {"codex": 100.0, "copilot": 80.0, "": 99.0}, now=110.0)
     assert {} == newer_ends(known, {"codex": 100.0}, now=7200.0)

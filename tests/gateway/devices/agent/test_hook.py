@@ -1,4 +1,6 @@
-"""The question of an assistant's hook: its command line, its input, its answer in time, and what it loads."""
+"""
+What the hook of an assistant asks: its command line, its input, its answer in time, and the modules that it loads.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +115,10 @@ def test_a_wrong_command_line_gets_the_message_of_the_command(words: list[str]) 
     ],
 )
 def test_an_input_without_a_session_is_not_asked_about(text: bytes) -> None:
-    """The hook goes on. A closed one refuses, and no connection is made."""
+    """
+    If the hook's input names no session, the hook permits the prompt, and with `--closed` it refuses. No connection
+    is made in either case.
+    """
     assert "" == parse_session(text) == refusal_reason(HookQuestion(), text)
     assert "refuses without one" in refusal_reason(HookQuestion(is_closed=True), text)
 
@@ -180,7 +185,7 @@ def test_without_an_agent_the_hook_goes_on() -> None:
 
 @pytest.mark.parametrize(("closed", "code"), [([], hook.GO_ON), (["--closed"], hook.REFUSE)])
 def test_the_command_loads_neither_click_nor_the_server(closed: list[str], code: int) -> None:
-    """The program exits with 0 or 2, prints at most one sentence, and imports only small modules."""
+    """The hook's program exits with 0 or 2, prints at most one sentence, and imports only small modules."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         endpoint = f"http://127.0.0.1:{listening.getsockname()[1]}"
     program = (

@@ -54,7 +54,10 @@ def test_a_damaged_file_of_states(tmp_path: Path, text: str) -> None:
 
 
 def test_the_version_of_the_states(tmp_path: Path) -> None:
-    """It changes with a state, a cause, a version or the policy, and not with a use or a further look."""
+    """
+    The digest of a probe's result changes with a state, a cause, a version or the policy, and not with a use or
+    another look.
+    """
     probed = ProbedStates(tmp_path)
 
     def version(**codex: object) -> object:
@@ -109,7 +112,7 @@ def read_known(probed: ProbedStates) -> dict[str, Any]:
 
 
 def test_numbers_of_heartbeats(tmp_path: Path) -> None:
-    """A number is stored before it is used, and so is a word. After a restart, both go on."""
+    """The number of a heartbeat, and its word, are stored before they are used. After a restart, both continue."""
     numbers = HeartbeatNumbers(tmp_path)
     assert {"seq": 1} == numbers.begin()
     numbers.keep("1.abc")

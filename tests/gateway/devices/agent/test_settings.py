@@ -229,7 +229,10 @@ def hooked(directory: Path, path: Path, hook: str) -> Edited:
 
 
 def test_a_hook_is_written_when_it_is_wanted(tmp_path: Path) -> None:
-    """Without the option there is no hook. A second command replaces the first, and hooks of the user stay."""
+    """
+    Without --hook, `agent setup` writes no hook. A second command replaces the first one, and the user's own hooks
+    stay.
+    """
     agent, path = tmp_path / "agent", tmp_path / "settings.json"
     original = json.dumps({"model": "opus", "hooks": {"PreToolUse": [OWN_HOOK]}}).encode()
     path.write_bytes(original)
@@ -281,7 +284,9 @@ def test_hooks_that_are_no_list_are_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_that_is_no_verdict_is_refused(command: str) -> None:
-    """A command with a mistake would exit with 2, and so block every prompt."""
+    """
+    `agent setup` refuses a hook command with a mistake, because it would exit with 2 and so block every prompt.
+    """
     assert hook_problem(command)
     done = CliRunner().invoke(main, ["agent", "setup", "claude-code", "--hook", command])
     assert (2, True) == (done.exit_code, "is no command such as" in done.stderr)

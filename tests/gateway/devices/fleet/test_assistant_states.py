@@ -86,7 +86,10 @@ def test_the_table(
 def test_an_agent_that_states_the_use_knows_better(
     claim: str, use: str, newest: float | None, expected: tuple[str, str, str]
 ) -> None:
-    """The first unheard use by the hours of heartbeats then decides nothing."""
+    """
+    If an agent states the use of an assistant, the first use without a call by the hours of heartbeats decides
+    nothing.
+    """
     for unheard in (None, NOW - 3 * HOUR):
         evidence = AssistantEvidence(
             claim=claim,
@@ -146,7 +149,7 @@ def test_further_uses_do_not_postpone_a_loss() -> None:
 
 
 def test_a_bad_setting_is_found_at_once() -> None:
-    """The policy is removed after the last call at 08:10, while the assistant is in use."""
+    """The policy is removed after the last call at 08:10, while the assistant is still used."""
     laptop = Laptop()
     laptop.beat(0)
     laptop.call(10 * MINUTE)
@@ -182,7 +185,7 @@ def test_clocks_are_corrected_both_ways(offset_s: float) -> None:
 
 
 class Sender(Laptop):
-    """A laptop whose agent states the hour of the newest call that it has, and how many of its calls wait."""
+    """A laptop whose agent states the hour of the newest call that it stores, and how many calls still wait."""
 
     def state_calls(self, at: float, heard: float, *, waiting: int | None = 0, offset_s: float = 0.0) -> str:
         is_moved = offset_s != (self.device.clock_offset_s or 0.0)
@@ -209,7 +212,10 @@ def sender(*, newest: float = 10 * MINUTE) -> Sender:
 
 
 def test_a_call_that_the_agent_sent_and_that_did_not_arrive_is_a_loss() -> None:
-    """Ten minutes after the agent stated it, until a later call arrives. Neither a waiting call nor age ends it."""
+    """
+    A call that the agent stated counts as lost ten minutes later, until a later call arrives. Neither a waiting
+    call nor its age ends the loss.
+    """
     laptop = sender()
     assert "reporting" == laptop.state_calls(65 * MINUTE, 62 * MINUTE)
     assert "reporting" == laptop.state(75 * MINUTE)
@@ -223,7 +229,10 @@ def test_a_call_that_the_agent_sent_and_that_did_not_arrive_is_a_loss() -> None:
 
 
 def test_a_call_from_before_the_enrolment_is_no_loss() -> None:
-    """It went elsewhere. The first report may leave out the newest call, because records wait at another gateway."""
+    """
+    A call from before the enrolment went elsewhere and is no loss. The first report may leave out the newest call,
+    because records wait at another gateway.
+    """
     laptop = Sender()
     assert "unused" == laptop.state_calls(0, -2 * HOUR, waiting=3)
     assert "unused" == laptop.state_calls(MINUTE, -2 * HOUR)
@@ -231,7 +240,10 @@ def test_a_call_from_before_the_enrolment_is_no_loss() -> None:
 
 
 def test_a_clock_that_was_set_while_calls_waited_makes_no_loss() -> None:
-    """The hour that the agent states next is of the clock before, so it seems to be a later call."""
+    """
+    Setting the clock while calls wait makes no loss. The hour that the agent states next is of the earlier clock,
+    so it seems to be of a later call.
+    """
     ahead, ended = 2 * HOUR, 62 * MINUTE
     laptop = Sender()
     laptop.call(10 * MINUTE)
@@ -245,7 +257,7 @@ def test_a_clock_that_was_set_while_calls_waited_makes_no_loss() -> None:
 
 @pytest.mark.parametrize("waiting", [1, None])
 def test_calls_that_wait_or_may_wait_are_not_lost(waiting: int | None) -> None:
-    """When nothing waits any more, they are judged."""
+    """While calls still wait at the agent, nothing is lost; when none waits any more, missing calls are judged."""
     laptop = sender()
     laptop.state_calls(65 * MINUTE, 62 * MINUTE, waiting=waiting)
     assert "reporting" == laptop.state_calls(3 * HOUR, 62 * MINUTE, waiting=waiting)
@@ -254,7 +266,10 @@ def test_calls_that_wait_or_may_wait_are_not_lost(waiting: int | None) -> None:
 
 
 def test_calls_from_before_the_first_heartbeat_prove_no_loss() -> None:
-    """A device that was deleted or reset has no calls, and its agent may still state one."""
+    """
+    Calls from before the first heartbeat prove no loss: a device that was deleted or reset has no calls here,
+    although its agent may still state one.
+    """
     laptop = Sender()
     laptop.state_calls(65 * MINUTE, 62 * MINUTE)
     assert "unused" == laptop.state_calls(20 * HOUR, 62 * MINUTE)
@@ -264,7 +279,9 @@ def test_calls_from_before_the_first_heartbeat_prove_no_loss() -> None:
 
 @pytest.mark.parametrize("offset_s", [-3 * HOUR, -20 * MINUTE, 20 * MINUTE, 3 * HOUR])
 def test_a_clock_that_is_set_loses_no_call(offset_s: float) -> None:
-    """The call ended before the clock was set, and its time was corrected with the difference of then."""
+    """
+    Setting the clock loses no call: the call ended before, and its time was corrected by the offset of that time.
+    """
     laptop = sender()
     laptop.call(59 * MINUTE)  # the hour that the agent states is of the clock before or after it was set
     laptop.state_calls(65 * MINUTE, 59 * MINUTE, offset_s=offset_s)
@@ -289,7 +306,10 @@ def test_assistants_are_those_of_the_agent_and_of_the_calls() -> None:
 
 
 def test_every_assistant_that_can_be_set_up_has_its_sources() -> None:
-    """A further assistant of `agent setup` or `agent policy` needs a line in the table of sources."""
+    """
+    Each assistant of `agent setup` and `agent policy` has a line in the table of sources; a new assistant needs one
+    as well.
+    """
     for assistant in ASSISTANTS.values():
         assert {assistant.name} == {assistant_name(source) for source in assistant.sources}
     assert {*ASSISTANTS, "opencode"} == set(facts.ASSISTANTS)

@@ -80,7 +80,10 @@ def test_of_two_devices_that_claim_a_serial_number_the_newest_enrolled_one_count
 
 
 def test_a_hash_of_the_serial_number_matches_as_well() -> None:
-    """Agents always state it. If no machine has it, the hostname of a machine with another serial is no match."""
+    """
+    A device and a machine match by serial number, which agents always state. If no machine has it, a machine with
+    the same hostname and another serial number is no match.
+    """
     machines = [
         Machine(serial="A1", hostname="one"),
         Machine(serial="B2", hostname="two"),
@@ -99,7 +102,7 @@ def test_a_hash_of_the_serial_number_matches_as_well() -> None:
 
 
 def test_a_machine_that_was_installed_again_is_the_machine() -> None:
-    """It waits for approval, so the machine is not covered. Another machine's claim changes nothing."""
+    """A device that waits for approval does not cover its machine. The claim of another device changes nothing."""
     machines, hardware = [Machine(serial="A1")], "h" * 64
     old = device("old", serial="A1", hardware_id=hardware, last_seen=NOW - DAY)
     fields: Any = {"serial": "A1", "state": PENDING, "cause": "same_hardware", "enrolled_at": NOW - 60}
@@ -129,7 +132,7 @@ def test_expects_only_what_is_listed() -> None:
 
 
 def test_the_word_of_a_machine() -> None:
-    """The first word of the table that holds. Each word above hides the words below it."""
+    """The state of a machine is the first in the table that applies. Each state hides those below it."""
     day_ago, calls = NOW - DAY, {"codex": NOW}
     unheard = {"codex": {"setting": "configured", "since": 0.0, "unheard": day_ago}}
     codex, off = {"codex": {"state": "unused"}}, {"codex": {"state": "overridden"}}
@@ -182,7 +185,10 @@ def test_calls_that_wait_longer_than_a_day_are_not_covered() -> None:
 
 
 def test_an_agent_has_stopped_if_the_mdm_saw_the_machine_twice() -> None:
-    """Each check-in is an hour and six intervals after the agent's last report. A machine without an agent has none."""
+    """
+    An agent counts as stopped if its machine checked in at the MDM an hour and six intervals after the agent's last
+    report. A machine without an agent is not judged so.
+    """
     asleep = device("d", last_seen=NOW - DAY, last_heartbeat=NOW - DAY)
     soon, late = NOW - DAY + 3600, NOW - DAY + 3601
     words = {
@@ -197,7 +203,7 @@ def test_an_agent_has_stopped_if_the_mdm_saw_the_machine_twice() -> None:
 
 
 def test_the_link_is_no_word() -> None:
-    """A machine that sleeps keeps its word. A gateway that has just started does not call it offline."""
+    """A machine that sleeps keeps its state. A gateway that has just started does not call it offline."""
     asleep = device("d", last_seen=NOW - DAY, last_heartbeat=NOW - DAY, newest_calls={"codex": NOW - DAY})
     assert ("reporting", "offline") == state_of(asleep)[:2]
     started = Evidence(asleep, INTERVAL_S, listening_since=NOW - 3 * INTERVAL_S)

@@ -49,7 +49,9 @@ def device(id: str, clock: MovedClock, **claims: object) -> Device:
 
 
 async def test_coverage_is_equal_at_every_hour_of_a_week(table: DeviceTable) -> None:
-    """Machines that sleep at night and on the weekend keep their words, and a restart of the gateway changes none."""
+    """
+    Machines that sleep at night and on the weekend keep their states, and a restart of the gateway changes none.
+    """
     clock = MovedClock()
     made = DeviceLifecycle(table, settings=DeviceSettings(), clock=clock, secret=b"s" * 32)
     fleet = Fleet(made, lambda: None)
@@ -77,7 +79,10 @@ async def test_coverage_is_equal_at_every_hour_of_a_week(table: DeviceTable) -> 
 
 
 async def test_a_machine_of_which_nothing_is_heard_is_away(table: DeviceTable) -> None:
-    """It counts in no coverage, and keeps its word. A check-in at the MDM, a call or a report brings it back."""
+    """
+    A machine that was not seen for long does not count in the coverage, and keeps its state. A check-in at the MDM,
+    a call or a report brings it back.
+    """
     clock = MovedClock()
     settings = DeviceSettings(coverage_days=3)
     lifecycle = DeviceLifecycle(table, settings=settings, clock=clock, secret=b"s" * 32)
@@ -126,7 +131,10 @@ def found(table: DeviceTable, id: str) -> Device:
 
 
 def test_the_machine_of_a_device_keeps_no_earlier_row() -> None:
-    """Earlier rows of 10,000 devices took 17 MiB. A later heartbeat may state the same."""
+    """
+    The match of devices and machines keeps no reference to earlier rows, which took 17 MiB for 10,000 devices. A
+    later heartbeat may state the same.
+    """
     machines = ExpectedMachines([Machine(serial="S1")])
     earlier = device("d", MovedClock(), codex={"state": "unused"})
     others = len(gc.get_referrers(earlier)), len(gc.get_referrers(earlier.heartbeat))

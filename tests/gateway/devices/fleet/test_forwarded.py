@@ -1,4 +1,4 @@
-"""The words of a gateway about calls that wait there for the next Tollhouse."""
+"""How a gateway reports calls that wait there for the next Tollhouse."""
 
 from __future__ import annotations
 

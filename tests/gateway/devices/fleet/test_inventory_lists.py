@@ -37,7 +37,10 @@ def test_an_export_of_jamf() -> None:
 
 
 def test_an_export_of_intune() -> None:
-    """A byte order mark, seven digits of a second, a quoted comma, and a phone, which is left out."""
+    """
+    An Intune export is read with its byte order mark, seven digits of a second, and a quoted comma. A phone in it
+    is left out.
+    """
     listed = read_inventory("intune.csv", INTUNE)
     assert 1 == listed.no_laptops
     assert (
@@ -49,13 +52,16 @@ def test_an_export_of_intune() -> None:
 
 
 def test_an_export_of_kandji() -> None:
-    """Semicolons and an empty line."""
+    """A Kandji export with semicolons and an empty line is read."""
     [machine] = read_inventory("kandji.csv", KANDJI).machines
     assert Machine("C02XL0GYJGH7", "mia-mac", "mia@example.com", "Docs", "Mac", AT_HALF_PAST_EIGHT) == machine
 
 
 def test_repeated_machines_count_once() -> None:
-    """The row with the newest check-in counts. The case of a serial number makes no other machine."""
+    """
+    If a list has a serial number twice, the row with the newest check-in counts. Upper and lower case are the same
+    machine.
+    """
     content = b"serial,user,last seen\nA1,old,2026-11-01\na1,new,2026-11-26\nA1,none,\nB2,bob,2026-11-26\n"
     listed = read_inventory("list.csv", content)
     assert (["new", "bob"], 2) == ([machine.user for machine in listed.machines], listed.repeated)

@@ -15,7 +15,10 @@ LOOK_S = 300.0
 
 
 class Day(NamedTuple):
-    """A day of one home: uses and the calls that arrived. Times are in seconds, the look comes every five minutes."""
+    """
+    A day of one home: uses, and the calls that arrived. Times are in seconds, and the probe looks every five
+    minutes.
+    """
 
     uses: Sequence[float]
     calls: Sequence[float]
@@ -65,7 +68,10 @@ def test_calls_after_each_use_are_no_loss() -> None:
 
 @pytest.mark.parametrize("step", [5.0, 40.0, 90.0, 240.0])
 def test_uses_without_calls_are_a_loss_within_a_quarter_of_an_hour_and_a_look(step: float) -> None:
-    """Also if each look sees only a use that is seconds old. It ends with a call, and not in the evening."""
+    """
+    A loss is found even if each look sees only a use that is seconds old. It ends with a call, and not in the
+    evening.
+    """
     uses = every(HOUR, 9 * HOUR, step)
     calls = [at + 10 for at in uses if at < 2 * HOUR]
     found = states(Day(uses, calls, asleep=(10 * HOUR, 20 * HOUR)), 24)
@@ -125,7 +131,10 @@ def test_a_tool_that_reports_its_progress_is_no_loss(start_s: int) -> None:
 
 
 def test_a_use_from_before_the_agent_stopped_waits_for_no_call() -> None:
-    """A program was opened without a prompt, and later the agent is stopped while the probe looks, as in an upgrade."""
+    """
+    A program is opened without a prompt, and later the agent is stopped while the probe looks, as in an upgrade.
+    The use from before waits for no call, so it is no loss.
+    """
     calls = every(HOUR, 2 * HOUR, 90)
     opened = 2 * HOUR + 20 * MINUTE
     found = states(Day([*calls, opened], calls, cut=(2.5 * HOUR, 2.6 * HOUR)), 9)
@@ -135,7 +144,10 @@ def test_a_use_from_before_the_agent_stopped_waits_for_no_call() -> None:
 
 
 def test_a_loss_has_the_cause_of_its_uses() -> None:
-    """An agent that is stopped while nobody works is no cause of an earlier loss, and a later use makes it one."""
+    """
+    Stopping the agent while nobody works does not explain an earlier loss. A later use makes the stopped agent the
+    cause.
+    """
     lost = every(HOUR, 2 * HOUR, 90)
     pause = (3 * HOUR, 4 * HOUR)
     for used, cause in (
@@ -154,7 +166,7 @@ def test_a_loss_has_the_cause_of_its_uses() -> None:
 
 
 def test_a_clock_that_is_set_back_makes_no_loss_and_hides_none() -> None:
-    """Files and calls from before have times in the future."""
+    """After the clock was set back, files and calls from before have times in the future."""
     uses = every(HOUR, 6 * HOUR, 90)
     calls = [at + 10 for at in uses]
     fine = states(Day(uses, calls, set_back=(3 * HOUR, 2 * HOUR)), 9)

@@ -73,7 +73,7 @@ def test_a_crash_leaves_the_list_before(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_only_the_owner_of_the_data_directory_reads_a_list(tmp_path: Path) -> None:
-    """A list that root stores belongs to the owner of the data directory, as whom the server runs."""
+    """A price list that root stores belongs to the owner of the data directory, as whom the server runs."""
     if os.geteuid() == 0:
         os.chown(tmp_path, 65534, 65534)
     owner = tmp_path.stat().st_uid
@@ -146,14 +146,14 @@ def own(**price: Any) -> Card:
     ],
 )  # fmt: skip
 def test_lists_with_faults_are_refused(card: Card, words: str) -> None:
-    """A value that would only fail when a call is priced is refused when the list is read."""
+    """A value in a price list that would fail only when a call is priced is refused when the list is read."""
     with pytest.raises(CardUnreadable) as refused:
         cards.decode_card(msgspec.json.encode(card))
     assert words in str(refused.value)
 
 
 def test_the_packaged_list_has_no_fault() -> None:
-    """The packaged list is read without checks, so a test checks it."""
+    """The packaged price list has no fault. A server reads it without checks, so this test checks it."""
     assert PACKAGED == cards.read_card(cards.newest_packaged_file())
 
 
@@ -177,6 +177,8 @@ for each in threads:
 
 
 def test_threads_may_read_the_packaged_list_at_once() -> None:
-    """A process in which two threads read it first at the same moment does not crash."""
+    """
+    If two threads of a process read the packaged price list first at the same moment, the process does not crash.
+    """
     done = [subprocess.run([sys.executable, "-c", FIRST_USE], check=False).returncode for _ in range(4)]
     assert [0] * 4 == done

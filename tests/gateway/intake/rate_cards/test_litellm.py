@@ -48,7 +48,7 @@ def test_tiers_and_sizes() -> None:
 
 
 def test_numbers_stay_exact() -> None:
-    """A price is the number of the list, times a million. No binary fraction is involved."""
+    """A price from LiteLLM's list is exactly its number times a million. No binary fraction is involved."""
     text = b'{"acme": {"litellm_provider": "openai", "input_cost_per_token": 1.0e-7, "output_cost_per_token": 3e-7}}'
     card = lists.decode_list(text, day="2026-11-27", max_bytes=MOST)
     [price] = card.providers["openai"].models[0].prices

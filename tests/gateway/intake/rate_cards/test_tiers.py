@@ -36,7 +36,7 @@ OTHERWISE = {
 
 
 class Sold(NamedTuple):
-    """A model of a seller."""
+    """The prices of one seller for a model."""
 
     seller: str
     family: str

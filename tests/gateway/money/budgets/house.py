@@ -31,7 +31,7 @@ CHANNELS = ("costs", "oncall")
 
 
 class Killed(Exception):
-    """The simulated end of the process."""
+    """Raised to simulate the end of the process."""
 
 
 class KillableStore(SqliteRegistry):

@@ -78,8 +78,8 @@ async def test_a_threshold_is_told_once_over_restarts() -> None:
 
 async def test_a_new_budget_is_quiet_about_what_it_is_past_already() -> None:
     """
-    The first evaluation of a new budget marks thresholds below the current spend as fired, without a
-    notification. The next threshold is sent.
+    The first evaluation of a new budget marks thresholds below the current spend as fired, without a notification.
+    The next threshold that is crossed is sent.
     """
     house = await opened()
     view = await house.view()

@@ -87,7 +87,7 @@ async def test_all_gateways_and_restarts_return_the_same_bytes() -> None:
 
 
 def test_signatures_have_64_bytes() -> None:
-    """Numbers of a signature that begin with zeros are filled up."""
+    """A signature always has 64 bytes: its numbers are padded if they begin with zeros."""
     for seed in range(300):
         key = TokenKey(seed.to_bytes(2))
         assert 86 == len(key.token(b"{}", KEY_ID).rpartition(".")[2])
@@ -114,7 +114,10 @@ def verified(bundle: bytes, key: TokenKey, place: Path) -> subprocess.CompletedP
 
 @pytest.mark.skipif(OPA is None, reason="needs opa")
 async def test_a_real_opa_reads_it(tmp_path: Path) -> None:
-    """OPA checks the signature and reads the row, whatever characters a name has. It rejects another key."""
+    """
+    OPA verifies the bundle's signature and reads the row, whatever characters a name has. It rejects a bundle of
+    another key.
+    """
     house = await house_with_a_budget(ODD)
     key = house.evaluator.verdicts.bundle_key
     made = await bundle(house)

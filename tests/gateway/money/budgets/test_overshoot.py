@@ -1,4 +1,7 @@
-"""`lets_through`: crossings that are replayed from the last seven days never let more through."""
+"""
+The figure `lets_through`: if the crossings of the last seven days are replayed, never more than this amount passes
+a limit.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,10 @@ def let_through(calls: list[Sent], limit: Decimal) -> tuple[Decimal, float]:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_replayed_crossings_stay_within_it(seed: int) -> None:
-    """Every limit that the week crosses is replayed. Without the bound of the bursts, the replay would pass it."""
+    """
+    Every limit that the week crosses is replayed. Without the part of `lets_through` for bursts, a replay would
+    exceed it.
+    """
     chance = random.Random(seed)
     house = await House(at=BEGIN).start()
     house.evaluator.verdicts._hold_s = lambda: HOLD_S
@@ -85,7 +91,10 @@ async def test_replayed_crossings_stay_within_it(seed: int) -> None:
 
 
 async def test_each_owner_and_source_has_its_own() -> None:
-    """The delay is that of the sources that count, and the bound that of the owner. Long delays span more hours."""
+    """
+    `lets_through` uses the delay of the sources that count, and the largest burst of the owner. Longer delays span
+    more hours.
+    """
     house = await House(at=BEGIN + 100 * HOUR).start()
     now = house.clock.at
     draft = NewView(name="kong", principal_dimension="model", filter={"source": ("kong",)})

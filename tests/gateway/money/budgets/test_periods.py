@@ -44,7 +44,9 @@ def test_a_period_begins_at_midnight_of_its_zone(
 
 
 def test_a_month_consists_of_its_days() -> None:
-    """The days of a month follow each other without a gap. A day with a clock set back has 25 hours."""
+    """
+    The days of a budget month follow each other without a gap. A day on which the clock is set back has 25 hours.
+    """
     period = period_at(at("2026-10-15T00:00Z"), "monthly", BERLIN)
     days = days_in_period(period, BERLIN)
     assert 31 == len(days)

@@ -29,7 +29,10 @@ async def events(house: House) -> list[Notice]:
 
 
 async def test_each_change_is_sent_once(house: House) -> None:
-    """A table that a reader requests, an evaluation and a restart see the same change. A further one is sent again."""
+    """
+    If a table that a reader requests, an evaluation and a restart see the same change of a verdict, one event is
+    sent. A further change is sent again.
+    """
     await house.budget(await house.view(), default_amount="10")
     house.spend("8.5")
     await house.evaluator.verdicts.current(ACTING)
@@ -69,7 +72,9 @@ async def test_it_is_off_by_default() -> None:
 
 
 async def test_a_budget_without_webhooks_has_no_event(house: House) -> None:
-    """The channels of the budget decide, and only those of type webhook get the event."""
+    """
+    The event `budget.verdict` is sent to the channels of the budget that have the type webhook, and to no others.
+    """
     await house.budget(await house.view(), default_amount="1", channels=("oncall",))
     house.spend("2")
     await house.evaluate()

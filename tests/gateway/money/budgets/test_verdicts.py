@@ -55,7 +55,7 @@ def board_of(house: House) -> VerdictBoard:
     ("dollars", "state"), [("9.95", WITHIN), ("9.96", NEAR), ("11.999", NEAR), ("12", OVER), ("99", OVER)]
 )
 async def test_states(house: House, dollars: str, state: str) -> None:
-    """The highest threshold below 100 % makes it near, and the whole amount makes it over."""
+    """The highest threshold below 100 % makes a verdict near, and the whole amount makes it over."""
     budget = await house.budget(
         await house.view(), default_amount="12", alerts={"1": "Y", "83": "Y", "150": "Y"}
     )
@@ -91,7 +91,7 @@ async def test_it_equals_the_ledger_after_each_drain(house: House) -> None:
 
 
 class Repriced(FakePrices):
-    """Prices at which the calls of a group cost a random sum."""
+    """Prices at which the calls of a group cost a random total."""
 
     def __init__(self, chance: random.Random) -> None:
         self._cost = f"{chance.uniform(0, 2):.9f}"
@@ -109,7 +109,7 @@ async def recount(house: House, chance: random.Random) -> None:
 
 
 async def correct_last(house: House, chance: random.Random) -> None:
-    """A late report changes the cost of the newest call."""
+    """A late report changes the cost of the newest call in the table of verdicts."""
     calls = [record for entry in house.log.entries for record in entry.records]
     last = next(record for record in reversed(calls) if isinstance(record, Inference))
     if any(isinstance(record, Correction) and record.corrects == last.id for record in calls):
@@ -154,7 +154,7 @@ async def test_it_equals_the_ledger_after_corrections_prices_and_recounts(house:
 
 
 async def test_all_gateways_return_the_same_signed_bytes(house: House) -> None:
-    """The key is that of the installation, also after a restart."""
+    """The table of verdicts is signed with the key of the installation, also after a restart."""
     await house.budget(await house.view(), default_amount="1")
     house.spend("2")
     one = await house.evaluator.verdicts.current(ACTING)
@@ -168,7 +168,10 @@ async def test_all_gateways_return_the_same_signed_bytes(house: House) -> None:
 
 
 async def test_a_table_is_renewed_before_it_ends(house: House) -> None:
-    """Without new rows, a table keeps its bytes for a minute. With new rows, it changes within ten seconds."""
+    """
+    Without new rows in the ledger, a table of verdicts keeps its bytes for a minute. With new rows, it changes
+    within ten seconds.
+    """
     board = house.evaluator.verdicts
     await house.budget(await house.view(), default_amount="1")
     house.spend("2")
@@ -185,7 +188,7 @@ async def test_a_table_is_renewed_before_it_ends(house: House) -> None:
 
 
 async def test_budgets_that_an_enforcer_cannot_follow_are_problems(house: House) -> None:
-    """A status, a dimension that is unknown before a call, and billed costs have no verdict."""
+    """Budgets by status, by a dimension that is unknown before a call, or of billed costs have no verdict."""
     known = (*KNOWN, "status")
     failed = await house.registry.views.create(
         NewView(name="failed", principal_dimension="model", filter={"status": ("error",)}),
@@ -235,7 +238,7 @@ async def test_while_totals_are_counted_again_the_table_stays(house: House, monk
 
 
 async def test_amounts_may_be_left_out(house: House) -> None:
-    """Without amounts, further spend of a budget that is over makes no new table."""
+    """In a table without amounts, further spend of a budget that is already over makes no new table."""
     board = VerdictBoard(
         house.registry, house.ledger, house.log, house.clock, house.evaluator.books, lambda: False
     )
@@ -250,7 +253,10 @@ async def test_amounts_may_be_left_out(house: House) -> None:
 
 
 async def test_delays_of_sources(house: House) -> None:
-    """The delay is from the end of a call to its commit. A call that ended later, by its clock, has none."""
+    """
+    The delay of a source is measured from the end of a call to its commit. A call that ended later, by its own
+    clock, has none.
+    """
     for seconds in range(200):
         house.spend("1", source="kong", end_time=int((NOW - seconds) * NS))
     house.spend("1", source="litellm", end_time=int((NOW + 9) * NS))
@@ -267,7 +273,10 @@ async def test_delays_of_sources(house: House) -> None:
 
 
 async def test_rows_are_limited(house: House, monkeypatch: Any) -> None:
-    """At the limit, a table is whole. Above it, the rows that are over come first, and the table says so."""
+    """
+    At the limit, a table of verdicts is complete. Above it, the rows that are over come first, and the table says
+    that rows are missing.
+    """
     view = await house.view()
     await house.budget(view, per="team", default_amount="1")
     for number in range(3):

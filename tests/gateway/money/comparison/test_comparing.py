@@ -45,7 +45,7 @@ def spent(
 
 
 class MadeUp:
-    """An invented ledger with a few sums that records its queries."""
+    """An invented ledger with a few sums, which records its queries."""
 
     def __init__(self, *sums: tuple[dict[str, str | None], CostRow]) -> None:
         self._sums = sums

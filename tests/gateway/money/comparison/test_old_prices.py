@@ -133,7 +133,7 @@ def test_what_a_cache_saved_is_that_of_calls(kind: tuple[str | None, str | None]
 
 
 def test_models_have_tiers_and_prices_of_requests() -> None:
-    """The models above include every kind of price, and some have no price at all."""
+    """The models of the test above have every kind of price, and some have no price at all."""
     at = int(DAY.timestamp()) * NS
     rates_of_kinds = [BOOK.rates(*kind, at) for kind in KINDS]
     assert any(len(rates) > 1 for rates in rates_of_kinds)

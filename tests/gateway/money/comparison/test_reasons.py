@@ -60,7 +60,7 @@ async def test_the_reason_has_two_numbers(
 
 
 async def test_a_new_price_is_a_reason() -> None:
-    """A model without a price gets one."""
+    """A model without a price gets one, and the sentence names this as the reason."""
     own = ("openai", "own-model")
     ledger = MadeUp(spent(1, "a", own, "4", 10**6), spent(2, "a", own, "0", 10**6))
     price = PriceOverride(model="own-model", since="2026-11-01", input=Decimal(3), output=Decimal(6))

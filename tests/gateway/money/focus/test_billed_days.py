@@ -62,8 +62,8 @@ class Answers:
 @pytest.mark.parametrize(("is_limited", "number"), [(False, "A-1"), (True, "")])
 async def test_days_whose_bills_are_final_are_written(is_limited: bool, number: str) -> None:
     """
-    Each row has the state of its day and the month's invoice number, if the person may see invoices. A warning names
-    the days that are not final.
+    A bill row has the state of its day and the month's invoice number, if the person may see invoices. A warning
+    names the days that are not final.
     """
     answers = Answers(is_limited=is_limited)
     export = await BilledFocus.of(cast("FocusReports", answers), SPAN)

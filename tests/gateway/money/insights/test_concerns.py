@@ -44,7 +44,7 @@ def test_a_spike_of_a_team_is_of_its_calls() -> None:
 
 
 def test_a_storm_is_of_the_calls_of_one_client() -> None:
-    """A storm concerns one source, model and team."""
+    """A finding about a retry storm concerns one source, model and team."""
     hours = [
         spend(errors=100, calls=120),
         spend(errors=50, calls=60, team="ads"),
@@ -63,7 +63,7 @@ def test_a_storm_is_of_the_calls_of_one_client() -> None:
 
 
 def test_an_anomaly_is_of_the_calls_of_its_view() -> None:
-    """The anomaly keeps the filter that the view had when it was found."""
+    """A finding about a view keeps the filter that the view had when the anomaly was found."""
     view = View(id="v", name="V", principal_dimension="model", filter={"team": ("a",), "!user": ("b",)}, created=0,
                 last_updated=0)  # fmt: skip
     [finding] = found(view_anomaly, views=[spent({3: "50"}, view=view)])

@@ -79,7 +79,10 @@ def test_what_is_no_twin() -> None:
 
 @pytest.mark.parametrize("n", [3, 8])
 def test_a_small_source_whose_calls_all_have_a_twin(n: int) -> None:
-    """A developer's assistant makes a few calls through a gateway that serves many others."""
+    """
+    A developer's assistant makes a few calls through a gateway that serves many others. If each of these calls has
+    a twin, there is a finding.
+    """
     busy, twins = calls("litellm", n=200), calls("codex", later=2, n=n)
     [finding] = found(doubled_source, recent=[*busy, *twins])
     assert finding.draft.title == "codex and litellm seem to report the same calls"

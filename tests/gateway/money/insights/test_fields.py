@@ -36,7 +36,10 @@ def lost(*versions: tuple[int, str, FieldCounts]) -> Sequence[Finding]:
 
 
 def test_a_version_lost_its_cost() -> None:
-    """The claim has the counts of both versions. Fields that both state are silent."""
+    """
+    The finding about a lost field has the counts of both versions. Fields that both versions state are not
+    reported.
+    """
     [finding] = lost(
         (2, OLD, counts(200, days_ago=2, cost=198, model=200)),
         (1, NEW, counts(240, days_ago=1, model=240)),
@@ -61,7 +64,10 @@ def test_a_version_lost_its_cost() -> None:
     ],
 )
 def test_edges(before: dict[str, Any], after: dict[str, Any], is_found: bool) -> None:
-    """50 calls each, 90 % against 10 %, and one sender or several on both sides."""
+    """
+    A lost field is reported from 50 calls of each version on, if 90 % of the old and at most 10 % of the new
+    version's calls have it, with one sender or several on both sides.
+    """
     old = counts(**{"days_ago": 1, "cost": 100, **before})
     assert is_found is bool(lost((1, OLD, old), (0, NEW, counts(**after))))
 
@@ -72,7 +78,10 @@ def test_fields_that_appear_or_never_were_are_silent() -> None:
 
 
 def test_it_ends_when_the_field_returns() -> None:
-    """The newest day with enough calls decides, and the old version is compared by its newest days as well."""
+    """
+    The newest day with enough calls decides about a new version, and the old version is compared by its newest days
+    as well.
+    """
     old, new = (2, OLD, counts(days_ago=2, cost=100)), (1, NEW, counts(900, days_ago=1))
     assert [] == lost(old, new, (0, NEW, counts(50, cost=50)))
     assert 1 == len(lost(old, new, (0, NEW, counts(49, cost=49))))
@@ -86,7 +95,10 @@ def test_it_ends_seven_days_after_the_last_call() -> None:
 
 
 def test_versions_of_one_moment_are_ordered_by_their_numbers() -> None:
-    """2.1.99 is before 2.1.122. The calls of older versions and of senders without a version are not compared."""
+    """
+    Versions are sorted by number, so 2.1.99 is before 2.1.122. Calls of older versions, and of senders without a
+    version, are not compared.
+    """
     stating, lacking = counts(cost=100), counts()
     assert 1 == len(lost((0, "2.1.99", stating), (0, NEW, lacking)))
     assert [] == lost((0, "2.1.99", lacking), (0, NEW, stating))
@@ -94,7 +106,10 @@ def test_versions_of_one_moment_are_ordered_by_their_numbers() -> None:
 
 
 def test_a_moved_share_is_named() -> None:
-    """A provider whose share moved by more than 20 points may be the reason."""
+    """
+    If the share of a provider changed by more than 20 points, this may be why a field is missing, so nothing is
+    reported.
+    """
     old, new = counts(days_ago=1, cost=100), counts()
     old.providers, new.providers = {"anthropic": 100}, {"anthropic": 80, "bedrock": 20}
     old.operations, new.operations = {"chat": 100}, {"chat": 79, "embeddings": 21}
@@ -119,7 +134,7 @@ def test_rare_senders_are_silent() -> None:
     ("billed", "uncounted", "is_found"), [(50, 25, True), (51, 25, False), (49, 49, False), (0, 0, False)]
 )
 def test_calls_without_usage(billed: int, uncounted: int, is_found: bool) -> None:
-    """At least half of at least 50 calls of a day."""
+    """Calls without usage are reported if they are at least half of at least 50 calls of a day."""
     today = counts(1000)
     today.billed, today.uncounted = billed, uncounted
     findings = found(uncounted_calls, sender_fields=by_day((0, NEW, today)))

@@ -94,7 +94,7 @@ def test_assistants_that_do_not_report() -> None:
 
 
 def test_agents_that_stopped_on_machines_that_the_mdm_still_sees() -> None:
-    """None for a machine that sleeps, and none for an earlier device of a machine."""
+    """There is no finding for a machine that sleeps, and none for an earlier device of a machine."""
     asleep: dict[str, Any] = {"last_seen": NOW - DAY_S, "last_heartbeat": NOW - DAY_S}
     stopped = row("a", user="ada", seen=NOW, before=NOW - 3600, **asleep)
     facts = Facts(
@@ -136,7 +136,9 @@ def test_missing_machines_may_report_without_a_serial_number() -> None:
 
 
 def test_machines_that_were_installed_again() -> None:
-    """One finding for all. Devices that wait for another reason are not in it."""
+    """
+    All devices that wait for the inventory share one finding. Devices that wait for another reason are not in it.
+    """
 
     def waiting(id: str, cause: str) -> Device:
         return Device(id=id, state="pending", cause=cause, enrolled_at=NOW, enrolled_by="f", last_seen=NOW)
@@ -156,7 +158,9 @@ def with_policy(id: str, number: int, days: float, team: str = "", offset_s: flo
 
 
 def test_machines_with_a_wrong_clock_or_revoked_upstream() -> None:
-    """One finding per cause and team, also of covered machines. The edge of a wrong clock is 5 minutes."""
+    """
+    There is one finding per cause and team, also about covered machines. A clock counts as wrong from 5 minutes on.
+    """
     fine = AssistantState("codex", "reporting", use="heard")
     late = [row(f"late-{sign}", fine, team="a", clock_offset_s=sign * 300.1) for sign in (-1, 1)]
     rows = [

@@ -56,7 +56,10 @@ async def filled(directory: Path) -> Ledger:
 
 
 async def test_a_call_that_was_taken_back_is_no_recent_call() -> None:
-    """Otherwise, the two reports of one call would look like a source that counts twice."""
+    """
+    A call that was taken back is not among the recent calls. Otherwise, the two reports of one call would look like
+    a source that counts twice.
+    """
     log, counted, gone = FakeLog(), call(id=b"1" * 16), call(id=b"2" * 16)
     log.add([counted, gone])
     log.add([taken_back(gone, 0, counted.id, counted, now_ns=int(NOW * NS))])

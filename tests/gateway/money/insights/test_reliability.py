@@ -108,7 +108,8 @@ def test_dead_letters_that_grow() -> None:
 
 def test_shapes_that_nobody_understands() -> None:
     """
-    Findings name the attributes, the most frequent first. Old shapes and shapes beyond the limit are not listed.
+    Findings about unrecognized telemetry name the attributes, the most frequent first. Old shapes and shapes beyond
+    the limit are not listed.
     """
     shapes = [
         UnrecognisedShape(names=(f"acme.{number:02}", "acme.tokens"), count=number, last_seen=NOW)
@@ -133,7 +134,10 @@ def test_names_of_senders_are_cut_and_printable() -> None:
 
 
 def test_clusters_that_report_no_more() -> None:
-    """Clusters have their display name, the most recently seen first, and the command to delete them."""
+    """
+    The finding about silent clusters has their display names, the most recently seen first, and the command to
+    delete them.
+    """
     mill = Cluster(id="c-1", account="1", region="eu", name="mill", first_seen=0.0, last_seen=NOW - 2 * DAY_S)
     yard = replace(mill, id="c-2", display_name="The yard", last_seen=NOW - DAY_S)
     first, second = found(silent_cluster, silent_clusters=[mill, yard])
@@ -155,7 +159,7 @@ def test_configurations_that_no_agent_runs() -> None:
 
 
 def test_usage_events_without_a_mapping() -> None:
-    """Types of the last week are listed, the most frequent first."""
+    """The finding about event types without a stream lists the types of the last week, the most frequent first."""
     seen = [
         EventType(type="login", count=2, last_seen=NOW - 60),
         EventType(type="api_call", count=3, last_seen=NOW - 60),

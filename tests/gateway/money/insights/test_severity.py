@@ -106,8 +106,8 @@ def test_machines_outside_the_list_are_part_of_the_fleet() -> None:
 
 async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
     """
-    Twelve days of 100 machines, without a notice while nothing is lost. One machine loses its calls for a day, and
-    nobody is notified. Then 10 are a warning at the first inspection, and 60 are critical.
+    For twelve days of 100 machines, nobody is notified while nothing is lost. If one machine loses its calls for a
+    day, nobody is notified either. 10 machines are a warning at the first inspection, and 60 are critical.
     """
     clock = MovedClock(NOW)
     store = await SqliteRegistry.open(tmp_path)
@@ -137,7 +137,10 @@ async def test_losses_are_noticed_by_severity(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("losses", [0.0, 0.1])
 def test_only_a_quiet_month_has_no_finding(losses: float) -> None:
-    """People work, sleep, open programs without a prompt, and are away. Without a lost session, nothing is found."""
+    """
+    In a fleet whose people work, sleep, open programs without a prompt and are away, nothing is found as long as no
+    session is lost.
+    """
     days: dict[int, dict[str, FleetRow]] = defaultdict(dict)
     for number in range(4):
         past = history(random.Random(number), is_old=False, sessions=30, losses=losses)

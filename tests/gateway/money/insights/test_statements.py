@@ -72,7 +72,7 @@ def test_a_pull_that_never_brought_anything() -> None:
 
 
 def test_each_pull_has_its_own_settle_time() -> None:
-    """Cloud reports settle in three days, LiteLLM in an hour."""
+    """Reports of clouds settle in three days, those of LiteLLM in an hour."""
     until = NOW - 3 * DAY_S
     stale = found(
         statement_stale, arrivals=[pulled(until, settle_s=HOUR_S), pulled(until, settle_s=3 * DAY_S)]
@@ -239,7 +239,7 @@ def test_the_impact_is_the_size_of_all_causes() -> None:
 
 
 def test_no_title_names_two_equal_amounts() -> None:
-    """Two days exchange an amount, so their total agrees."""
+    """If two days exchange an amount, their total agrees, but both days count as different."""
     days = [
         Line(
             name=str(int(TODAY - back * DAY_S)), state=DIFFERS, billed=billed * UNIT, counted=(10 - billed) * UNIT,

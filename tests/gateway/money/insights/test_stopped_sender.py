@@ -65,7 +65,10 @@ def test_a_stop_is_reported_once() -> None:
 
 
 def test_a_key_that_stopped_first_stays_reported() -> None:
-    """Otherwise its insight would end and begin again while the key is silent."""
+    """
+    A key that stopped first stays reported when its source stops as well. Otherwise, its insight would end and
+    begin again while the key is silent.
+    """
     pairs = [sending("kong", "prod", stopped_h=40), sending("kong", "staging", stopped_h=9)]
     assert ["The source kong has stopped sending", "The API key prod has stopped sending"] == titles(*pairs)
 

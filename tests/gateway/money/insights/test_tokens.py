@@ -50,14 +50,17 @@ def enrolled(strangers: int, known: int, at: float = NOW - HOUR_S) -> Facts:
     ("strangers", "known", "is_found"), [(4, 1, False), (5, 45, True), (5, 46, False), (100, 900, True)]
 )
 def test_machines_outside_the_inventory(strangers: int, known: int, is_found: bool) -> None:
-    """At least 5 and 10 % of the machines of a day."""
+    """An enrolment token is reported if at least 5 machines, and 10 % of the machines of a day, are unknown."""
     found = token_strangers(enrolled(strangers, known))
     assert is_found == bool(found)
     assert all(each.severity == WARNING and "token mdm" in each.draft.title for each in found)
 
 
 def test_strangers_need_an_inventory_and_a_day() -> None:
-    """Without a list all machines are unknown, and yesterday's machines are no news. Other tokens have own figures."""
+    """
+    Without an inventory all machines are unknown, so none is reported. Machines of yesterday are not reported
+    again, and each token has its own figures.
+    """
     assert not token_strangers(enrolled(50, 0))
     assert not token_strangers(enrolled(50, 5, at=NOW - DAY_S))
     facts = enrolled(50, 5)
@@ -87,7 +90,10 @@ def hours(*counts: tuple[float, int]) -> Facts:
     ],
 )
 def test_bursts(counts: list[tuple[float, int]], is_found: bool) -> None:
-    """From the second day of a token: an hour with more than 20 devices, and three times its largest hour before."""
+    """
+    From the second day of a token on, an hour is a burst if more than 20 devices enrol, and three times as many as
+    in the largest hour before.
+    """
     found = token_burst(hours(*counts))
     assert is_found == bool(found)
     assert all(each.severity == WARNING for each in found)

@@ -94,7 +94,7 @@ def test_views_do_not_hide_each_other() -> None:
 
 
 def test_what_is_long_over_is_not_told() -> None:
-    """Findings end after a week."""
+    """The findings about unusual views end after a week."""
     assert [] == told(spent({8: "50"}), spent({8: "50"}, view=HALF_MORE))
 
 

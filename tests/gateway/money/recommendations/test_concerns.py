@@ -45,7 +45,7 @@ def of_team(record: Inference, team: str) -> Inference:
 async def test_calls_of_others_are_not_in_it(
     type: RecommendationType, calls: Callable[[], list[Inference]]
 ) -> None:
-    """Texts and amounts stay equal when another team uses the same model."""
+    """The texts and amounts of a recommendation stay equal when another team uses the same model."""
     [alone] = await found(type, calls())
     other_calls = [
         of_team(example_call, "ads")

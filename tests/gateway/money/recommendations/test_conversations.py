@@ -71,7 +71,10 @@ async def test_where_a_cache_would_not_pay(calls: list[Inference]) -> None:
 
 
 async def test_what_is_past_counts_no_more() -> None:
-    """Last week's calls say nothing about today's client, whether they used a cache or not."""
+    """
+    Only recent calls count for this recommendation, because last week's calls say nothing about today's client,
+    whether or not they used a cache.
+    """
     old = [at(6 * DAY_S, session="s0", cache_read_tokens=5, **MODEL)]
     assert 1 == len(await found(prompt_caching, [*old, *talk()]))
 

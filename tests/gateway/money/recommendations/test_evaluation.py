@@ -31,7 +31,7 @@ def kept(saving: Saving, status: str, at: float) -> Recommendation:
 
 
 async def again(calls: Sequence[Inference], status: str, at: float) -> list[Saving]:
-    """Evaluate again after the only recommendation got this status."""
+    """Evaluate again after the only recommendation was given this status."""
     [saving] = await found(priority_tier, calls)
     recommendations = {saving.key: kept(saving, status, at)}
     return await found(priority_tier, calls, Known(settings=EVERYTHING, recommendations=recommendations))
@@ -94,7 +94,9 @@ async def test_the_largest_of_a_type() -> None:
 
 
 async def test_recent_calls_of_people_with_two_names_are_known() -> None:
-    """A call that states an account and an address belongs to its use, as a call with one name does."""
+    """
+    A call that states an account and an address is among the recent calls of its work, like a call with one name.
+    """
     tags = {"service": "answers"}
     calls = [call(user="u-1", tags={**tags, USER_EMAIL: "email:1"}), call(user="u-2", tags=tags)]
     facts = await facts_of(calls)

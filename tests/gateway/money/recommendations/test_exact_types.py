@@ -79,7 +79,7 @@ async def test_a_region_costs_a_tenth_more() -> None:
     ],
 )
 async def test_the_global_name(model: str, name: str | None) -> None:
-    """Only names that state a region have a global name."""
+    """Only model names that state a region have a global name."""
     assert name == global_name(model)
 
 

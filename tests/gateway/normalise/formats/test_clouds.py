@@ -204,7 +204,7 @@ def test_vertex_ids_in_exponent_form_are_shared_by_others() -> None:
     "written", ["-9876543210123456789", "98765432101234567.0", "123456789012345678901234567890"]
 )
 def test_vertex_ids_stay_as_they_are_written(written: str) -> None:
-    """An id is stored as written, for any number in the column."""
+    """An id in a Vertex AI row is stored as written, for any number in the column."""
     body = json.dumps(case("vertex", "bigquery-row-thoughts")).replace("98765432101234567", written).encode()
     assert written == one(None, body).request_id
 

@@ -661,7 +661,7 @@ def test_otlp_is_taken_under_any_name() -> None:
 
 
 def test_a_name_that_is_no_format_is_refused() -> None:
-    """A name that is no format is refused, and so is a body of no known format."""
+    """An unknown format name is refused, and so is a body of no known format."""
     for format, body in (("smoke", {"id": 1}), (None, {"id": 1}), (None, [])):
         with pytest.raises(BadPayload):
             read(format, body)

@@ -61,7 +61,7 @@ def test_a_member_that_is_no_json_is_rejected_alone(event: dict[str, Any]) -> No
 
 
 def test_null_members_are_passed_over(event: dict[str, Any]) -> None:
-    """LiteLLM's queue sometimes contains nulls."""
+    """Nulls in an array of LiteLLM's queue are skipped."""
     outcome = read(None, [None, event, None])
     assert len(outcome.records) == 1
     assert dict(outcome.ignored) == {NOT_AI: 2}

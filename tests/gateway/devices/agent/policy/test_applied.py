@@ -1,4 +1,6 @@
-"""A bundle is checked, its files are written and deleted, and nothing of anybody else is touched."""
+"""
+The commands for policy bundles check a bundle, write and delete its files, and change no file of anybody else.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,10 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_there_and_back(tmp_path: Path, root: Path) -> None:
-    """All files are written readable for all users. A second time changes nothing. Removal leaves only the record."""
+    """
+    `apply` writes all files readable for all users. A second `apply` changes nothing. A removal leaves only the
+    record.
+    """
     before = set(root.rglob("*"))
     whole = checked(tmp_path / "policy")
     written = applied.apply_bundle(whole, LINUX, root).written
@@ -80,7 +85,7 @@ def test_a_mac_gets_its_own_files(tmp_path: Path, root: Path) -> None:
 
 
 def test_a_foreign_file_stays(tmp_path: Path, root: Path) -> None:
-    """A file that somebody else wrote stays, and so does one of ours that somebody changed. Others are written."""
+    """`apply` leaves a file that somebody else wrote, or that somebody changed, and writes the others."""
     file = root / GEMINI
     file.parent.mkdir()
     file.write_text('{"ui": {}}')
@@ -97,7 +102,7 @@ def test_a_foreign_file_stays(tmp_path: Path, root: Path) -> None:
 
 
 def test_a_newer_bundle_replaces_an_older_one(tmp_path: Path, root: Path) -> None:
-    """Files of the older bundle that the newer one lacks are deleted, and others get their new content."""
+    """`apply` deletes files that only the older bundle has, and gives the others their new content."""
     applied.apply_bundle(checked(tmp_path / "first"), LINUX, root)
     newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
     outcome = applied.apply_bundle(newer, LINUX, root)
@@ -108,7 +113,10 @@ def test_a_newer_bundle_replaces_an_older_one(tmp_path: Path, root: Path) -> Non
 
 
 def test_bundles_only_grow(tmp_path: Path, root: Path) -> None:
-    """A lower number is refused, and other bytes with the same one, also after a removal. `--older` applies both."""
+    """
+    `apply` refuses a bundle with a lower number, or with other bytes under the same number, also after a removal.
+    `--older` applies both.
+    """
     other = {"endpoint": "http://127.0.0.1:14318"}
     first, same = checked(tmp_path / "1", number=5), checked(tmp_path / "2", number=5, **other)
     older, newer = checked(tmp_path / "3", number=4, **other), checked(tmp_path / "4", number=6)
@@ -144,7 +152,9 @@ def test_a_number_cannot_be_changed(tmp_path: Path) -> None:
 def test_a_crash_between_record_and_file_is_no_foreign_file(
     tmp_path: Path, root: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a crash next to the replacement of a file, the next run goes on, and removal deletes the file."""
+    """
+    After a crash during the replacement of a file, the next `apply` completes it, and a removal deletes the file.
+    """
     applied.apply_bundle(checked(tmp_path / "first", "codex"), LINUX, root)
     newer = checked(tmp_path / "second", "codex", endpoint="http://127.0.0.1:14318", number=2)
     write = applied._Tree.write
@@ -167,7 +177,9 @@ def test_a_crash_between_record_and_file_is_no_foreign_file(
 
 @pytest.mark.parametrize("folder", ["etc", "etc/gemini-cli", GEMINI, "var/lib/tollhouse-policy"])
 def test_no_link_is_followed(tmp_path: Path, root: Path, folder: str) -> None:
-    """A link on the way, or in place of a file, is refused before anything is written behind it."""
+    """
+    If a link is in the path of a file, or in its place, `apply` refuses before it writes anything through the link.
+    """
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     path = root / folder
@@ -272,7 +284,9 @@ def test_a_signed_bundle_writes_only_known_paths(tmp_path: Path, root: Path) -> 
 
 
 def test_a_record_never_leads_to_another_path(tmp_path: Path, root: Path) -> None:
-    """A record that names another path, as an older version might, deletes nothing there."""
+    """
+    If the record of applied files names another path, as an older version might, a removal deletes nothing there.
+    """
     victim = root / "etc/passwd"
     victim.write_text("root")
     record = {"files": {"/etc/passwd": [sha256(b"root").hexdigest()]}, "folders": []}
@@ -287,7 +301,7 @@ def test_a_record_never_leads_to_another_path(tmp_path: Path, root: Path) -> Non
 
 
 def test_a_record_deletes_no_folder_outside_the_table(tmp_path: Path, root: Path) -> None:
-    """A record that names another empty folder leaves it alone."""
+    """If the record of applied files names another empty folder, a removal leaves that folder."""
     applied.apply_bundle(checked(tmp_path / "bundle", "claude-code"), LINUX, root)
     path = root / RECORDS[LINUX][1:]
     record = json.loads(path.read_bytes())

@@ -90,7 +90,7 @@ def test_a_managed_file_has_the_settings_of_the_agent_setup(name: str) -> None:
 
 
 def test_a_hook_is_in_the_settings_only_if_it_is_wanted() -> None:
-    """Claude Code gets the hook on every system, and no other assistant does."""
+    """The bundle contains Claude Code's hook for every system, and no hook of another assistant."""
     command = "tollhouse agent verdict --session-limit 20"
     files = made(replace(AGENT, hook=command))
     settings = json.loads(files[f"linux{MANAGED['claude-code'].files['linux']}"])
@@ -180,7 +180,7 @@ def registry(content: bytes) -> dict[tuple[str, str], str]:
 
 @pytest.mark.parametrize("name", MANAGED)
 def test_the_script_of_jamf_prints_one_result(tmp_path: Path, name: str) -> None:
-    """With the installed command, it prints the state. Without an agent, it says so."""
+    """With the installed command, the script for the MDM prints the state. Without an agent, it says so."""
     script = tmp_path / "attribute.sh"
     script.write_bytes(made(AGENT)[f"jamf/{name}.sh"])
 

@@ -142,7 +142,10 @@ HOSTILE = (
 @pytest.mark.parametrize("who", [AS_ROOT, AS_OWNER])
 @pytest.mark.parametrize("make", HOSTILE)
 def test_a_hostile_file(home: Path, make: object, who: str) -> None:
-    """No such file is read, by root or by its owner. Root's rights are complete again afterwards."""
+    """
+    The probe reads no hostile file, such as a link to a secret, whether it runs as root or as the owner. Root's
+    rights are complete again afterwards.
+    """
     assert callable(make)
     make(home)
     with user(who):
@@ -159,7 +162,10 @@ def test_a_hostile_file(home: Path, make: object, who: str) -> None:
 @needs_root
 @pytest.mark.parametrize("make", HOSTILE)
 def test_the_state_for_a_hostile_home(home: Path, tmp_path: Path, make: object) -> None:
-    """The assistant's state is unknown, and the other assistants of the user have theirs."""
+    """
+    If a file of an assistant cannot be read, this assistant's state is unknown, and the user's other assistants
+    keep their states.
+    """
     assert callable(make)
     make(home)
     write(home / ".codex/config.toml", '[otel]\nexporter = "none"\n')

@@ -171,7 +171,10 @@ VARIABLE_OF_ENDPOINT = {
 
 @pytest.mark.parametrize("assistant", NAMES)
 def test_an_environment_with_another_endpoint(tree: Tree, assistant: str) -> None:
-    """The variable wins over the policy only for assistants for which the real program says so."""
+    """
+    For assistants whose real program lets a variable win over the policy, the probe says so; for others, the policy
+    wins.
+    """
     variable, expected = VARIABLE_OF_ENDPOINT[assistant]
     present(tree, assistant)
     tree.apply_policy(assistant)
@@ -186,7 +189,10 @@ OTHER_VARIABLES = {"OTEL_EXPORTER_OTLP_LOGS_ENDPOINT": OTHER, "OTEL_EXPORTER_OTL
 @pytest.mark.parametrize("name", OTHER_VARIABLES)
 @pytest.mark.parametrize("place", [SHELL, SETTINGS])
 def test_a_variable_of_one_signal(tree: Tree, name: str, place: str) -> None:
-    """It wins over a general variable, also of a stronger place. The policy pins it, so it has no effect there."""
+    """
+    A variable for one signal wins over a general variable, even of a stronger source. The policy sets the variable
+    of the signal as well, so another value has no effect under the policy.
+    """
     present(tree, "claude-code")
     value = OTHER_VARIABLES[name]
     if place == SHELL:
@@ -234,7 +240,7 @@ def test_a_later_file_of_the_same_policy(tree: Tree) -> None:
 
 
 def test_a_policy_of_the_server_hides_the_file(tree: Tree) -> None:
-    """Claude Code ignores the file if its server sends a policy."""
+    """If Claude Code's server sends a policy, Claude Code ignores the policy file."""
     present(tree, "claude-code")
     tree.apply_policy("claude-code")
     policy = "home/ada/.claude/remote-settings.json"
@@ -261,7 +267,7 @@ def test_malformed_settings(tree: Tree, assistant: str, text: str) -> None:
     "value", [None, 1, "x", [], [{}], {"enabled": []}, {"exporter": [1]}, {"enabled": {}}]
 )
 def test_settings_of_strange_types(tree: Tree, assistant: str, value: object) -> None:
-    """Values of other types than an assistant's own set nothing, and cost no look."""
+    """Settings of another type than the assistant expects have no effect, and the look does not fail."""
     present(tree, assistant)
     document = dict.fromkeys(("env", "otel", "telemetry", "experimental"), value)
     if assistant == "codex":
@@ -272,7 +278,7 @@ def test_settings_of_strange_types(tree: Tree, assistant: str, value: object) ->
 
 
 def test_an_old_version(tree: Tree) -> None:
-    """A version that does not read the policy file is unknown."""
+    """If the installed version of an assistant does not read the policy file, its state is unknown."""
     present(tree, "claude-code")
     tree.apply_policy("claude-code")
     package = "home/ada/.nvm/versions/node/v22.1.0/lib/node_modules/@anthropic-ai/claude-code/package.json"
@@ -329,7 +335,9 @@ def test_a_program_that_was_only_opened(tree: Tree, assistant: str, path: str, b
 
 
 def test_a_session_of_the_future_is_not_used_at_each_look(tree: Tree) -> None:
-    """It was written before the clock was set back."""
+    """
+    A time of use after the present was written before the clock was set back, so it is limited to the present.
+    """
     tree.apply_policy("codex")
     tree.use(f"home/ada/{SESSIONS['codex']}", age_s=-7200)
     found = tree.look()["assistants"]["codex"]
@@ -375,7 +383,9 @@ def test_the_host_of_a_foreign_endpoint(tree: Tree) -> None:
 
 
 def test_a_policy_that_is_missing(tree: Tree) -> None:
-    """`apply_bundle` recorded a file that was deleted or changed since."""
+    """
+    The probe states that the policy is incomplete if a file that `apply_bundle` recorded was deleted or changed.
+    """
     present(tree, "codex")
     file = tree.apply_policy("codex")
     target = MANAGED["codex"].files[LINUX]
@@ -398,7 +408,7 @@ def test_a_policy_that_is_missing(tree: Tree) -> None:
 
 
 def test_a_process_that_was_not_restarted(tree: Tree) -> None:
-    """A process that is older than the policy has not read it."""
+    """A process that started before the policy was applied has not read the policy."""
     present(tree, "codex")
     tree.apply_policy("codex")
     changed_at = time.time() - 3600
@@ -411,7 +421,9 @@ def test_a_process_that_was_not_restarted(tree: Tree) -> None:
 
 
 def test_two_users_of_a_machine(tree: Tree) -> None:
-    """The first state of the table that holds for one of the users is stated, with the newest use of both."""
+    """
+    If two users have different states, the first one in the table of states is stated, with the newest use of both.
+    """
     tree.homes["bob"] = UserHome(folder=GuardedFolder(tree.root / "home/bob"))
     user_settings(tree, "codex", OURS)
     assert ("unused", "") == tree.state("codex")  # bob has no Codex
@@ -557,7 +569,10 @@ def test_the_first_use_of_a_home_that_appeared(
 
 
 def test_calls_that_go_to_the_gateway_are_compared_there(tree: Tree) -> None:
-    """The agent does not hear them, so it states the use of the assistant without a judgement."""
+    """
+    The agent does not receive the calls of an assistant that sends directly, so it states the use without judging
+    it.
+    """
     tree.apply_policy("codex", "https://tollhouse.example.com/v1/logs")
     tree.use(f"home/ada/{SESSIONS['codex']}")
     tree.remember_uses("codex")

@@ -117,7 +117,10 @@ def test_a_damaged_memory_is_none(home: Path, text: str) -> None:
 
 
 def test_processes(tmp_path: Path) -> None:
-    """A program is found as the command itself and as the script of an interpreter, and never in later words."""
+    """
+    The probe finds a running program as the command itself or as the script of an interpreter, and never in later
+    words of the command line.
+    """
     ticks = os.sysconf("SC_CLK_TCK")
     (tmp_path / "stat").write_text("cpu 1 2\nbtime 1000\n")
     commands = {
@@ -150,7 +153,7 @@ def test_this_process_is_found() -> None:
 
 
 def test_hardware_ids() -> None:
-    """The id is a hash, equal for all ways to write the UUID. Placeholders have none."""
+    """The hardware id is a hash, and is equal for all ways to write the UUID. Placeholder UUIDs have no id."""
     assert sha256(HARDWARE_PREFIX + UUID.encode()).hexdigest() == hardware_id(UUID)
     assert hardware_id(UUID) == hardware_id(f" {UUID.upper()}\n")
     for placeholder in (
@@ -182,7 +185,10 @@ def test_every_assistant_of_the_policy_has_places() -> None:
 
 
 def test_the_person_at_the_screen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """logind names the active account. A greeter, an unknown account and an unreadable file are nobody."""
+    """
+    logind names the active account of a machine. A greeter, an unknown account and an unreadable file count as
+    nobody.
+    """
     monkeypatch.setattr("pwd.getpwuid", lambda uid: {1000: SimpleNamespace(pw_name="ada")}[uid])
     seat = tmp_path / "run/systemd/seats/seat0"
     assert "" == console_user(GuardedFolder(tmp_path))

@@ -89,7 +89,7 @@ def test_each_state(facts: AssistantFacts, expected: tuple[str, str]) -> None:
 
 
 def test_three_uses_without_a_call_are_a_loss() -> None:
-    """It ends with a later call, and a call before it does not end it."""
+    """A loss of an assistant ends with a later call, and a call before the loss does not end it."""
     found = evaluate_home(LOSING, UNHEARD, now=NOW)
     assert ("unreachable", "", True) == (found.state, found.cause, found.memory.is_losing)
     for call, state in ((NOW - 1021, "unreachable"), (NOW - 1020, "reporting")):
@@ -97,7 +97,7 @@ def test_three_uses_without_a_call_are_a_loss() -> None:
 
 
 def test_a_loss_keeps_its_cause_until_a_call() -> None:
-    """While the agent is down, no heartbeat can state it. The first one afterwards does."""
+    """While the agent is down, no heartbeat states its assistants. The first heartbeat afterwards does."""
     down = evaluate_home(replace(USED, path="agent_down"), CONFIGURED, now=NOW)
     later = evaluate_home(USED, down.memory, now=NOW + 300)
     assert ("unreachable", "agent_down") == (later.state, later.cause)
@@ -142,7 +142,10 @@ def home(state: str, *, used: float | None = None, user: int = 1000, is_losing: 
 
 
 def test_a_machine_with_several_homes() -> None:
-    """The worst home in which the assistant is used. An idle home or root's folder hides nothing."""
+    """
+    The state of an assistant is that of the worst home in which it is used. An idle home or root's folder hides
+    nothing.
+    """
     idle, root = home("reporting"), home("not_configured", user=0)
     used, lost = home("overridden", used=60), home("unreachable", used=60, is_losing=True)
     for homes, expected in (

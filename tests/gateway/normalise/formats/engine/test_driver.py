@@ -33,7 +33,7 @@ def test_records_of_a_large_body_are_packed_on_the_way() -> None:
 
 
 def test_the_smallest_items_are_work_too() -> None:
-    """However small the items are, the event loop gets its turn after a number of them."""
+    """However small the items of a body are, the event loop gets its turn after a number of items."""
     count = 10_000
     (outcome, _), turns = run(
         any_format.normalise("kong", b"[" + b",".join([b"{}"] * count) + b"]", options=Options())

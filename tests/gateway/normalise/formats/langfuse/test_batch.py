@@ -251,7 +251,7 @@ def test_a_body_without_a_batch_is_refused_whole(body: bytes) -> None:
 
 
 def test_lines_of_batches_and_of_events_are_read_too() -> None:
-    """Shippers write batches and events as lines."""
+    """A file of Langfuse events may have a batch or an event per line, as shippers write them."""
     body = batch(whole()) + b"\n{}\n" + json.dumps(whole(own_id="g-2")).encode()
     outcome = read("langfuse", body)
     assert len(outcome.records) == 2
