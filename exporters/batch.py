@@ -26,7 +26,7 @@ class Tally:
     shadow: int
     damaged: int
 
-    def settlement(
+    def settlement_unless_all_rejected(
         self, *, refused: int = 0, items: int | None = None, words: str | None = None
     ) -> Settlement:
         """
@@ -63,10 +63,10 @@ class Batch:
     def tally(self) -> Tally:
         return Tally(len(self.records), self.shadow, self.damaged)
 
-    def settlement(
+    def settlement_unless_all_rejected(
         self, *, refused: int = 0, items: int | None = None, words: str | None = None
     ) -> Settlement:
-        return self.tally.settlement(refused=refused, items=items, words=words)
+        return self.tally.settlement_unless_all_rejected(refused=refused, items=items, words=words)
 
 
 def build_batch_without_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Batch:
@@ -84,7 +84,7 @@ def build_batch_with_shadows(delivery: Delivery, entries: Sequence[Entry]) -> Ba
     return _build_batch(delivery, entries, shadows=True)
 
 
-def nearest_boundary(delivery: Delivery, batch: Batch) -> int | None:
+def boundary_nearest_middle(delivery: Delivery, batch: Batch) -> int | None:
     """Return the boundary nearest to the middle, or None if there is only one kind of record."""
     middle = delivery.first + delivery.count // 2
     return min(batch.boundaries, key=lambda number: abs(number - middle), default=None)
@@ -110,7 +110,7 @@ def _build_batch(delivery: Delivery, entries: Sequence[Entry], *, shadows: bool)
     return batch
 
 
-async def map_in_turns(items: Sequence[T], function: Callable[[Sequence[T]], U]) -> list[U]:
+async def map_with_pauses(items: Sequence[T], function: Callable[[Sequence[T]], U]) -> list[U]:
     """Apply `function` to TURN items at a time. Other tasks run in between."""
     results = []
     for start in range(0, len(items), TURN):

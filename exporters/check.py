@@ -19,15 +19,23 @@ from exporters.destinations.catalogue import TYPES, destination_secret
 from exporters.destinations.otlp import SIGNALS
 from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import problems_of_reach, reach_check_for
-from exporters.marked_call import try_call
+from exporters.http.reach import address_check_for, problems_of_forbidden_url
+from exporters.marked_call import probe_with_test_call
 from exporters.notifications.catalogue import build_channel
 from exporters.otlp.telemetry import METRICS, TRACES
-from exporters.probe import REFUSED, UNAVAILABLE, UNUSED, Probe, error_probe, try_connection, try_export
+from exporters.probe import (
+    REFUSED,
+    UNAVAILABLE,
+    UNUSED,
+    Probe,
+    error_probe,
+    probe_connection,
+    probe_with_empty_export,
+)
 from exporters.problems import problems_of_url as url_problems
 from exporters.service.billing_drops import STREAM as BILLING_DROPS
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
-from exporters.service.billing_drops import try_validation
+from exporters.service.billing_drops import probe_validation
 from exporters.service.container_metrics import STREAMS as CONTAINER_STREAMS
 from exporters.service.container_metrics import TOPIC as CONTAINER_TOPIC
 from exporters.service.events import STREAM as EVENTS
@@ -203,20 +211,20 @@ async def _check_destination(
     )
 
 
-async def try_receiver(kind: str, url: str, secret: str, *, clock: Clock) -> Probe:
+async def probe_typed_address(kind: str, url: str, secret: str, *, clock: Clock) -> Probe:
     """
     Send an empty export to a typed address, with a key that is not stored. `kind` is `upstream` or `otlp`.
     Raises Invalid unless the console allows the address for channels.
     """
     if not url:
         raise Invalid("url is required")
-    if problem := next(chain(url_problems("url", url), problems_of_reach("url", url)), None):
+    if problem := next(chain(url_problems("url", url), problems_of_forbidden_url("url", url)), None):
         raise Invalid(problem)
-    of_upstream = Paths(UpstreamSettings(base_url=url)).template(TRACES)
+    of_upstream = Paths(UpstreamSettings(base_url=url)).url_template(TRACES)
     address = of_upstream if kind == UPSTREAM else url.rstrip("/") + SIGNALS[TRACES]
-    settings = ClientSettings(timeout_s=TYPED_TIMEOUT_S, check=reach_check_for(url))
+    settings = ClientSettings(timeout_s=TYPED_TIMEOUT_S, check=address_check_for(url))
     async with Client(settings, clock=clock) as client:
-        return await _await_probe(try_export(client, str(address), authorization=secret or None))
+        return await _await_probe(probe_with_empty_export(client, str(address), authorization=secret or None))
 
 
 async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -> DestinationCheck:
@@ -225,7 +233,7 @@ async def check_gateway(url: str, settings: UpstreamSettings, *, clock: Clock) -
     enrolment.
     """
     async with build_client(settings, clock=clock) as client:
-        probe = await try_connection(client, url)
+        probe = await probe_connection(client, url)
     return DestinationCheck(
         name="gateway",
         type="agent",
@@ -254,10 +262,10 @@ async def _check_stream(
     send_call: bool,
 ) -> StreamCheck:
     # mapped events are sent as unit cost, with the key for it
-    sent_as = UNIT_COST if stream == EVENTS and _are_events_mapped(settings, paths) else stream
+    sent_as = UNIT_COST if stream == EVENTS and _has_only_mapped_events(settings, paths) else stream
     scope = STREAMS[sent_as].scope
     key = keyring.key_for(scope)
-    unused = _why_unused(stream, settings, paths)
+    unused = _unused_reason(stream, settings, paths)
     probe = (
         Probe(status=UNUSED, words=unused)
         if unused
@@ -271,26 +279,26 @@ async def _check_stream(
         stream=stream,
         scope=scope,
         key=key.settings.name if key else None,
-        url=paths.template(sent_as),
+        url=paths.url_template(sent_as),
         published=paths.is_published(sent_as),
         status=probe.status,
         words=message,
     )
 
 
-def _are_events_mapped(settings: UpstreamSettings, paths: Paths) -> bool:
-    return bool(settings.events) and paths.template(EVENTS) is None
+def _has_only_mapped_events(settings: UpstreamSettings, paths: Paths) -> bool:
+    return bool(settings.events) and paths.url_template(EVENTS) is None
 
 
-def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
+def _unused_reason(stream: str, settings: UpstreamSettings, paths: Paths) -> str | None:
     if not STREAMS[stream].telemetry and not settings.base_url:
         return "upstream.base_url is empty"
-    if stream == EVENTS and paths.template(EVENTS) is None and not settings.events:
+    if stream == EVENTS and paths.url_template(EVENTS) is None and not settings.events:
         return (
             "no path and no type in upstream.events is set, so usage events are stored here for "
             "spool.retention and not sent"
         )
-    if STREAMS[stream].telemetry and paths.template(stream) is None:
+    if STREAMS[stream].telemetry and paths.url_template(stream) is None:
         return "its path is empty: its records are not sent, and counted as unmapped"
     return None
 
@@ -298,7 +306,7 @@ def _why_unused(stream: str, settings: UpstreamSettings, paths: Paths) -> str | 
 async def _probe_stream(
     stream: str, paths: Paths, keyring: Keyring, client: Client, clock: Clock, send_call: bool
 ) -> Probe:
-    url = paths.url(stream) if stream == BILLING_VALIDATION else paths.template(stream)
+    url = paths.url(stream) if stream == BILLING_VALIDATION else paths.url_template(stream)
     try:
         secret = keyring.secret_for(STREAMS[stream].scope)
     except SendError as error:
@@ -306,9 +314,9 @@ async def _probe_stream(
     if url is None:
         return Probe(status=REFUSED, words="its path is empty")
     if stream == BILLING_VALIDATION:
-        return await try_validation(client, url, authorization=secret)
+        return await probe_validation(client, url, authorization=secret)
     if stream not in (TRACES, METRICS):
-        return await try_connection(client, url)
+        return await probe_connection(client, url)
     if stream == TRACES:
-        return await try_call(client, url, clock=clock, authorization=secret, send_call=send_call)
-    return await try_export(client, url, authorization=secret)
+        return await probe_with_test_call(client, url, clock=clock, authorization=secret, send_call=send_call)
+    return await probe_with_empty_export(client, url, authorization=secret)

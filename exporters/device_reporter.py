@@ -115,22 +115,22 @@ class DeviceReporter:
                 if self._requested is not None:
                     await self._requested()
             except (OSError, SpoolError) as error:  # an error such as a full disk must not end the reports
-                self._set_reason(f"the report cannot be made or stored: {error}")
+                self._set_disconnection_reason(f"the report cannot be made or stored: {error}")
                 rest_s = self._interval_s
 
     async def _wait_for_change(self, rest_s: float) -> None:
         """Wait until the report changes. After an error, wait the whole time, or until a key changes."""
         end = time.monotonic() + rest_s
-        stamps = self._stamps()
+        stamps = self._key_file_stamps()
         while (left_s := end - time.monotonic()) > 0:
-            if self._stamps() != stamps:
+            if self._key_file_stamps() != stamps:
                 return
             if self.reason is None and self._sent_at is not None and self._version() != self._sent_version:
                 return
             await asyncio.sleep(min(left_s, CHECK_S))
 
-    def _stamps(self) -> list[object]:
-        return [key.stamp() for key in (self._device_key, self._enrolment_key) if key is not None]
+    def _key_file_stamps(self) -> list[object]:
+        return [key.change_stamp() for key in (self._device_key, self._enrolment_key) if key is not None]
 
     async def close(self) -> None:
         await self._client.close()
@@ -147,13 +147,13 @@ class DeviceReporter:
         except Retryable as error:
             self._failures += 1
             self.problem = reach_problem(error)
-            self._set_reason(str(error))
+            self._set_disconnection_reason(str(error))
             return self._backoff.delay_s(self._failures, error.retry_after_s)
         except SendError as error:
             self._failures = 0
             self.problem = reach_problem(error)
             self.state = "revoked" if error.status == GONE else self.state
-            self._set_reason(str(error))
+            self._set_disconnection_reason(str(error))
             return REFUSED_S if error.status == GONE or not error.answered else self._interval_s
         self._failures = 0
         self.problem = ""
@@ -171,12 +171,12 @@ class DeviceReporter:
             _log.info("enrolled", extra={"action": "enrolled", "device": answer.device.id})
             return 0.0
         if answer.device.state == ENROLLED:
-            self._set_reason(
+            self._set_disconnection_reason(
                 "this device has lost its key, and the gateway issues a key only once: run tollhouse "
                 "devices reset ID on the gateway"
             )
             return REFUSED_S
-        self._set_reason(f"the gateway reports this device as {answer.device.state}")
+        self._set_disconnection_reason(f"the gateway reports this device as {answer.device.state}")
         return self._interval_s
 
     def _is_heartbeat_due(self) -> bool:
@@ -198,7 +198,7 @@ class DeviceReporter:
             return await self._send_heartbeat()  # the gateway does not know the device, its key or pings
         if not answer.body.startswith(b"{"):
             return await self._send_heartbeat()  # a web page answered, which the heartbeat states
-        self._set_reason(None)
+        self._set_disconnection_reason(None)
         return self._interval_s
 
     async def _send_heartbeat(self) -> float:
@@ -218,7 +218,9 @@ class DeviceReporter:
         self._sent_at, self._sent_version = time.monotonic(), version
         is_enrolled = answer.device.state == ENROLLED
         self._accepted()
-        self._set_reason(None if is_enrolled else f"the gateway reports this device as {answer.device.state}")
+        self._set_disconnection_reason(
+            None if is_enrolled else f"the gateway reports this device as {answer.device.state}"
+        )
         return self._interval_s
 
     async def _post_and_decode(self, stream: str, body: Mapping[str, Any], secret: str) -> _DeviceAnswer:
@@ -239,7 +241,7 @@ class DeviceReporter:
             url, msgspec.json.encode(body), content_type="application/json", authorization=secret
         )
 
-    def _set_reason(self, reason: str | None) -> None:
+    def _set_disconnection_reason(self, reason: str | None) -> None:
         """Log each change once, so that an offline laptop does not fill its log."""
         if reason != self.reason:
             if reason is None:

@@ -22,7 +22,7 @@ class Exporter(Protocol):
     in_flight: int  # deliveries at once
     max_records: int  # per delivery
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         """Return the mark to store before a file is written, None for others."""
         ...
 
@@ -55,7 +55,7 @@ class LandingExporter(Protocol):
     async def close(self) -> None: ...
 
 
-async def keep_or_compare(delivery: Delivery, mark: str, keep: KeepMark) -> None:
+async def store_or_compare_mark(delivery: Delivery, mark: str, keep: KeepMark) -> None:
     """Raise Misconfigured if the log returns other records than at the first attempt."""
     if delivery.mark is None:
         await keep(mark)

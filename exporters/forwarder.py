@@ -43,9 +43,9 @@ class Sync(Protocol):
 
     def state(self) -> RouteState: ...
 
-    def stamps(self) -> Sequence[object]: ...
+    def secret_stamps(self) -> Sequence[object]: ...
 
-    def poke(self) -> None: ...
+    def retry_now(self) -> None: ...
 
     async def run(self) -> None: ...
 
@@ -102,9 +102,11 @@ class Forwarder:
         for sync in self._syncs:
             self._start_sync(sync)
         self._watch = asyncio.create_task(self._watch_secrets(), name="secret files")
-        self._watch.add_done_callback(self._note_end)
+        self._watch.add_done_callback(self._note_unexpected_end)
 
-    async def configure(self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None) -> None:
+    async def apply_routes_and_syncs(
+        self, specs: Sequence[RouteConfig], syncs: Sequence[Sync] | None
+    ) -> None:
         """
         Change the routes and syncs. If this raises, nothing has changed. `syncs` None leaves the syncs as
         they are.
@@ -128,7 +130,7 @@ class Forwarder:
             self._syncs = list(syncs)
             for sync in self._syncs:
                 self._start_sync(sync)
-        self.poke()
+        self.retry_now()
 
     async def wait_for_failure(self) -> None:
         """Wait until a route ends, which is always an error, and raise it."""
@@ -143,7 +145,9 @@ class Forwarder:
         A cancelled delivery stays open and is sent again with the same bytes.
         """
         running = list(self._running.values())
-        flushes = [runner.sender.flush() for runner in running if isinstance(runner.sender, RouteLoop)]
+        flushes = [
+            runner.sender.send_waiting_records() for runner in running if isinstance(runner.sender, RouteLoop)
+        ]
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_S):
                 await asyncio.gather(*flushes, return_exceptions=True)
@@ -158,11 +162,11 @@ class Forwarder:
     def sync_states(self) -> Sequence[RouteState]:
         return [sync.state() for sync in self._syncs]
 
-    def poke(self) -> None:
+    def retry_now(self) -> None:
         for running in self._running.values():
-            running.sender.poke()
+            running.sender.retry_now()
 
-    async def _stored_state(self, route: str) -> str:
+    async def _stored_route_state(self, route: str) -> str:
         try:
             return next(
                 (
@@ -195,11 +199,13 @@ class Forwarder:
         async def run_after_previous() -> None:
             if before:  # two loops would mix the lines of a file
                 await asyncio.wait(before)
-            await self._leases.run(lease_name(name), send_deliveries, finish=loop.hand_over, wake=loop.wake)
+            await self._leases.run(
+                lease_name(name), send_deliveries, finish=loop.hand_over_route, wake=loop.send_now
+            )
 
         async def send_deliveries() -> None:
             async with running_companion(config.beside, f"beside {name}"):
-                await loop.run(await self._stored_state(name))
+                await loop.run(await self._stored_route_state(name))
 
         self._start_sender(
             name,
@@ -212,8 +218,8 @@ class Forwarder:
 
     def _start_sync(self, sync: Sync) -> None:
         name = sync.state().name
-        run = self._leases.run(lease_name(name), sync.run, wake=sync.poke)
-        self._start_sender(name, run, sender=sync, stamps=sync.stamps, close=sync.close)
+        run = self._leases.run(lease_name(name), sync.run, wake=sync.retry_now)
+        self._start_sender(name, run, sender=sync, stamps=sync.secret_stamps, close=sync.close)
 
     def _start_sender(
         self,
@@ -226,7 +232,7 @@ class Forwarder:
         config: RouteConfig | None = None,
     ) -> None:
         task = asyncio.create_task(run, name=name)
-        task.add_done_callback(self._note_end)
+        task.add_done_callback(self._note_unexpected_end)
         seen_stamps = stamps()
         if any(stamp is not None for stamp in seen_stamps):
             self._reads_files.set()
@@ -241,7 +247,7 @@ class Forwarder:
         """
         running = self._running.pop(name)
 
-        async def end() -> None:
+        async def stop_and_close_sender() -> None:
             try:
                 if isinstance(running.sender, RouteLoop) and running.sender.is_running:
                     running.sender.retire()
@@ -253,11 +259,11 @@ class Forwarder:
                 await asyncio.gather(running.task, return_exceptions=True)
                 await running.close()
 
-        task = asyncio.create_task(end(), name=name)
+        task = asyncio.create_task(stop_and_close_sender(), name=name)
         self._retiring.add(task)
         task.add_done_callback(self._retiring.discard)
 
-    def _note_end(self, task: asyncio.Task[None]) -> None:
+    def _note_unexpected_end(self, task: asyncio.Task[None]) -> None:
         is_expected = task.cancelled() or task not in (
             self._watch,
             *(runner.task for runner in self._running.values()),
@@ -274,4 +280,4 @@ class Forwarder:
                 now = running.stamps()
                 if now != running.seen_stamps:
                     running.seen_stamps = now
-                    running.sender.poke()
+                    running.sender.retry_now()

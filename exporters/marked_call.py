@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from exporters.errors import Rejected, SendError
-from exporters.http.answers import RECEIPT, HttpAnswer, refuse_page
+from exporters.http.answers import RECEIPT, HttpAnswer, check_not_web_page
 from exporters.http.client import PROTOBUF, Client
 from exporters.otlp.spans import SpanEncoder
-from exporters.otlp.telemetry import rejected_items
+from exporters.otlp.telemetry import rejected_count_and_message
 from exporters.probe import OK, REFUSED, Probe, error_probe, response_probe, send_empty_export
 from spool.clock import Clock
 from spool.identity import CHECK_ID
@@ -43,7 +43,7 @@ def encode_test_call(now: float) -> bytes:
     return SpanEncoder().encode_request([(call, now)])
 
 
-async def try_call(
+async def probe_with_test_call(
     client: Client,
     url: str,
     *,
@@ -75,7 +75,7 @@ async def try_call(
             authorization=authorization,
             headers=headers,
         )
-        refuse_page(answer)
+        check_not_web_page(answer)
     except Rejected as error:
         return Probe(status=REFUSED, words=f"it rejects the test call: {error}")
     except SendError as error:
@@ -84,7 +84,7 @@ async def try_call(
 
 
 def _response_probe(answer: HttpAnswer) -> Probe:
-    count, message = rejected_items(answer, "traces")
+    count, message = rejected_count_and_message(answer, "traces")
     if count:
         reason = f": {message}" if message else ""
         return Probe(

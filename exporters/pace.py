@@ -69,7 +69,7 @@ class Pace:
                 await asyncio.sleep(wait_s)
             self._bucket.remove_tokens(amount)
 
-    def give_back(self, n: int) -> None:
+    def return_units(self, n: int) -> None:
         """Return units taken but not sent."""
         self._bucket.remove_tokens(-n)
 
@@ -127,9 +127,9 @@ class RouteThrottle:
         """Return the wall-clock time at start plus the monotonic time since then (epoch seconds)."""
         return self._epoch + self._clock.monotonic()
 
-    def rest_s(self, worker: int) -> float:
+    def wait_s(self, worker: int) -> float:
         """Return 0 if the worker may send, and inf if another worker must succeed first."""
-        if worker > 0 and self._is_narrow():
+        if worker > 0 and self._is_limited_to_one_worker():
             return inf
         return max(0.0, max(self._waits_until, self._requested_wait_until) - self._clock.monotonic())
 
@@ -182,7 +182,7 @@ class RouteThrottle:
         self._refusals += 1
         self._extend_wait(self._backoff.delay_s(self._refusals))
 
-    def park(self, seconds: float) -> None:
+    def pause_route(self, seconds: float) -> None:
         self.state = PARKED
         self._extend_wait(seconds)
 
@@ -206,7 +206,7 @@ class RouteThrottle:
         self._shown = reason
         return True
 
-    def _is_narrow(self) -> bool:
+    def _is_limited_to_one_worker(self) -> bool:
         return self.state != RUNNING or self._failures > 0 or self._refusals > 0
 
     def _extend_wait(self, seconds: float) -> None:
@@ -232,7 +232,7 @@ class Linger:
     def sendable_below(self) -> int:
         return self._below if self._seconds else self._log.closed_below(self._topic)
 
-    async def changes(self) -> AsyncIterator[int]:
+    async def sendable_changes(self) -> AsyncIterator[int]:
         """Yield `sendable_below` when the oldest record has waited long enough or a delivery is full."""
         async for closed in self._log.changes(self._topic):
             if not self._seconds or closed <= self._below:
@@ -243,7 +243,7 @@ class Linger:
                 self._below = max(await self._wait_for_more(), self._below)
                 yield self._below
 
-    def release_all(self) -> bool:
+    def release_waiting_records(self) -> bool:
         """Release all closed records. Return False if no record was waiting."""
         waited_from, self._below = self.sendable_below, self._log.closed_below(self._topic)
         return self._below > waited_from
@@ -288,11 +288,11 @@ class CommitLinger:
         self._hurried_at = -inf
         self.sendable_below = 0
 
-    async def changes(self) -> AsyncIterator[int]:
+    async def sendable_changes(self) -> AsyncIterator[int]:
         async for _ in self._log.changes(self._topic):
             self.sendable_below = max(self.sendable_below, await self._uncut())
             while self._waiting_count() > 0:
-                await self._wait_for_more(await self._committed_at())
+                await self._wait_for_more(await self._oldest_waiting_commit_time())
                 waiting = self._waiting_count()
                 self.sendable_below += waiting // self._max_records * self._max_records or waiting
                 yield self.sendable_below
@@ -309,7 +309,7 @@ class CommitLinger:
     def _waiting_count(self) -> int:
         return self._log.closed_below(self._topic) - self.sendable_below
 
-    async def _committed_at(self) -> float:
+    async def _oldest_waiting_commit_time(self) -> float:
         entries = await self._log.read(self._topic, self.sendable_below, self.sendable_below)
         return entries[0].committed_at if entries else 0.0
 
@@ -322,7 +322,7 @@ class CommitLinger:
             self.sendable_below < self._hurried_below or elapsed_s(committed_at, self._clock.now()) >= waits_s
         )
 
-    def release_all(self) -> bool:
+    def release_waiting_records(self) -> bool:
         """Release nothing, because waiting records are safe on disk."""
         return False
 
@@ -354,7 +354,7 @@ class RestingWorkers:
             woken.set()
         self._resting.clear()
 
-    async def rest(self, worker: int, seconds: float, *, missed_wakeups: int) -> None:
+    async def rest_until_woken(self, worker: int, seconds: float, *, missed_wakeups: int) -> None:
         """Return at once if a wake-up happened since `missed_wakeups` was read."""
         if missed_wakeups != self.missed_wakeups:
             return

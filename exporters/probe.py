@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from exporters.errors import Rejected, Retryable, SendError
-from exporters.http.answers import HttpAnswer, refuse_page
+from exporters.http.answers import HttpAnswer, check_not_web_page
 from exporters.http.client import PROTOBUF, Client, reach_problem
 
 OK = "ok"
@@ -41,11 +41,11 @@ async def send_empty_export(
 ) -> HttpAnswer:
     """Send an empty OTLP export. Raises SendError."""
     answer = await client.send(url, b"", content_type=PROTOBUF, authorization=authorization, headers=headers)
-    refuse_page(answer)
+    check_not_web_page(answer)
     return answer
 
 
-async def try_export(
+async def probe_with_empty_export(
     client: Client, url: str, *, authorization: str | None, headers: Mapping[str, str] | None = None
 ) -> Probe:
     """Test an address with an empty OTLP export."""
@@ -63,7 +63,7 @@ def response_probe(answer: HttpAnswer) -> Probe:
     return Probe(status=OK)
 
 
-async def try_connection(client: Client, url: str) -> Probe:
+async def probe_connection(client: Client, url: str) -> Probe:
     """Request the root of a server without a key, to test whether it can be reached and responds."""
     parts = urlsplit(url)
     root = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/"
@@ -75,17 +75,17 @@ async def try_connection(client: Client, url: str) -> Probe:
     return Probe(status=UNVERIFIED, words=NO_TRACE)
 
 
-def try_file(path: Path) -> Probe:
+def probe_file(path: Path) -> Probe:
     """Test whether lines can be appended to a file, or whether the file can be created."""
     try:
         if path.exists() and not (path.is_file() and os.access(path, os.R_OK | os.W_OK)):
             return Probe(status=REFUSED, words=f"{path} is not a file that can be written")
     except OSError as error:
         return Probe(status=REFUSED, words=f"{path}: {error.strerror}")
-    return try_directory(path.absolute().parent)
+    return probe_directory(path.absolute().parent)
 
 
-def try_directory(directory: Path) -> Probe:
+def probe_directory(directory: Path) -> Probe:
     """
     Test a directory by writing and flushing an unnamed file. If it does not exist yet, test the
     nearest existing parent.

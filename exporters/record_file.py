@@ -96,7 +96,7 @@ class FileExporter:
         # One thread, so that a cancelled delivery finishes writing before its repeat begins.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="record file")
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         before = None if delivery.mark is None else Mark.parse(delivery.mark)
         mark = await self._run_on_thread(lambda: self._file.begin_delivery(before))
         return None if mark == before else str(mark)
@@ -155,7 +155,7 @@ class _RecordFile:
                     self.path,
                     extra=fields,
                 )
-            descriptor = self._open_current()
+            descriptor = self._open_current_file()
             _repair_last_line(descriptor)
             status = os.fstat(descriptor)
             return Mark(0 if self._shared else status.st_dev, status.st_ino, status.st_size)
@@ -167,7 +167,7 @@ class _RecordFile:
         Other lines with this ending are replaced with blanks.
         """
         with self._lock:
-            descriptor = self._open_current()
+            descriptor = self._open_current_file()
             _repair_last_line(descriptor)
             written = self._blank_wrong_and_find_written(mark, descriptor, set(lines), ending)
             head = b"" if os.fstat(descriptor).st_size else self._head
@@ -194,7 +194,7 @@ class _RecordFile:
 
         if mark.matches(os.fstat(current)):
             _blank_lines(current, mark.size, blank, is_wrong)
-            return _lines_after(current, mark.size, searched_lines)
+            return _find_lines_after(current, mark.size, searched_lines)
         rotated = self._open_marked_file(mark)
         if rotated is None:
             return set()
@@ -203,7 +203,9 @@ class _RecordFile:
             _blank_lines(rotated, mark.size, blank, is_wrong)
             os.fsync(rotated)
             _blank_lines(current, 0, blank, is_wrong)
-            return _lines_after(rotated, mark.size, searched_lines) | _lines_after(current, 0, searched_lines)
+            return _find_lines_after(rotated, mark.size, searched_lines) | _find_lines_after(
+                current, 0, searched_lines
+            )
         finally:
             os.close(rotated)
 
@@ -222,14 +224,14 @@ class _RecordFile:
             os.close(descriptor)
         return None
 
-    def _open_current(self) -> int:
-        if self._descriptor is not None and _is_at(self._descriptor, self.path):
+    def _open_current_file(self) -> int:
+        if self._descriptor is not None and _is_open_file_at(self._descriptor, self.path):
             return self._descriptor
         self.close()
         if self._mount is not None and not os.path.ismount(self._mount):
             raise OSError(errno.ENODEV, f"nothing is mounted on {self._mount} any more: mount it again")
         make_directory(self.path.parent)
-        descriptor = self._open_path()
+        descriptor = self._open_or_create()
         if self._head and _has_other_head(descriptor, self._head):
             os.close(descriptor)
             resolved = self.path.resolve()
@@ -241,13 +243,13 @@ class _RecordFile:
                 resolved,
                 extra=fields,
             )
-            descriptor = self._open_path()
+            descriptor = self._open_or_create()
         self._descriptor = descriptor
         flush_directory(self.path.parent)
         self._mount = mount_point(self.path)
         return self._descriptor
 
-    def _open_path(self) -> int:
+    def _open_or_create(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
 
 
@@ -262,7 +264,7 @@ def _free_name(path: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
+def _is_open_file_at(descriptor: int, path: Path) -> bool:
     opened = os.fstat(descriptor)
     try:
         current = path.stat()
@@ -322,7 +324,7 @@ def _blank_lines(descriptor: int, position: int, blank: bytes, is_wrong: Callabl
     _log.warning(message, extra={"action": "torn_lines"})
 
 
-def _lines_after(descriptor: int, position: int, searched_lines: set[bytes]) -> set[bytes]:
+def _find_lines_after(descriptor: int, position: int, searched_lines: set[bytes]) -> set[bytes]:
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(position)
         return {text for line in file for text in (line, line.lstrip(b" ")) if text in searched_lines}

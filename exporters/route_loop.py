@@ -60,8 +60,8 @@ class RouteLoop:
     The loop of one route. It runs until it is cancelled. Then open deliveries stay open and are sent again
     with the same bytes.
 
-    After `retire` or `hand_over`, the loop ends when its requests in progress are answered. After `hand_over`, it
-    may run again.
+    After `retire` or `hand_over_route`, the loop ends when its requests in progress are answered. After
+    `hand_over_route`, it may run again.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class RouteLoop:
         self._max_dead_letters = max_dead_letters
         self._packed = packed
         self._throttle = RouteThrottle(clock, self._backoff)
-        self._resting = RestingWorkers(lambda worker: self._throttle.rest_s(worker) == 0.0)
+        self._resting = RestingWorkers(lambda worker: self._throttle.wait_s(worker) == 0.0)
         self._choosing = asyncio.Lock()
         self._faults = 0  # internal errors since the last success
         self._ignores_waits = False  # True until a delivery fails, or no delivery is left
@@ -126,37 +126,37 @@ class RouteLoop:
         finally:
             self.is_running = False
 
-    def poke(self) -> None:
+    def retry_now(self) -> None:
         """Try again now, because a secret or the configuration changed. Waiting deliveries count as due."""
         self._throttle.end_waits()
         self._ignores_waits = True
         self._resting.wake_all()
 
-    def wake(self) -> None:
+    def send_now(self) -> None:
         """
         Try again now, on request of an operator. A data lake also gets the records that wait for their file.
         """
         if isinstance(self._linger, CommitLinger):
             self._linger.release_committed()
-        self.poke()
+        self.retry_now()
 
     def retire(self) -> None:
         """Begin no further delivery, ever."""
         self._is_retired = True
         self._resting.wake_all()
 
-    def hand_over(self) -> None:
+    def hand_over_route(self) -> None:
         """Begin no further delivery in this run, because another process will send for the route."""
         self._is_handed_over = True
         self._resting.wake_all()
 
-    async def flush(self) -> None:
+    async def send_waiting_records(self) -> None:
         """Send the records that wait for further records, if the route may send now."""
-        if self._linger.release_all() and self.is_running:
-            while self._throttle.rest_s(0) == 0.0 and await self.forward_once():
+        if self._linger.release_waiting_records() and self.is_running:
+            while self._throttle.wait_s(0) == 0.0 and await self.forward_one_delivery():
                 pass
 
-    async def forward_once(self, worker: int | None = None) -> bool:
+    async def forward_one_delivery(self, worker: int | None = None) -> bool:
         """
         Begin or resume one delivery, send it and settle it.
 
@@ -166,7 +166,7 @@ class RouteLoop:
         must_wait = True
         async with self._choosing:
             # If the worker that held the lock failed, this worker must wait as well.
-            rests = worker is not None and self._throttle.rest_s(worker) > 0
+            rests = worker is not None and self._throttle.wait_s(worker) > 0
             delivery = None if rests else await self._take_due_delivery()
         if delivery is None:
             return False
@@ -197,7 +197,7 @@ class RouteLoop:
             await self._handle_rejection(delivery, error, began)
             return False
         except Misconfigured as error:  # the data is not at fault, so the delivery is stored and waits
-            await self._park_route(delivery, error)
+            await self._pause_route(delivery, error)
             return False
         except Retryable as error:
             await self._retry_delivery(delivery, error, began)
@@ -250,15 +250,15 @@ class RouteLoop:
             entries = [delivery.kept]
         else:
             entries = await self._read_entries(delivery)
-        mark = await exporter.prepare(delivery)
+        mark = await exporter.prepare_and_mark(delivery)
         if mark is not None:
-            await self._keep_mark(delivery, mark)
+            await self._store_mark(delivery, mark)
             delivery = replace(delivery, mark=mark)
         return await exporter.send(delivery, entries)
 
     async def _land_delivery(self, delivery: Delivery) -> Settlement:
         exporter = cast("LandingExporter", self._exporter)
-        keep_mark = partial(self._keep_mark, delivery)
+        keep_mark = partial(self._store_mark, delivery)
         return await exporter.land(delivery, self._read_step_by_step(delivery), keep_mark)
 
     async def _read_step_by_step(self, delivery: Delivery) -> AsyncIterator[Entry]:
@@ -270,7 +270,7 @@ class RouteLoop:
             for entry in await self._read_entries(replace(delivery, first=first, last=last)):
                 yield entry
 
-    async def _keep_mark(self, delivery: Delivery, mark: str) -> None:
+    async def _store_mark(self, delivery: Delivery, mark: str) -> None:
         try:
             await self._deliveries.mark(delivery, mark)
         except SpoolUnavailable as error:
@@ -320,17 +320,17 @@ class RouteLoop:
                 delivery, reason=reason, not_before=0.0, answer=error.status_text, definite=definite
             )
         elif delivery.refusals and delivery.proven:
-            await self._set_aside(delivery, error)
+            await self._set_aside_or_pause(delivery, error)
         else:
             await self._retry_rejected(delivery, error)
 
-    async def _set_aside(self, delivery: Delivery, error: SendError) -> None:
+    async def _set_aside_or_pause(self, delivery: Delivery, error: SendError) -> None:
         dead = next(state.dead for state in await self._deliveries.routes() if state.name == self.name)
         if dead >= self._max_dead_letters:
             full = (
                 f"{dead} rejected records wait for a decision (spool.max_dead_letters): retry or discard them"
             )
-            await self._park_route(
+            await self._pause_route(
                 delivery, Misconfigured(f"{full}; the last rejection: {error}", answered=error.answered)
             )
             return
@@ -364,15 +364,17 @@ class RouteLoop:
         repeats = f"{reason}, repeatedly: see the log of Tollhouse"
         # The failed delivery becomes due later than the next attempts of the waiting deliveries.
         not_before = self._throttle.now() + PARKED_S + self._backoff.delay_s(1)
-        await self._park_route(
+        await self._pause_route(
             delivery, Misconfigured(repeats, answered=False, ambiguous=True), not_before=not_before
         )
 
-    async def _park_route(self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0) -> None:
+    async def _pause_route(
+        self, delivery: Delivery, error: Misconfigured, *, not_before: float = 0.0
+    ) -> None:
         reason = str(error)
         self._log_warning(delivery, "route_parked", reason)
         # park before the delivery is released, so that no other worker sends it
-        self._throttle.park(PARKED_S)
+        self._throttle.pause_route(PARKED_S)
         await self._deliveries.retry(
             delivery,
             reason=reason,
@@ -406,12 +408,12 @@ class RouteLoop:
         while not (self._is_retired or self._is_handed_over):
             # The counter is read before the search for work, so that no later wake-up is missed.
             missed_wakeups = self._resting.missed_wakeups
-            rest_s = self._throttle.rest_s(worker)
+            rest_s = self._throttle.wait_s(worker)
             if rest_s == 0.0:
                 try:
-                    if await self.forward_once(worker):
+                    if await self.forward_one_delivery(worker):
                         # only another worker may send now, or all workers wait
-                        if self._throttle.rest_s(worker):
+                        if self._throttle.wait_s(worker):
                             self._resting.wake_all()
                         continue
                     rest_s = await self._seconds_until_due()
@@ -423,7 +425,9 @@ class RouteLoop:
                 except Exception:  # noqa: BLE001 - the spool failed: nothing was settled, nothing is lost
                     _log.exception("%s: the queue on disk failed", self.name, extra={"action": "route_fault"})
                     rest_s = AFTER_A_FAULT_S
-            await self._resting.rest(worker, min(rest_s, LONGEST_REST_S), missed_wakeups=missed_wakeups)
+            await self._resting.rest_until_woken(
+                worker, min(rest_s, LONGEST_REST_S), missed_wakeups=missed_wakeups
+            )
 
     def _log_waiting(self, reason: str) -> None:
         if reason != self._waits:
@@ -440,7 +444,7 @@ class RouteLoop:
         Wake a worker for new records. If this loop ends, nothing is lost, because workers look for work at
         least every LONGEST_REST_S.
         """
-        async for _ in self._linger.changes():
+        async for _ in self._linger.sendable_changes():
             self._resting.wake_one()
 
     def _log_warning(self, delivery: Delivery, action: str, reason: str) -> None:

@@ -40,13 +40,13 @@ class SecretSource:
                 message = f"{self.name}: the environment variable {self._env} is not set"
                 raise Misconfigured(message, answered=False)
             return value
-        stamp = self.stamp()
+        stamp = self.change_stamp()
         if not stamp or stamp != self._seen:
             self._value = self._read_file(self._file)
             self._seen = stamp
         return self._value
 
-    def stamp(self) -> tuple[int, ...] | None:
+    def change_stamp(self) -> tuple[int, ...] | None:
         """
         Return a value that changes whenever the file does. Return () if the file does not exist, and None for an
         environment variable.

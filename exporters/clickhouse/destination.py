@@ -5,10 +5,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from exporters.clickhouse.table import MOST_RECORDS, WINDOW, alter_statements
+from exporters.clickhouse.table import MOST_RECORDS, WINDOW, table_alteration_statements
 from exporters.destinations.declaration import DestinationType
 from exporters.lake.columns import COLUMNS
-from exporters.lake.destination import periodic_check, route_name, with_landing_times
+from exporters.lake.destination import build_periodic_check, route_name, with_landing_times
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -27,7 +27,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SHOWN: Final = 3  # differences that one message of `check` lists
 
 
-def build(
+def build_exporter(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> LandingExporter:
     from exporters.clickhouse.exporter import ClickHouseExporter
@@ -42,7 +42,7 @@ def build(
     return with_landing_times(exporter, settings, clock, context)
 
 
-def watch_task(
+def build_destination_check(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     """Return the task of regular checks, None if the results would not be used."""
@@ -59,22 +59,24 @@ def watch_task(
             await server.close()
         return CountedNumbers(counted.differences, counted.settled, counted.absent, rows=counted.rows)
 
-    async def check() -> LakeCheckResult:
-        from exporters.lake.watch import check_numbers
+    async def check_table() -> LakeCheckResult:
+        from exporters.lake.watch import check_sent_numbers
 
-        return await check_numbers(context, route_name(settings), count_rows)
+        return await check_sent_numbers(context, route_name(settings), count_rows)
 
-    return periodic_check(settings, clock, context, check)
+    return build_periodic_check(settings, clock, context, check_table)
 
 
-async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+async def probe_destination(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> Probe:
     from exporters.clickhouse.server import ClickHouseServer
     from exporters.errors import SendError
     from exporters.probe import OK, REFUSED, Probe, error_probe
 
     server = ClickHouseServer(settings, secret, clock=clock)
     try:
-        columns, definition = await server.fetch_columns(), await server.fetch_engine()
+        columns, definition = await server.fetch_column_types(), await server.fetch_engine()
         if columns:
             await server.fetch_row_keys({"00000000"}, 1, 1)
     except SendError as error:
@@ -84,7 +86,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     if not columns:
         message = f"the table {settings.table} does not exist: create it (docs/clickhouse.md)"
         return Probe(status=REFUSED, words=message)
-    mends = [*alter_statements(settings.table, columns)]
+    mends = [*table_alteration_statements(settings.table, columns)]
     if mends:
         return Probe(status=REFUSED, words="; ".join(mends[:_SHOWN]))
     engine = definition.partition("(")[0].split(" ")[0].strip()
@@ -99,7 +101,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     return Probe(status=OK, words=f"the table {settings.table} exists, with the engine {engine}")
 
 
-def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+def settings_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     url_problems = [*problems_of_url(f"{shown}.url", settings.url)]
     yield from url_problems
     if settings.url and not url_problems:
@@ -133,10 +135,10 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
 TYPE = DestinationType(
     name="clickhouse",
     needs="url",
-    build_lake=build,
-    beside=watch_task,
-    probe=probe,
-    problems=problems,
+    build_lake=build_exporter,
+    beside=build_destination_check,
+    probe=probe_destination,
+    problems=settings_problems,
     topics=(AI_TELEMETRY,),
     secret_lines=2,
     linger_s=LINGER_S,

@@ -16,7 +16,7 @@ from typing import Final
 from exporters.batch import TURN
 from exporters.clickhouse.server import ClickHouseServer
 from exporters.errors import Misconfigured
-from exporters.exporter import KeepMark, keep_or_compare
+from exporters.exporter import KeepMark, store_or_compare_mark
 from exporters.lake.columns import COLUMNS, row_of_record
 from exporters.lake.ndjson import encode_line
 from exporters.lake.tables import LeftOutColumns, RowDigest
@@ -53,10 +53,10 @@ class ClickHouseExporter:
         body = _InsertBody(editions[0], self._leave_out)
         async for entry in entries:
             for part in entry.split(TURN):
-                body.add(part)
+                body.add_entry(part)
                 await asyncio.sleep(0)
-        sent, digest = body.close()
-        await keep_or_compare(delivery, f"{LAKE_MARK}clickhouse=1;digest={digest}", keep_mark)
+        sent, digest = body.finish_with_digest()
+        await store_or_compare_mark(delivery, f"{LAKE_MARK}clickhouse=1;digest={digest}", keep_mark)
         stored_rows = await self._server.fetch_row_keys(set(editions), delivery.first, delivery.last)
         if not stored_rows <= body.rows:
             raise Misconfigured(
@@ -67,7 +67,7 @@ class ClickHouseExporter:
             )
         if stored_rows != body.rows:
             token = f"{editions[0]}-{delivery.route}-{delivery.first}-{delivery.last}"
-            await self._server.insert(sent, token)
+            await self._server.insert_rows(sent, token)
         return Settlement(delivered=len(body.rows), damaged=delivery.count - len(body.rows))
 
     async def close(self) -> None:
@@ -85,7 +85,7 @@ class _InsertBody:
         self._gzip = zlib.compressobj(_LEVEL, wbits=31)
         self._pieces: list[bytes] = []
 
-    def add(self, entry: Entry) -> None:
+    def add_entry(self, entry: Entry) -> None:
         rows = [
             row_of_record(
                 record, number=number, committed_at=entry.committed_at, edition=self._edition
@@ -93,11 +93,11 @@ class _InsertBody:
             for number, record in enumerate(entry.records, entry.first)
             if record is not None
         ]
-        self._digest.add(rows)
+        self._digest.add_rows(rows)
         self.rows.update((row[_NAMES.index("number")], row[_NAMES.index("id")]) for row in rows)
         lines = b"".join([encode_line(row) for row in self._left_out.blank_values(rows)])
         self._pieces.append(self._gzip.compress(lines))
 
-    def close(self) -> tuple[bytes, str]:
+    def finish_with_digest(self) -> tuple[bytes, str]:
         self._pieces.append(self._gzip.flush())
         return b"".join(self._pieces), self._digest.hexdigest()

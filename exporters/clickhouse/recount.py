@@ -49,15 +49,15 @@ async def recount_table(
 
     Numbers below `below` are settled; without it, all are. Raises the server's errors.
     """
-    first, last, stored = await server.fetch_bounds()
+    first, last, stored = await server.fetch_bounds_and_count()
     end = last + 1 if below is None else min(below, last + 1)
-    settled = [part async for part in _fetch_parts(server, first, end - 1, dates)]
-    later = [part async for part in _fetch_parts(server, max(end, first), last, dates)]
+    settled = [part async for part in _fetch_range_sums(server, first, end - 1, dates)]
+    later = [part async for part in _fetch_range_sums(server, max(end, first), last, dates)]
     differences: list[LakeDifference] = []
     if dates == ALL_DATES:
-        differences += [*_repeated_numbers(table, [*settled, *later]), *_missing_ranges(table, settled)]
+        differences += [*_overlap_differences(table, [*settled, *later]), *_hole_differences(table, settled)]
         if below is not None:
-            differences += _unsent_rows(table, later, below)
+            differences += _unsent_row_differences(table, later, below)
     editions = [_total_sums(parts) for parts in _group_by_edition([*settled, *later])]
     total = _total_sums(editions)
     return VerifiedTable(
@@ -68,13 +68,13 @@ async def recount_table(
         input_tokens=total.input_tokens,
         output_tokens=total.output_tokens,
         settled=sum(part.rows for part in settled),
-        absent=sum(_count_missing(parts) for parts in _group_by_edition(settled)),
+        absent=sum(_count_missing_numbers(parts) for parts in _group_by_edition(settled)),
         editions=editions,
         differences=differences,
     )
 
 
-async def _fetch_parts(
+async def _fetch_range_sums(
     server: ClickHouseServer, first: int, last: int, dates: DateRange
 ) -> AsyncIterator[TableSums]:
     since = dates.first or _FIRST_DAY
@@ -104,7 +104,7 @@ def _total_sums(parts: Sequence[TableSums]) -> TableSums:
     )
 
 
-def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
+def _overlap_differences(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     for part in parts:
         if part.rows != part.numbers:
             description = (
@@ -123,7 +123,7 @@ def _repeated_numbers(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDi
             yield LakeDifference(OVERLAP, f"{table} {later.edition}", description)
 
 
-def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
+def _hole_differences(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDifference]:
     """Yield the missing ranges. Their records are damaged, or the rows were deleted."""
     for edition_parts in _group_by_edition(parts):
         first = edition_parts[0].first
@@ -135,12 +135,12 @@ def _missing_ranges(table: str, parts: Sequence[TableSums]) -> Iterator[LakeDiff
             first = part.last + 1
 
 
-def _count_missing(parts: Sequence[TableSums]) -> int:
+def _count_missing_numbers(parts: Sequence[TableSums]) -> int:
     total = _total_sums(parts)
     return total.last - total.first + 1 - total.numbers
 
 
-def _unsent_rows(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
+def _unsent_row_differences(table: str, parts: Sequence[TableSums], below: int) -> Iterator[LakeDifference]:
     """Yield rows that no settled delivery sent. One delivery may be in progress."""
     last = max((part.last for part in parts), default=0)
     if last >= below + MOST_RECORDS:

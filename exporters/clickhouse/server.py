@@ -10,7 +10,7 @@ import msgspec
 
 from exporters.clickhouse.table import COLUMN_TYPES, TableSums
 from exporters.errors import Misconfigured, PostponableError, Retryable, SendError
-from exporters.http.client import Client, ClientSettings, find_refused_certificate, is_refused_certificate
+from exporters.http.client import Client, ClientSettings, check_certificate_accepted, is_refused_certificate
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -78,7 +78,7 @@ class ClickHouseServer:
                 "the response of ClickHouse has no rows of number and id", answered=False
             ) from error
 
-    async def insert(self, body: bytes, token: str) -> None:
+    async def insert_rows(self, body: bytes, token: str) -> None:
         """Insert gzip lines of JSON. The server accepts a token only once."""
         columns = ", ".join(f"`{name}`" for name in COLUMN_TYPES)
         query = self._format_query("insert", columns=columns)
@@ -86,7 +86,7 @@ class ClickHouseServer:
             query, body, {**_INSERT, "insert_deduplication_token": token}, is_compressed=True
         )
 
-    async def fetch_columns(self) -> dict[str, str]:
+    async def fetch_column_types(self) -> dict[str, str]:
         """Return the columns and their types, {} if the table does not exist."""
         lines = (await self._request_text(self._format_query("columns"), {})).splitlines()
         return {name: type for name, _, type in (line.partition("\t") for line in lines)}
@@ -94,7 +94,7 @@ class ClickHouseServer:
     async def fetch_engine(self) -> str:
         return await self._request_text(self._format_query("engine"), {})
 
-    async def fetch_bounds(self) -> tuple[int, int, int]:
+    async def fetch_bounds_and_count(self) -> tuple[int, int, int]:
         """Return the first and last number and the number of rows, 0 if empty."""
         answer = await self._request_text(self._format_query("ends"), {"select_sequential_consistency": "1"})
         return _decode_lines(answer, tuple[int, int, int])[0]
@@ -149,8 +149,8 @@ class ClickHouseServer:
             )
         except SendError as error:
             if self._settings.cert_file is not None and not self._settings.proxy and error.status is None:
-                await find_refused_certificate(self._root, self._settings)
-            raise _landing_error(error) from error
+                await check_certificate_accepted(self._root, self._settings)
+            raise _pause_or_retry_error(error) from error
         if "x-clickhouse-exception-code" in answer.headers:
             raise Retryable("ClickHouse began to respond, and then failed", answered=False)
         return answer.body
@@ -168,7 +168,7 @@ class ClickHouseServer:
         return {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
 
     def _certificate_stamps(self) -> list[object]:
-        return [source.stamp() for source in self._certificates]
+        return [source.change_stamp() for source in self._certificates]
 
 
 def _decode_lines(answer: str, type: type[T]) -> list[T]:
@@ -178,7 +178,7 @@ def _decode_lines(answer: str, type: type[T]) -> list[T]:
         raise Retryable("the response of ClickHouse has no sums of rows", answered=False) from error
 
 
-def _landing_error(error: SendError) -> SendError:
+def _pause_or_retry_error(error: SendError) -> SendError:
     """
     Return an error that pauses the route or makes it wait, but never rejects a record, because a delivery
     lands as a whole.

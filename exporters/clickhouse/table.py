@@ -45,14 +45,14 @@ class TableSums(msgspec.Struct, frozen=True, array_like=True):
     output_tokens: int
 
 
-def create_statements(table: str) -> str:
+def table_creation_sql(table: str) -> str:
     """Write the statements for an operator, because the gateway creates nothing."""
     columns = ",\n".join(f"  `{name}` {type}" for name, type in COLUMN_TYPES.items())
     text = files(__package__).joinpath("table.sql").read_text("utf-8")
     return text.format(table=table, columns=columns, window=WINDOW)
 
 
-def alter_statements(table: str, stored_types: Mapping[str, str]) -> Iterator[str]:
+def table_alteration_statements(table: str, stored_types: Mapping[str, str]) -> Iterator[str]:
     for name, type in COLUMN_TYPES.items():
         stored_type = stored_types.get(name)
         if stored_type is None:

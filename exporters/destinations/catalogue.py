@@ -66,10 +66,10 @@ def destination_problems(
         yield from _topic_problems(shown, destination)
         yield from problems_of_headers(f"{shown}.headers", destination.headers)
         if type and type.needs == "path":
-            yield from _file_problems(shown, destination, type, of_several_nodes)
+            yield from _shared_file_problems(shown, destination, type, of_several_nodes)
 
 
-def _file_problems(
+def _shared_file_problems(
     shown: str, destination: DestinationSettings, type: DestinationType, of_several_nodes: bool
 ) -> Iterator[str]:
     if of_several_nodes and not destination.shared:
@@ -130,7 +130,9 @@ def destination_secret(destination: DestinationSettings, name: str | None = None
     )
 
 
-def _identity_files(destination: DestinationSettings, secret: SecretSource | None) -> Iterator[SecretSource]:
+def _credential_files(
+    destination: DestinationSettings, secret: SecretSource | None
+) -> Iterator[SecretSource]:
     """Yield the files of keys and certificates. When one changes, a paused route tries again at once."""
     if secret is not None:
         yield secret
@@ -172,7 +174,7 @@ def _build_route(
         spec=spec,
         made_of=destination,
         exporter=exporter,
-        stamps=lambda: [source.stamp() for source in _identity_files(destination, secret)],
+        stamps=lambda: [source.change_stamp() for source in _credential_files(destination, secret)],
         linger_s=type.linger_s if destination.linger is None else destination.linger,
         lands=type.build is None,
         beside=type.beside(of_topic, secret, clock, lake) if type.beside and lake else None,

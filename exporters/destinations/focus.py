@@ -9,11 +9,11 @@ from itertools import chain
 from pathlib import Path
 
 from exporters import batch as batches
-from exporters.batch import map_in_turns
+from exporters.batch import map_with_pauses
 from exporters.destinations.declaration import DestinationType
 from exporters.focus import charges
 from exporters.focus.charges import Charge
-from exporters.probe import Probe, try_file
+from exporters.probe import Probe, probe_file
 from exporters.record_file import FileExporter, Write
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -33,43 +33,45 @@ async def encode_delivery(
     def encode_charges(part: Sequence[Charge]) -> list[bytes]:
         return [charges.charge_lines([replace(charge, numbers=numbers)]) for charge in part]
 
-    lines = await map_in_turns(await charges.sum_charges(entries, price_lines), encode_charges)
+    lines = await map_with_pauses(await charges.sum_charges(entries, price_lines), encode_charges)
     return list(chain.from_iterable(lines)), batches.build_batch_without_shadows(
         delivery, entries
-    ).settlement()
+    ).settlement_unless_all_rejected()
 
 
-def line_ending(delivery: Delivery) -> bytes:
+def record_numbers_ending(delivery: Delivery) -> bytes:
     """Return the last column, which has the record numbers."""
     return f",{delivery.first}-{delivery.last}\n".encode()
 
 
-def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
-    return _build_exporter(settings, encode_delivery)
+def build_exporter(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
+    return _build_file_exporter(settings, encode_delivery)
 
 
-def build_with_price_lines(
+def build_exporter_with_prices(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, price_lines: LinesOf
 ) -> FileExporter:
-    return _build_exporter(settings, partial(encode_delivery, price_lines=price_lines))
+    return _build_file_exporter(settings, partial(encode_delivery, price_lines=price_lines))
 
 
-def _build_exporter(settings: DestinationSettings, write: Write) -> FileExporter:
+def _build_file_exporter(settings: DestinationSettings, write: Write) -> FileExporter:
     path = Path(settings.path or "")
     head = charges.csv_header()
     shared = settings.shared
-    return FileExporter(path, write=write, head=head, shared=shared, ending=line_ending)
+    return FileExporter(path, write=write, head=head, shared=shared, ending=record_numbers_ending)
 
 
-async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    return try_file(Path(settings.path or ""))
+async def probe_destination(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> Probe:
+    return probe_file(Path(settings.path or ""))
 
 
 TYPE = DestinationType(
     name="focus",
     needs="path",
-    build=build,
-    build_with_price_lines=build_with_price_lines,
-    probe=probe,
+    build=build_exporter,
+    build_with_price_lines=build_exporter_with_prices,
+    probe=probe_destination,
     topics=(AI_TELEMETRY,),
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 import orjson
 
 from exporters import batch as batches
-from exporters.batch import map_in_turns
+from exporters.batch import map_with_pauses
 from exporters.destinations.declaration import DestinationType
-from exporters.probe import Probe, try_file
+from exporters.probe import Probe, probe_file
 from exporters.record_file import FileExporter
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -23,20 +23,22 @@ from spool.record import Record, record_to_json
 
 async def encode_delivery(delivery: Delivery, entries: Sequence[Entry]) -> tuple[list[bytes], Settlement]:
     batch = batches.build_batch_with_shadows(delivery, entries)
-    lines = await map_in_turns(batch.records, _encode_records)
-    return list(chain.from_iterable(lines)), batch.settlement()
+    lines = await map_with_pauses(batch.records, _encode_records)
+    return list(chain.from_iterable(lines)), batch.settlement_unless_all_rejected()
 
 
 def _encode_records(records: Sequence[tuple[Record, float]]) -> list[bytes]:
     return [orjson.dumps(record_to_json(record), option=orjson.OPT_APPEND_NEWLINE) for record, _ in records]
 
 
-def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
+def build_exporter(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> FileExporter:
     return FileExporter(Path(settings.path or ""), write=encode_delivery, shared=settings.shared)
 
 
-async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
-    return try_file(Path(settings.path or ""))
+async def probe_destination(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> Probe:
+    return probe_file(Path(settings.path or ""))
 
 
-TYPE = DestinationType(name="ndjson", needs="path", build=build, probe=probe)
+TYPE = DestinationType(name="ndjson", needs="path", build=build_exporter, probe=probe_destination)

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.marked_call import try_call
+from exporters.marked_call import probe_with_test_call
 from exporters.otlp.telemetry import METRICS, TRACES, TelemetryExporter
-from exporters.probe import OK, Probe, error_probe, try_export
+from exporters.probe import OK, Probe, error_probe, probe_with_empty_export
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -33,25 +33,31 @@ class OtlpEndpoint:
     def authorization(self, stream: str) -> str | None:
         return None if self._secret is None else self._secret.value()
 
-    def naming_key(self, stream: str) -> AbstractContextManager[None]:
+    def naming_refused_key(self, stream: str) -> AbstractContextManager[None]:
         return nullcontext()
 
     def headers(self) -> Mapping[str, str]:
         return self._headers
 
 
-def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> TelemetryExporter:
+def build_exporter(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> TelemetryExporter:
     return TelemetryExporter(
         Client(ClientSettings(may_take_and_fail=True), clock=clock), OtlpEndpoint(settings, secret)
     )
 
 
-async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+async def probe_destination(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> Probe:
     """Send an empty export of each signal, and the test call to a Tollhouse. Return the first failure."""
     return await _probe_signals(settings, secret, clock, send_call=False)
 
 
-async def probe_by_call(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+async def probe_destination_with_call(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> Probe:
     """Send the test call to any receiver."""
     return await _probe_signals(settings, secret, clock, send_call=True)
 
@@ -69,11 +75,11 @@ async def _probe_signals(
                 return error_probe(error)
             url, headers = endpoint.url(signal), endpoint.headers()
             if signal == TRACES and AI_TELEMETRY in settings.topics:
-                result = await try_call(
+                result = await probe_with_test_call(
                     client, url, clock=clock, authorization=key, headers=headers, send_call=send_call
                 )
             else:  # telemetry about Tollhouse itself has no AI calls
-                result = await try_export(client, url, authorization=key, headers=headers)
+                result = await probe_with_empty_export(client, url, authorization=key, headers=headers)
             if result.status != OK:
                 return Probe(status=result.status, words=f"{signal}: {result.words}")
             message = message or result.words
@@ -83,9 +89,9 @@ async def _probe_signals(
 TYPE = DestinationType(
     name="otlp",
     needs="url",
-    build=build,
-    probe=probe,
-    probe_by_call=probe_by_call,
+    build=build_exporter,
+    probe=probe_destination,
+    probe_by_call=probe_destination_with_call,
     topics=(AI_TELEMETRY,),
     reads_packed=True,
 )

@@ -54,7 +54,7 @@ def upstream_routes(
     yield _telemetry_route(settings, clock, made_of)
     if context is None or not settings.base_url:
         return
-    has_events = Paths(settings).template(EVENTS) is not None
+    has_events = Paths(settings).url_template(EVENTS) is not None
     if has_events or settings.events:
         client = UpstreamClient.from_settings(settings, clock=clock)
         exporter: Exporter
@@ -94,4 +94,6 @@ def _build_route(
 ) -> RouteConfig:
     spec = RouteSpec(name=f"{UPSTREAM}/{topic}", topic=topic)
     linger_s = settings.linger
-    return RouteConfig(spec=spec, made_of=made_of, exporter=exporter, stamps=client.stamps, linger_s=linger_s)
+    return RouteConfig(
+        spec=spec, made_of=made_of, exporter=exporter, stamps=client.secret_stamps, linger_s=linger_s
+    )

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 import orjson
 
 from exporters import batch as batches
-from exporters.batch import map_in_turns
+from exporters.batch import map_with_pauses
 from exporters.destinations.declaration import DestinationType
 from exporters.errors import DeliveryTooLarge, Retryable, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.probe import Probe, error_probe, try_connection
+from exporters.probe import Probe, error_probe, probe_connection
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
@@ -52,15 +52,15 @@ class WebhookExporter:
         self._headers = dict(settings.headers)
         self._secret = secret
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         batch = batches.build_batch_without_shadows(delivery, entries)
         if not batch.records:
-            return batch.settlement()
+            return batch.settlement_unless_all_rejected()
         topic = delivery.route.rpartition("/")[2]
-        rows = await map_in_turns(batch.records, _encode_records)
+        rows = await map_with_pauses(batch.records, _encode_records)
         body = b'{"topic":%b,"records":[%b]}' % (orjson.dumps(topic), b",".join(rows))
         if len(body) > MAX_BYTES and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over {MAX_BYTES}", answered=False)
@@ -78,7 +78,7 @@ class WebhookExporter:
             # a 2xx of which the body broke off is a success
             if error.status is None or error.status >= 300:
                 raise
-        return batch.settlement()
+        return batch.settlement_unless_all_rejected()
 
     async def close(self) -> None:
         await self._client.close()
@@ -87,25 +87,29 @@ class WebhookExporter:
         timestamp = str(int(self._clock.now()))
         if self._secret is None:
             return {TIMESTAMP: timestamp}
-        return {TIMESTAMP: timestamp, SIGNATURE: sign(self._secret.value(), timestamp, body)}
+        return {TIMESTAMP: timestamp, SIGNATURE: sign_body(self._secret.value(), timestamp, body)}
 
 
 def _encode_records(records: Sequence[tuple[Record, float]]) -> bytes:
     return b",".join([orjson.dumps(record_to_json(record)) for record, _ in records])
 
 
-def sign(secret: str, timestamp: str, body: bytes) -> str:
+def sign_body(secret: str, timestamp: str, body: bytes) -> str:
     """Return the signature. Receivers should compare it in constant time."""
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"v1={digest}"
 
 
-def build(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> WebhookExporter:
+def build_exporter(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> WebhookExporter:
     client = Client(ClientSettings(compression="none", may_take_and_fail=True), clock=clock)
     return WebhookExporter(client, settings, secret, clock=clock)
 
 
-async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+async def probe_destination(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> Probe:
     """The receiver treats every POST as a delivery, so only the secret and the connection are tested."""
     try:
         if secret is not None:
@@ -113,7 +117,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
     except SendError as error:
         return error_probe(error)
     async with Client(ClientSettings(), clock=clock) as client:
-        return await try_connection(client, settings.url)
+        return await probe_connection(client, settings.url)
 
 
-TYPE = DestinationType(name="webhook", needs="url", build=build, probe=probe)
+TYPE = DestinationType(name="webhook", needs="url", build=build_exporter, probe=probe_destination)

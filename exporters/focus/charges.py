@@ -18,7 +18,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import Any, Final, NamedTuple
 
-from exporters.batch import map_in_turns
+from exporters.batch import map_with_pauses
 from spool.ledger import money
 from spool.ledger.repricing import LinesOf, SumLine, join_lines, row_price_lines
 from spool.ledger.sums import COUNTS, Dimensions, HourlySums, Measures, counted_hour
@@ -112,7 +112,7 @@ class Charge:
     lines: tuple[SumLine, ...] = ()  # price lines that add up to the cost; each becomes a row
 
     @property
-    def usage(self) -> tuple[int, str]:
+    def quantity_and_unit(self) -> tuple[int, str]:
         """Return quantity and unit: tokens, or calls for other usage."""
         tokens = self.input_tokens + self.output_tokens
         return (tokens, "Tokens") if tokens else (self.calls, "Requests")
@@ -126,17 +126,17 @@ def charge_lines(
     charges: Iterable[Charge], *, account: str = ACCOUNT, columns: Sequence[str] = COLUMNS
 ) -> bytes:
     rows = (charge_rows(charge, account=account) for charge in charges)
-    return row_lines(chain.from_iterable(rows), columns=columns)
+    return encode_csv_rows(chain.from_iterable(rows), columns=columns)
 
 
-def row_lines(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str] = COLUMNS) -> bytes:
+def encode_csv_rows(rows: Iterable[Mapping[str, str]], *, columns: Sequence[str] = COLUMNS) -> bytes:
     return csv_lines([row[name] for name in columns] for row in rows).encode()
 
 
 def charge_rows(charge: Charge, *, account: str) -> list[dict[str, str]]:
     """Return one row per price line."""
     row = charge_row(charge, account=account)
-    return list(split_by_lines(row, charge.lines)) if charge.lines else [row]
+    return list(split_by_price_lines(row, charge.lines)) if charge.lines else [row]
 
 
 def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
@@ -147,7 +147,7 @@ def charge_row(charge: Charge, *, account: str) -> dict[str, str]:
     billed when it became known. In the current month it is usage, maybe negative.
     """
     month = charge.billed_in or _month_start(charge.start)
-    quantity, unit = charge.usage
+    quantity, unit = charge.quantity_and_unit
     is_change = bool(charge.corrects) or quantity < 0 or not charge.calls
     is_credit = Decimal(charge.cost) < 0 and not is_change
     provider = display_name(charge.provider) if charge.provider else UNKNOWN
@@ -237,7 +237,7 @@ class ChargeSums:
         self._sums: dict[_SeparateKey, HourlySums] = defaultdict(HourlySums)
         self._charges: dict[tuple[object, ...], Charge] = {}
 
-    def add(self, entry: Entry, places: Sequence[int]) -> None:
+    def add_records(self, entry: Entry, places: Sequence[int]) -> None:
         for separate_key, group in groupby(
             places, lambda index: _separate_key(entry.records[index], entry.committed_at)
         ):
@@ -256,7 +256,7 @@ class ChargeSums:
             whole = _charge_from_sums(hour, key, row)
             if self._price_lines is not None and separate_key == _SeparateKey():
                 whole = replace(whole, lines=row_price_lines(self._price_lines, hour, key, row, meters))
-            for charge in split_by_currency(whole, _foreign_charges(meters) if meters else {}):
+            for charge in split_by_currency(whole, _amounts_by_foreign_currency(meters) if meters else {}):
                 charge = charge if self._hide is None else self._hide(charge)
                 self._add_charge(separate_key, hour, charge)
 
@@ -278,8 +278,8 @@ class ChargeSums:
 async def sum_charges(entries: Sequence[Entry], price_lines: LinesOf | None = None) -> list[Charge]:
     sums = ChargeSums(price_lines=price_lines)
     for entry in entries:
-        await map_in_turns(range(len(entry.records)), partial(sums.add, entry))
-    await map_in_turns(list(sums.summed_rows()), sums.add_charges)
+        await map_with_pauses(range(len(entry.records)), partial(sums.add_records, entry))
+    await map_with_pauses(list(sums.summed_rows()), sums.add_charges)
     return sums.sorted_charges()
 
 
@@ -309,7 +309,7 @@ def _separate_key(record: Record | None, committed_at: float) -> _SeparateKey:
     return _SeparateKey(corrects, known_in if used_in < known_in else None)
 
 
-def _foreign_charges(meters: Mapping[str, int]) -> Mapping[str, str]:
+def _amounts_by_foreign_currency(meters: Mapping[str, int]) -> Mapping[str, str]:
     from spool.currencies import join_charges  # most charges have no meters
 
     return {currency: money.text(units) for currency, units in join_charges(meters.items()).items()}
@@ -376,7 +376,7 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def split_by_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
+def split_by_price_lines(row: Mapping[str, str], lines: Sequence[SumLine]) -> Iterator[dict[str, str]]:
     """
     Yield a row per price line (a quantity with one price). Only the first has the totals of the calls.
 

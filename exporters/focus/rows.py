@@ -99,7 +99,7 @@ _NOTHING: dict[str, Any] = {
 }
 
 
-def report_charges(
+def charges_from_rows(
     rows: Iterable[Mapping[str, object]], tags: Sequence[str] = (), *, length: timedelta = HOUR
 ) -> list[Charge]:
     """Convert rows of the operator API, by DIMENSIONS and `tags`, in periods of `length`."""
@@ -109,7 +109,7 @@ def report_charges(
         foreign = row.get("charges")
         charge = Charge(
             start=datetime.fromisoformat(str(row["period"])),
-            cost=_subtract(str(row["cost"]), str(row["converted"])) if foreign else str(row["cost"]),
+            cost=_subtract_amounts(str(row["cost"]), str(row["converted"])) if foreign else str(row["cost"]),
             list_cost=estimated if estimated != "0" else None,
             provider=_text_field(row, "provider"),
             model=_text_field(row, "model"),
@@ -142,12 +142,12 @@ def _priced_fields(charged: Mapping[str, Any]) -> dict[str, Any]:
 
 def _subtract_charge(charge: Charge, part: Charge) -> Charge:
     remaining_counts = {name: getattr(charge, name) - getattr(part, name) for name in COUNTED}
-    listed = _subtract(charge.list_cost or "0", part.cost)
-    cost = _subtract(charge.cost, part.cost)
+    listed = _subtract_amounts(charge.list_cost or "0", part.cost)
+    cost = _subtract_amounts(charge.cost, part.cost)
     return replace(charge, cost=cost, list_cost=listed if Decimal(listed) else None, **remaining_counts)
 
 
-def _subtract(amount: str, subtracted: str) -> str:
+def _subtract_amounts(amount: str, subtracted: str) -> str:
     with localcontext(EXACT):
         return decimal_text(Decimal(amount) - Decimal(subtracted))
 
@@ -189,11 +189,11 @@ class FeeShares:
         self._shared_values[user] = total
         return fee * total // whole - fee * before // whole
 
-    def is_used(self, user: str) -> bool:
+    def has_usage(self, user: str) -> bool:
         return bool(self.weights.get(user))
 
 
-def covered_rows(
+def covered_call_rows(
     rows: Iterable[Mapping[str, Any]],
     shares: FeeShares,
     *,
@@ -206,7 +206,7 @@ def covered_rows(
         value = str(row["cost"])
         user = str(row.get("user") or "").casefold()
         share = money.text(shares.take_share(user, money.units(value)))
-        [charge] = report_charges([{**row, "charges": {}}], tags, length=length)
+        [charge] = charges_from_rows([{**row, "charges": {}}], tags, length=length)
         worth = value if charge.list_cost is None else charge.list_cost
         shown = charge_row(replace(charge, cost=value, list_cost=worth), account=account)
         costs = {"BilledCost": "0", "EffectiveCost": share, "ContractedCost": worth, "ListCost": worth}
@@ -230,7 +230,7 @@ def seat_rows(
                 "PricingUnit": "Seats",
             }
             yield {**base, **purchase}
-        if money.units(fee) and not shares.is_used(str(seat["user"]).casefold()):
+        if money.units(fee) and not shares.has_usage(str(seat["user"]).casefold()):
             unused = {
                 **_cost_columns("0", effective=fee),
                 "ChargeCategory": "Usage",
@@ -336,7 +336,7 @@ def csv_header(version: str) -> bytes:
     return csv_lines([column_names(version)]).encode()
 
 
-def row_lines(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
+def encode_csv_rows(rows: Iterable[Mapping[str, str]], *, version: str) -> bytes:
     names = column_names(version)
     return csv_lines([row[name] for name in names] for row in rows).encode()
 
@@ -380,7 +380,7 @@ def day_rows(day: ExportedDay, *, account: str) -> Iterator[dict[str, str]]:
     for amounts, cost in _add_bases_and_yield_costs(day, day.effective, sums):
         amounts.effective += cost
     counted = {_group_values(day, row): row for row in day.counted}
-    beside = _other_usage(day)
+    beside = _meter_quantities_by_group(day)
     for key, amounts in sorted(sums.items(), key=lambda item: item[0]):
         group_values = dict(zip(day.by, key.group, strict=True))
         state = _RESTATED if key.charge == _RESTATED else day.state_of(group_values["provider"])
@@ -411,7 +411,7 @@ def _group_values(day: ExportedDay, row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(row[name] or "") for name in day.by)
 
 
-def _other_usage(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
+def _meter_quantities_by_group(day: ExportedDay) -> Mapping[tuple[str, ...], Mapping[str, int]]:
     usage: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in day.metered:
         lines = (row["price_lines"] or {}).get("lines", ())
@@ -434,7 +434,7 @@ def _meter_columns(key: _RowKey, used: Mapping[str, int]) -> Mapping[str, str]:
 def _calls_charge(day: ExportedDay, named: Mapping[str, str], counted: Mapping[str, Any] | None) -> Charge:
     tags = [name for name in day.by if name not in DIMENSIONS]
     row = {**_NOTHING, **(counted or {}), **named}
-    [charge] = report_charges([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
+    [charge] = charges_from_rows([{**row, "charges": {}, "period": day.start.isoformat()}], tags)
     return charge
 
 

@@ -80,13 +80,13 @@ def _rate_limit_wait_s(headers: Mapping[str, str], *, now: float) -> float | Non
     return max(0.0, float(reset) - now) if reset.isascii() and reset.isdigit() else 0.0
 
 
-def rejected_by_receipt(answer: HttpAnswer) -> int:
+def rejected_count_in_receipt(answer: HttpAnswer) -> int:
     """Return the number of rejected records that the receipt states, 0 without a receipt."""
     match = _REJECTED.search(answer.headers.get(RECEIPT, ""))
     return int(match[1]) if match else 0
 
 
-def refuse_page(answer: HttpAnswer) -> None:
+def check_not_web_page(answer: HttpAnswer) -> None:
     """Raise an error for a web page, such as a sign-in page, which stores nothing."""
     if answer.media_type == "text/html" and answer.body.lstrip().startswith(b"<"):
         raise Misconfigured(

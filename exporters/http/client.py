@@ -155,7 +155,7 @@ class Client:
                 headers=headers,
                 allow_redirects=False,
                 proxy=self._settings.proxy or None,
-                ssl=self._tls_for(url),
+                ssl=self._tls_context_for(url),
             ) as response:
                 names = {name.lower(): value for name, value in response.headers.items()}
                 return HttpAnswer(
@@ -197,7 +197,7 @@ class Client:
             )
         return self._session
 
-    def _tls_for(self, url: str) -> ssl.SSLContext | bool:
+    def _tls_context_for(self, url: str) -> ssl.SSLContext | bool:
         """Return the TLS context. Plain HTTP needs none, which saves 25 ms for the system's certificates."""
         settings = self._settings
         is_plain = url.startswith("http://") and not settings.proxy
@@ -252,7 +252,7 @@ def reach_problem(error: SendError) -> str:
     return "" if cause is None else NO_ANSWER
 
 
-async def find_refused_certificate(url: str, settings: ClientSettings) -> None:
+async def check_certificate_accepted(url: str, settings: ClientSettings) -> None:
     """
     Raise Misconfigured if the server rejects the client certificate.
 

@@ -25,7 +25,7 @@ _METADATA: Final = frozenset(
 _NAT64: Final = ip_network("64:ff9b::/96")
 
 
-def check_reach(address: str) -> None:
+def check_address_allowed(address: str) -> None:
     ip = _effective_ip(address)
     is_special = ip.is_link_local or ip.is_multicast or ip.is_unspecified or ip.is_reserved
     if (is_special and not ip.is_loopback) or ip in _METADATA or ip in _THIS_NETWORK:
@@ -34,7 +34,7 @@ def check_reach(address: str) -> None:
         )
 
 
-def check_reach_in_clear(address: str) -> None:
+def check_loopback_address(address: str) -> None:
     """Raise an error for an address without TLS that is not loopback."""
     if not _effective_ip(address).is_loopback:
         raise Misconfigured(
@@ -44,18 +44,18 @@ def check_reach_in_clear(address: str) -> None:
         )
 
 
-def reach_check_for(url: str) -> Check:
-    return check_reach_in_clear if url.startswith("http://") else check_reach
+def address_check_for(url: str) -> Check:
+    return check_loopback_address if url.startswith("http://") else check_address_allowed
 
 
-def problems_of_reach(name: str, url: str) -> Iterator[str]:
+def problems_of_forbidden_url(name: str, url: str) -> Iterator[str]:
     """Yield the problems of an address that are visible before its name is resolved."""
     host = urlsplit(url).hostname or ""
     if url.startswith("http://") and host != "localhost" and not _is_loopback(host):
         yield f"{name} must begin with https://, because http:// is accepted only for loopback addresses"
         return
     try:
-        check_reach(host)
+        check_address_allowed(host)
     except ValueError:
         return  # a name is checked at each connection
     except Misconfigured as error:
@@ -71,7 +71,7 @@ def checking_socket_factory(check: Check) -> Callable[[tuple[Any, ...]], socket.
     return make_socket
 
 
-def connect_checked(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
+def connect_to_checked_address(host: str, port: int, timeout_s: float, check: Check) -> socket.socket:
     """Connect like `socket.create_connection`, and check each address."""
     error: OSError | None = None
     for address_info in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):

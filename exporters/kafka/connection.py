@@ -118,7 +118,7 @@ def _secret_lines(secret: SecretSource | None, *, max_lines: int) -> list[str]:
     return lines
 
 
-async def find_fault(options: Mapping[str, Any]) -> None:
+async def check_broker_connections(options: Mapping[str, Any]) -> None:
     """Raise a broker's error, which the library only logs."""
     errors = list[Exception]()
     # the other options, such as `transactional_id`, are for producers only
@@ -129,12 +129,12 @@ async def find_fault(options: Mapping[str, Any]) -> None:
             await connection.close()
         except (kafka.KafkaError, OSError, TimeoutError) as error:
             errors.append(error)
-    faults = [error for error in errors if _is_fault(error)]
+    faults = [error for error in errors if _needs_operator(error)]
     if errors:
         raise [*faults, *errors][0]
 
 
-def _is_fault(error: Exception) -> bool:
+def _needs_operator(error: Exception) -> bool:
     """Return whether the operator must fix an error. A TLS alert reports a refused client certificate."""
     cause = error.__cause__
     is_alert = isinstance(cause, ssl.SSLError) and "ALERT" in (cause.reason or "")
@@ -146,7 +146,7 @@ async def start_client(client: Any, options: Mapping[str, Any]) -> None:
     try:
         await client.start()
     except kafka.KafkaConnectionError:
-        await find_fault(options)
+        await check_broker_connections(options)
         raise
     except AssertionError as error:
         # brokers answer a rejected token with an empty list, which the library does not expect
@@ -217,7 +217,7 @@ def translate_errors(settings: DestinationSettings, secret: SecretSource | None)
         text = "the progress topic contains a message that is not progress: another program writes there"
         raise Misconfigured(text, answered=False) from error
     except (kafka.KafkaError, OSError, TimeoutError) as error:
-        kind = Misconfigured if _is_fault(error) else Retryable
+        kind = Misconfigured if _needs_operator(error) else Retryable
         raise kind(_error_message(error, _secrets_to_hide(settings, secret)), answered=False) from error
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from exporters.destinations.declaration import DestinationType
 from exporters.kafka.messages import AWS, MOST_RECORDS
-from exporters.lake.destination import periodic_check, route_name, with_landing_times
+from exporters.lake.destination import build_periodic_check, route_name, with_landing_times
 from exporters.secret_source import SecretSource
 from exporters.settings import DestinationSettings
 from spool.clock import Clock
@@ -23,7 +23,7 @@ USUAL_RECORDS: Final = 1000
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
-def build(
+def build_exporter(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> LandingExporter:
     brokers = build_brokers(settings, secret, settings.topics[0])
@@ -42,7 +42,7 @@ def build_brokers(settings: DestinationSettings, secret: SecretSource | None, to
     return Brokers(settings, secret, topic=topic)
 
 
-def watch_task(
+def build_destination_check(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
     route = route_name(settings)
@@ -54,15 +54,17 @@ def watch_task(
         counted = await recount_topic(settings, secret, route, below=below)
         return CountedNumbers(counted.differences, counted.settled, counted.absent or 0)
 
-    async def check() -> LakeCheckResult:
-        from exporters.lake.watch import check_numbers
+    async def check_topic() -> LakeCheckResult:
+        from exporters.lake.watch import check_sent_numbers
 
-        return await check_numbers(context, route, count_numbers)
+        return await check_sent_numbers(context, route, count_numbers)
 
-    return periodic_check(settings, clock, context, check)
+    return build_periodic_check(settings, clock, context, check_topic)
 
 
-async def probe(settings: DestinationSettings, secret: SecretSource | None, clock: Clock) -> Probe:
+async def probe_destination(
+    settings: DestinationSettings, secret: SecretSource | None, clock: Clock
+) -> Probe:
     """Test the connection under a separate id, without sending a message."""
     from exporters.errors import SendError
     from exporters.probe import REFUSED, Probe, error_probe
@@ -73,7 +75,7 @@ async def probe(settings: DestinationSettings, secret: SecretSource | None, cloc
         except ValueError as error:
             return Probe(status=REFUSED, words=str(error))
         try:
-            await brokers.open(f"tollhouse.check.{settings.name}", ())
+            await brokers.open_and_fetch_progress(f"tollhouse.check.{settings.name}", ())
             await brokers.try_transaction()
         except SendError as error:
             return error_probe(error)
@@ -104,11 +106,11 @@ async def _probe_topics(settings: DestinationSettings, secret: SecretSource | No
     return Probe(status=OK, words=f"its topics exist ({shown}), {how}")
 
 
-def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+def settings_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     if find_spec("aiokafka") is None:
         yield f"{shown}: type 'kafka' needs aiokafka: pip install 'tollhouse[kafka]'"
     brokers = settings.url.split(",")
-    if settings.url and not all(_is_address(broker) for broker in brokers):
+    if settings.url and not all(_is_broker_address(broker) for broker in brokers):
         yield f"{shown}.url: type 'kafka' needs HOST:PORT, with commas between brokers"
     elif not settings.tls and any(broker.rpartition(":")[0] not in _LOOPBACK for broker in brokers):
         yield (
@@ -138,7 +140,7 @@ def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
         yield f"{shown}.required: a topic needs every record, so remove `required = false`"
 
 
-def _is_address(text: str) -> bool:
+def _is_broker_address(text: str) -> bool:
     host, _, port = text.strip().rpartition(":")
     return bool(host) and port.isdigit() and "@" not in host and "/" not in host
 
@@ -146,9 +148,9 @@ def _is_address(text: str) -> bool:
 TYPE = DestinationType(
     name="kafka",
     needs="url",
-    build_lake=build,
-    beside=watch_task,
-    probe=probe,
-    problems=problems,
+    build_lake=build_exporter,
+    beside=build_destination_check,
+    probe=probe_destination,
+    problems=settings_problems,
     secret_lines=3,  # `aws-msk-iam` needs them
 )

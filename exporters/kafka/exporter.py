@@ -21,7 +21,7 @@ from aiokafka.partitioner import DefaultPartitioner
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured
-from exporters.exporter import KeepMark, keep_or_compare
+from exporters.exporter import KeepMark, store_or_compare_mark
 from exporters.kafka.connection import (
     client_options,
     open_reader,
@@ -56,9 +56,9 @@ class Brokers:
     """
     One route's connection, with one transaction at a time.
 
-    After a failure, its outcome is unknown. `open` then aborts it, locks out other senders with the `id`, and
-    reads the committed progress. Without transactions, progress follows the messages, so a crash may repeat
-    some. Raises Misconfigured or Retryable.
+    After a failure, its outcome is unknown. `open_and_fetch_progress` then aborts it, locks out other senders
+    with the `id`, and reads the committed progress. Without transactions, progress follows the messages, so a
+    crash may repeat some. Raises Misconfigured or Retryable.
     """
 
     def __init__(self, settings: DestinationSettings, secret: SecretSource | None, *, topic: str) -> None:
@@ -70,7 +70,9 @@ class Brokers:
         self._partition = DefaultPartitioner()
         self._partitions: list[int] = []
 
-    async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
+    async def open_and_fetch_progress(
+        self, id: str, keys: Collection[bytes]
+    ) -> Mapping[bytes, TopicProgress]:
         """Return the newest progress by key, which only this sender can change from now on."""
         with translate_errors(self._settings, self._secret):
             options = client_options(self._settings, self._secret)
@@ -93,7 +95,7 @@ class Brokers:
         self._producer = producer
         return progress
 
-    async def send(
+    async def send_messages(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
         producer = self._producer
@@ -137,10 +139,10 @@ class Brokers:
 
     async def _fetch_progress(self, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
         async with open_reader(client_options(self._settings, self._secret)) as reader:
-            self._check_topics(await reader.topics())
+            self._check_topics_exist(await reader.topics())
             return await read_progresses(reader, self._progress_topic, lambda key: key in keys)
 
-    def _check_topics(self, existing: Collection[str]) -> None:
+    def _check_topics_exist(self, existing: Collection[str]) -> None:
         for topic, how in (
             (self._topic, "cleanup.policy=delete"),
             (self._progress_topic, "one partition and cleanup.policy=compact"),
@@ -180,12 +182,14 @@ class KafkaExporter:
         editions = await self._landings.find_or_begin_editions(delivery.route, delivery.first)
         messages = await _encode_messages(entries, delivery.route, editions[0])
         progress = TopicProgress(delivery.first, delivery.last, ids_digest(messages))
-        await keep_or_compare(delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", keep_mark)
+        await store_or_compare_mark(delivery, f"{LAKE_MARK}kafka=1;digest={progress.digest}", keep_mark)
         try:
             if self._edition != editions[0]:
                 await self._open_connection(delivery.route, editions)
-            if self._is_missing(progress):
-                await self._brokers.send(messages, progress, edition=editions[0], route=delivery.route)
+            if self._is_delivery_missing(progress):
+                await self._brokers.send_messages(
+                    messages, progress, edition=editions[0], route=delivery.route
+                )
                 self._newest_committed = progress
         except BaseException:  # the transaction's outcome is unknown
             await self.close()
@@ -201,14 +205,14 @@ class KafkaExporter:
         await self._brokers.close()
         # editions before a restore as well
         keys = [progress_key(edition, route) for edition in editions]
-        progresses = await self._brokers.open(f"tollhouse.{editions[0]}.{route}", keys)
+        progresses = await self._brokers.open_and_fetch_progress(f"tollhouse.{editions[0]}.{route}", keys)
         committed = [progresses[key] for key in keys if key in progresses]
         self._newest_committed = max(
             committed, key=lambda committed_range: committed_range.last, default=None
         )
         self._edition = editions[0]
 
-    def _is_missing(self, expected: TopicProgress) -> bool:
+    def _is_delivery_missing(self, expected: TopicProgress) -> bool:
         """
         Return whether the topic lacks the delivery. Raises Misconfigured if other records have its numbers.
         """

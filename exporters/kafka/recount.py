@@ -78,7 +78,7 @@ async def recount_topic(
     return VerifiedTopic(
         progress=progress,
         messages=read.messages,
-        settled=None if read.is_cut else read.count_below(end),
+        settled=None if read.is_truncated else read.count_below(end),
         absent=sum(after - first for first, after in absent),
         differences=differences,
     )
@@ -98,29 +98,29 @@ class TopicContents:
     ids: dict[tuple[str, int], bytes] = field(default_factory=dict)
 
     @property
-    def is_cut(self) -> bool:
+    def is_truncated(self) -> bool:
         return bool(self.cut_partitions)
 
-    def add(self, partition: int, number: int) -> None:
+    def add_message(self, partition: int, number: int) -> None:
         self.messages += 1
         self.first_number_by_partition.setdefault(partition, number)
-        if self.has(number):
+        if self.has_number(number):
             self.repeated_numbers += 1
         index = number >> 3
         if index >= len(self.bits):
             self.bits.extend(bytes(max(index + 1 - len(self.bits), len(self.bits))))
         self.bits[index] |= 1 << (number & 7)
 
-    def has(self, number: int) -> bool:
+    def has_number(self, number: int) -> bool:
         index = number >> 3
         return index < len(self.bits) and bool(self.bits[index] & (1 << (number & 7)))
 
     def count_below(self, end: int) -> int:
-        return sum(self.has(number) for number in range(end))
+        return sum(self.has_number(number) for number in range(end))
 
     def missing_ranges(self, end: int) -> Iterator[tuple[int, int]]:
         """Yield the first number and the one after the last."""
-        if self.is_cut:
+        if self.is_truncated:
             first = max(
                 self.first_number_by_partition.get(partition, end) for partition in self.cut_partitions
             )
@@ -128,7 +128,7 @@ class TopicContents:
             first = min(self.first_number_by_partition.values(), default=end)
         gap = None
         for number in range(first, end + 1):
-            is_there = number == end or self.has(number)
+            is_there = number == end or self.has_number(number)
             if not is_there and gap is None:
                 gap = number
             elif is_there and gap is not None:
@@ -150,7 +150,7 @@ async def _read_topic(
         if headers.get("tollhouse-route") != route or not number.isdigit():
             kept_messages.foreign_messages += 1
             continue
-        kept_messages.add(message.partition, int(number))
+        kept_messages.add_message(message.partition, int(number))
         newest = progress.get(edition)
         if newest is not None and newest.first <= int(number) <= newest.last:
             kept_messages.ids[edition, int(number)] = message.key
@@ -179,7 +179,7 @@ def _message_differences(
     for edition, newest in progress.items():
         numbers = range(newest.first, newest.last + 1)
         proof = sha256(b"".join(read.ids.get((edition, number), b"") for number in numbers))
-        if not read.is_cut and proof.hexdigest() != newest.digest:
+        if not read.is_truncated and proof.hexdigest() != newest.digest:
             description = (
                 f"the ids of the numbers {newest.first} to {newest.last} do not match the digest in the "
                 "progress"

@@ -67,14 +67,14 @@ class FocusFiles(DeliveryFiles):
         self._charges = ChargeSums(_field_remover(leave_out) if leave_out else None)
         self._has_types = format.name == "focus-parquet"  # the other format has only texts
 
-    def add(self, entry: Entry) -> None:
-        super().add(entry)
-        self._charges.add(entry, range(len(entry.records)))
+    def add_entry(self, entry: Entry) -> None:
+        super().add_entry(entry)
+        self._charges.add_records(entry, range(len(entry.records)))
 
     def _collect_rows(self, rows: Sequence[LakeRow]) -> None:
         """The files contain charges, so records are only counted."""
         if rows:
-            self._sums.add([row.values for row in rows])
+            self._sums.add_rows([row.values for row in rows])
 
     def _finish_files(self, digest: str) -> list[manifest.LakeFile]:
         self._charges.add_charges(self._charges.summed_rows())
@@ -85,7 +85,7 @@ class FocusFiles(DeliveryFiles):
         path = self._directory / f"{date}.{self._format.ending}"
         file = self._format.open(path, TYPES)
         for start in range(0, len(charges), GROUP_ROWS):
-            file.add([self._charge_values(charge) for charge in charges[start : start + GROUP_ROWS]])
+            file.add_rows([self._charge_values(charge) for charge in charges[start : start + GROUP_ROWS]])
             file.write_group()
         file.close(
             footer_metadata(self._series, route=self._route, digest=digest) | {"focus.version": self.focus}

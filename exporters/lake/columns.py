@@ -130,18 +130,18 @@ def row_of_record(record: Record, *, number: int | None, committed_at: float, ed
     row["source"] = record.source
     row["shadow"] = record.shadow
     row["start_time"] = _to_microseconds(record.start_time)
-    row["input_tokens"] = _fitting_count(input_tokens)
-    row["output_tokens"] = _fitting_count(output_tokens)
-    row["cache_read_tokens"] = _fitting_count(cache_read)
-    row["cache_write_tokens"] = _fitting_count(cache_write)
-    row["reasoning_tokens"] = _fitting_count(reasoning)
-    row["cache_write_1h_tokens"] = _fitting_count(cache_write_1h)
+    row["input_tokens"] = _count_in_range(input_tokens)
+    row["output_tokens"] = _count_in_range(output_tokens)
+    row["cache_read_tokens"] = _count_in_range(cache_read)
+    row["cache_write_tokens"] = _count_in_range(cache_write)
+    row["reasoning_tokens"] = _count_in_range(reasoning)
+    row["cache_write_1h_tokens"] = _count_in_range(cache_write_1h)
     day = at // _DAY_US
     if isinstance(record, UsageMetric):
-        _add_metric(row, record)
+        _set_metric_columns(row, record)
     elif isinstance(record, Correction):
-        _add_call(row, record.after)
-        _add_correction(row, record)
+        _set_call_columns(row, record.after)
+        _set_correction_columns(row, record)
         day = record.known_at // _MICROSECOND_NS // _DAY_US
     return LakeRow(day, tuple(row.values()))
 
@@ -184,16 +184,16 @@ def _call_values(
         call.cost_source,
         call.price_book,
         call.source,
-        input_tokens if input_tokens is None else _fitting_count(input_tokens),
-        output_tokens if output_tokens is None else _fitting_count(output_tokens),
-        cache_read if cache_read is None else _fitting_count(cache_read),
-        cache_write if cache_write is None else _fitting_count(cache_write),
-        cache_write_1h if cache_write_1h is None else _fitting_count(cache_write_1h),
-        reasoning if reasoning is None else _fitting_count(reasoning),
-        spend if call.cost is not None and spent_from == "reported" else _fitting_units(call.cost),
+        input_tokens if input_tokens is None else _count_in_range(input_tokens),
+        output_tokens if output_tokens is None else _count_in_range(output_tokens),
+        cache_read if cache_read is None else _count_in_range(cache_read),
+        cache_write if cache_write is None else _count_in_range(cache_write),
+        cache_write_1h if cache_write_1h is None else _count_in_range(cache_write_1h),
+        reasoning if reasoning is None else _count_in_range(reasoning),
+        spend if call.cost is not None and spent_from == "reported" else _money_units_in_range(call.cost),
         spend
         if call.estimated_cost is not None and spent_from == "estimated"
-        else _fitting_units(call.estimated_cost),
+        else _money_units_in_range(call.estimated_cost),
         call.user,
         call.team,
         call.session,
@@ -217,7 +217,7 @@ def _call_values(
 AI_TABLE: Final = LakeTable(name=TABLE, columns=COLUMNS, row_of=row_of_record)
 
 
-def _add_call(row: dict[str, Any], call: Inference) -> None:
+def _set_call_columns(row: dict[str, Any], call: Inference) -> None:
     for name in _OF_CALL:
         row[name] = getattr(call, name)
     row["end_time"] = _to_microseconds(call.end_time)
@@ -225,16 +225,16 @@ def _add_call(row: dict[str, Any], call: Inference) -> None:
         row["tags"] = list(call.tags.items())
 
 
-def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
+def _set_metric_columns(row: dict[str, Any], metric: UsageMetric) -> None:
     row["end_time"] = _to_microseconds(metric.end_time)
     row["name"] = metric.name
     row["model"] = metric.model
     row["token_type"] = metric.token_type
     row["unit"] = metric.unit
     if metric.unit not in (TOKEN_UNIT, CALL_UNIT):
-        row["value_money"] = _fitting_units(str(metric.value))
+        row["value_money"] = _money_units_in_range(str(metric.value))
     else:
-        row["value"] = _fitting_count(int(metric.value))
+        row["value"] = _count_in_range(int(metric.value))
         if metric.meter is not None:
             row["meters"] = [(metric.meter, quantity_in_millionths(int(metric.value)))]
     row["user"] = metric.user
@@ -246,7 +246,7 @@ def _add_metric(row: dict[str, Any], metric: UsageMetric) -> None:
         row["tags"] = list(metric.tags.items())
 
 
-def _add_correction(row: dict[str, Any], record: Correction) -> None:
+def _set_correction_columns(row: dict[str, Any], record: Correction) -> None:
     """Add a correction. Amounts and tokens are new minus old."""
     before = dict(record.before.meters)
     differences = {
@@ -265,19 +265,19 @@ def _add_correction(row: dict[str, Any], record: Correction) -> None:
 def _money_difference(after: str | None, before: str | None) -> int | None:
     if after is None and before is None:
         return None
-    return (_fitting_units(after) or 0) - (_fitting_units(before) or 0)
+    return (_money_units_in_range(after) or 0) - (_money_units_in_range(before) or 0)
 
 
-def _fitting_units(text: str | None) -> int | None:
+def _money_units_in_range(text: str | None) -> int | None:
     if text is None:
         return None
     units = money.units(text)
     return units if -_MOST_MONEY < units < _MOST_MONEY else None
 
 
-def _fitting_count(count: int | None) -> int | None:
+def _count_in_range(count: int | None) -> int | None:
     return count if count is None or -_MOST_COUNT <= count <= _MOST_COUNT else None
 
 
 def _to_microseconds(time_ns: int | None) -> int | None:
-    return None if time_ns is None else _fitting_count(time_ns // _MICROSECOND_NS)
+    return None if time_ns is None else _count_in_range(time_ns // _MICROSECOND_NS)

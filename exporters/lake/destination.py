@@ -27,21 +27,21 @@ WITH_FILES: Final = (*SCHEMES, "file")  # they write files
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
-def _lake_type(name: str) -> DestinationType:
+def _build_lake_type(name: str) -> DestinationType:
     return DestinationType(
         name=name,
         needs="url" if name in SCHEMES else "path",
-        build_lake=build,
-        beside=watch_task,
-        probe=probe,
-        probe_for_installation=probe,
-        problems=problems,
+        build_lake=build_exporter,
+        beside=build_destination_check,
+        probe=probe_destination,
+        probe_for_installation=probe_destination,
+        problems=settings_problems,
         secret_lines=3 if name == "s3" else 1,
         linger_s=LINGER_S,
     )
 
 
-def build(
+def build_exporter(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> LakeExporter:
     from exporters.lake.exporter import LakeExporter
@@ -60,18 +60,18 @@ def build(
     )
 
 
-def watch_task(
+def build_destination_check(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, context: LakeContext
 ) -> Callable[[], Coroutine[Any, Any, None]] | None:
-    async def seen() -> LakeCheckResult:
-        from exporters.lake.watch import check_files
+    async def check_store() -> LakeCheckResult:
+        from exporters.lake.watch import check_lake_files
 
-        return await check_files(open_store(settings, secret), context, route_name(settings))
+        return await check_lake_files(open_store(settings, secret), context, route_name(settings))
 
-    return periodic_check(settings, clock, context, seen)
+    return build_periodic_check(settings, clock, context, check_store)
 
 
-def periodic_check(
+def build_periodic_check(
     settings: DestinationSettings,
     clock: Clock,
     context: LakeContext,
@@ -82,7 +82,7 @@ def periodic_check(
     if not settings.verify or verdicts is None:
         return None
 
-    async def run() -> None:
+    async def run_lake_watch() -> None:
         from exporters.lake.watch import LakeWatch  # imported only for the running task
 
         lake_watch = LakeWatch(
@@ -90,7 +90,7 @@ def periodic_check(
         )
         await lake_watch.run()
 
-    return run
+    return run_lake_watch
 
 
 def with_landing_times(
@@ -122,7 +122,7 @@ def open_store(settings: DestinationSettings, secret: SecretSource | None) -> St
     return ObjectStore(settings, secret)
 
 
-async def probe(
+async def probe_destination(
     settings: DestinationSettings, secret: SecretSource | None, clock: Clock, installation: str | None = None
 ) -> Probe:
     """Test the store. One small object remains in it."""
@@ -138,14 +138,14 @@ async def probe(
         return error_probe(error)
 
 
-def is_focus(settings: DestinationSettings) -> bool:
+def has_focus_format(settings: DestinationSettings) -> bool:
     """Return whether the destination gets charges instead of records."""
     return settings.format.startswith("focus")
 
 
-def problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
+def settings_problems(shown: str, settings: DestinationSettings) -> Iterator[str]:
     needed = {"parquet": "pyarrow"} if settings.format.endswith("parquet") else {}
-    if is_focus(settings) and settings.topics != (AI_TELEMETRY,):
+    if has_focus_format(settings) and settings.topics != (AI_TELEMETRY,):
         yield f"{shown}.topics: format {settings.format!r} accepts only {AI_TELEMETRY}"
     if settings.type in SCHEMES:
         needed["a store"] = "obstore"
@@ -200,7 +200,7 @@ def _endpoint_problems(shown: str, endpoint: str) -> Iterator[str]:
         yield f"{shown} must not contain a user or a password: remove the part before the @"
 
 
-FOLDER: Final = _lake_type("file")
-S3: Final = _lake_type("s3")
-GCS: Final = _lake_type("gcs")
-AZURE: Final = _lake_type("azure")
+FOLDER: Final = _build_lake_type("file")
+S3: Final = _build_lake_type("s3")
+GCS: Final = _build_lake_type("gcs")
+AZURE: Final = _build_lake_type("azure")

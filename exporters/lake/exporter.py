@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from exporters.batch import TURN
 from exporters.errors import Misconfigured, Retryable
-from exporters.exporter import KeepMark, LandingExporter, keep_or_compare
+from exporters.exporter import KeepMark, LandingExporter, store_or_compare_mark
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
 from exporters.lake.formats import new_delivery_files
@@ -110,9 +110,9 @@ class LakeExporter:
                 leave_out=self._leave_out,
                 table=self._table,
             )
-            contents = await build_files(files, entries)
+            contents = await write_entries_to_files(files, entries)
             mark = f"{LAKE_MARK}writer={contents.writer};schema={contents.schema};digest={contents.digest}"
-            await keep_or_compare(delivery, mark, keep_mark)
+            await store_or_compare_mark(delivery, mark, keep_mark)
             landed = [
                 await store_file(
                     self._store, self._format, file, files.path_of(file), contents.digest, directory
@@ -153,10 +153,12 @@ class LakeExporter:
         """
         if self._foreign_ranges is None:
             await claim_prefix(self._store, self._context.installation)
-            self._foreign_ranges = _foreign_numbers(
+            self._foreign_ranges = _listed_number_ranges(
                 [
                     stored_object.name
-                    async for stored_object in self._store.names(names.manifests_prefix(self._table.name))
+                    async for stored_object in self._store.list_objects(
+                        names.manifests_prefix(self._table.name)
+                    )
                 ]
             )
         own = (editions[0], delivery.first, delivery.last)
@@ -177,15 +179,15 @@ async def store_file(
     store: Store, format: FileFormat, file: manifest.LakeFile, path: Path, digest: str, directory: Path
 ) -> manifest.LakeFile:
     """Store a file. A stored file with the same rows stays."""
-    created = await store.create(file.key, path)
-    size = await store.size(file.key)
+    created = await store.create_object(file.key, path)
+    size = await store.object_size(file.key)
     if size is None:
         raise Retryable(f"{file.key} does not exist after it was written", answered=False)
     if created:
         if size != file.bytes:
             raise Misconfigured(f"{file.key} has {size} bytes instead of {file.bytes}", answered=False)
         return file
-    end = await store.end(file.key, size, FOOTER_BYTES)
+    end = await store.read_end(file.key, size, FOOTER_BYTES)
     if await asyncio.to_thread(_footer_digest, format, end) != digest:
         raise _foreign_object_error(file.key)
     local_copy = directory / "there"
@@ -208,7 +210,7 @@ async def store_manifest(
     name = names.manifest_name(
         contents.edition, contents.first, contents.last, table=table_for_route(contents.route).name
     )
-    if await store.create(name, body):
+    if await store.create_object(name, body):
         return body
     local_copy = directory / "there.json"
     await store.fetch(name, local_copy)
@@ -222,18 +224,20 @@ async def store_manifest(
     return stored
 
 
-async def build_files(files: DeliveryFiles, entries: AsyncIterator[Entry]) -> manifest.LakeManifest:
+async def write_entries_to_files(
+    files: DeliveryFiles, entries: AsyncIterator[Entry]
+) -> manifest.LakeManifest:
     """Build the files in short steps, on a thread."""
     async for entry in entries:
         for part in entry.split(TURN):
-            files.add(part)
+            files.add_entry(part)
             await asyncio.sleep(0)
-            if files.has_part:
-                await asyncio.to_thread(files.write_part)
-    return await asyncio.to_thread(files.close)
+            if files.has_full_part:
+                await asyncio.to_thread(files.write_largest_part)
+    return await asyncio.to_thread(files.finish_and_describe)
 
 
-def _foreign_numbers(listed: Sequence[str]) -> list[tuple[str, int, int]]:
+def _listed_number_ranges(listed: Sequence[str]) -> list[tuple[str, int, int]]:
     adopted = {
         adoption[::2]: adoption[1]
         for adoption in map(names.parse_adoption_range, listed)
@@ -290,7 +294,7 @@ _owner_decoder: Final = msgspec.json.Decoder(_LakeOwner)
 async def claim_prefix(store: Store, installation: str) -> None:
     """Claim a prefix. Raises Misconfigured if it belongs to another installation."""
     own_owner = _LakeOwner(installation=installation, release=version("tollhouse"))
-    if await store.create(OWNER_NAME, _encode_owner(own_owner)):
+    if await store.create_object(OWNER_NAME, _encode_owner(own_owner)):
         return
     owner = await _read_owner(store)
     if owner not in (installation, None):
@@ -304,15 +308,15 @@ async def claim_prefix(store: Store, installation: str) -> None:
 async def probe_store(store: Store, installation: str | None) -> Probe:
     if installation is None:
         name, owner = _TRY_NAME, await _read_owner(store)
-        await store.create(name, _encode_owner(_LakeOwner()))
+        await store.create_object(name, _encode_owner(_LakeOwner()))
     else:
         name, owner = OWNER_NAME, None
         await claim_prefix(store, installation)
-    body = await _read_whole(store, name)
+    body = await _read_object(store, name)
     if body is None:
         raise Retryable(f"{name} does not exist after it was written", answered=False)
     refuses = await store.probe_overwrite_refusal(name, body)
-    async for _ in store.names("_manifest/"):
+    async for _ in store.list_objects("_manifest/"):
         break
     messages = [f"{name} was written there and remains"]
     if not refuses:
@@ -325,7 +329,7 @@ async def probe_store(store: Store, installation: str | None) -> Probe:
 
 
 async def _read_owner(store: Store) -> str | None:
-    body = await _read_whole(store, OWNER_NAME)
+    body = await _read_object(store, OWNER_NAME)
     if body is None:
         return None
     try:
@@ -334,9 +338,9 @@ async def _read_owner(store: Store) -> str | None:
         raise Misconfigured(f"{OWNER_NAME} was not written by Tollhouse: {error}", answered=False) from error
 
 
-async def _read_whole(store: Store, name: str) -> bytes | None:
-    size = await store.size(name)
-    return None if size is None else await store.end(name, size, size)
+async def _read_object(store: Store, name: str) -> bytes | None:
+    size = await store.object_size(name)
+    return None if size is None else await store.read_end(name, size, size)
 
 
 def _encode_owner(owner: _LakeOwner) -> bytes:

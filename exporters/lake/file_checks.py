@@ -102,7 +102,7 @@ def _sum_rows(
             given_tokens += input_tokens or 0
             made_tokens += output or 0
             if days is not None and number is not None:
-                days.add(at, its_calls, units, input_tokens or 0, output or 0)
+                days.add_to_day(at, its_calls, units, input_tokens or 0, output or 0)
     if contents.imported is None and len(numbers) != count:
         raise ValueError(f"{count - len(numbers)} numbers are repeated")
     return {

@@ -18,13 +18,13 @@ def _open_parquet(path: Path, columns: Mapping[str, str]) -> OpenFile:
     return ParquetFile(path, columns)
 
 
-def _parquet_footer(end: bytes) -> dict[str, str]:
+def _read_parquet_footer(end: bytes) -> dict[str, str]:
     from exporters.lake.parquet import read_metadata
 
     return read_metadata(io.BytesIO(end))
 
 
-def _parquet_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+def _read_parquet_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
     from exporters.lake.parquet import read_rows
 
     return read_rows(path, columns, skip=skip)
@@ -36,13 +36,13 @@ def _open_ndjson(path: Path, columns: Mapping[str, str]) -> OpenFile:
     return NdjsonFile(path, columns)
 
 
-def _ndjson_footer(end: bytes) -> dict[str, str]:
+def _read_ndjson_footer(end: bytes) -> dict[str, str]:
     from exporters.lake.ndjson import read_metadata
 
     return read_metadata(end)
 
 
-def _ndjson_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+def _read_ndjson_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
     from exporters.lake.ndjson import read_rows
 
     return read_rows(path, columns, skip=skip)
@@ -54,7 +54,7 @@ def _open_csv(path: Path, columns: Mapping[str, str]) -> OpenFile:
     return CsvFile(path, columns)
 
 
-def _csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
+def _read_csv_rows(path: Path, columns: Sequence[str], *, skip: int = 0) -> Iterator[tuple[Any, ...]]:
     from exporters.lake.ndjson import read_csv_rows
 
     return read_csv_rows(path, columns, skip=skip)
@@ -65,16 +65,16 @@ PARQUET: Final = FileFormat(
     ending="parquet",
     writer=2,
     open=_open_parquet,
-    read_footer=_parquet_footer,
-    read_rows=_parquet_rows,
+    read_footer=_read_parquet_footer,
+    read_rows=_read_parquet_rows,
 )
 NDJSON: Final = FileFormat(
     name="ndjson",
     ending="ndjson.zst",
     writer=2,
     open=_open_ndjson,
-    read_footer=_ndjson_footer,
-    read_rows=_ndjson_rows,
+    read_footer=_read_ndjson_footer,
+    read_rows=_read_ndjson_rows,
 )
 FOCUS: Final = FileFormat(
     name="focus",
@@ -82,8 +82,8 @@ FOCUS: Final = FileFormat(
     writer=2,
     is_focus=True,
     open=_open_csv,
-    read_footer=_ndjson_footer,
-    read_rows=_csv_rows,
+    read_footer=_read_ndjson_footer,
+    read_rows=_read_csv_rows,
 )
 FOCUS_PARQUET: Final = FileFormat(
     name="focus-parquet",
@@ -91,8 +91,8 @@ FOCUS_PARQUET: Final = FileFormat(
     writer=3,
     is_focus=True,
     open=_open_parquet,
-    read_footer=_parquet_footer,
-    read_rows=_parquet_rows,
+    read_footer=_read_parquet_footer,
+    read_rows=_read_parquet_rows,
 )
 # a longer file name ending comes before a shorter one
 FORMATS: Final[Mapping[str, FileFormat]] = {

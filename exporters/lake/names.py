@@ -53,7 +53,7 @@ def manifests_prefix(table: str) -> str:
     return f"_manifest/{table}/"
 
 
-def data_name(stem: str, date: str, ending: str, *, table: str = TABLE) -> str:
+def data_file_name(stem: str, date: str, ending: str, *, table: str = TABLE) -> str:
     return f"{data_prefix(table)}date={date}/{stem}.{ending}"
 
 

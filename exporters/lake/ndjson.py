@@ -40,7 +40,7 @@ class NdjsonFile:
         self._columns = columns
         self._file: BinaryIO = path.open("wb")
 
-    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def add_rows(self, rows: Sequence[tuple[Any, ...]]) -> None:
         for start in range(0, len(rows), FRAME_ROWS):
             self._write_frame(self._encode_rows(rows[start : start + FRAME_ROWS]))
 

@@ -51,15 +51,15 @@ class ObjectStore:
         self._store: Any = None
         self._client_stamp: object = None
 
-    async def create(self, name: str, content: Path | bytes) -> bool:
+    async def create_object(self, name: str, content: Path | bytes) -> bool:
         body = content if isinstance(content, bytes) else await asyncio.to_thread(content.read_bytes)
         return await _retry_quick_failures(lambda: self._create_object(name, body))
 
     async def _create_object(self, name: str, body: bytes) -> bool:
         # the check of the size also works for stores that ignore conditions, and for lost responses
-        return await self._object_size(name) is None and await self._put_object(name, body)
+        return await self._object_size(name) is None and await self._put_new_object(name, body)
 
-    async def _put_object(self, name: str, body: bytes) -> bool:
+    async def _put_new_object(self, name: str, body: bytes) -> bool:
         """Write an object. Return False if it exists."""
         try:
             await self._request_once(
@@ -68,16 +68,16 @@ class ObjectStore:
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
             return False
         except FileNotFoundError as error:
-            raise self._no_bucket_error() from error
+            raise self._missing_bucket_error() from error
         return True
 
     async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         try:
-            return not await _retry_quick_failures(lambda: self._put_object(name, content))
+            return not await _retry_quick_failures(lambda: self._put_new_object(name, content))
         except Misconfigured:  # as with Google, a key may be allowed to create but not to overwrite
             return True
 
-    async def size(self, name: str) -> int | None:
+    async def object_size(self, name: str) -> int | None:
         return await _retry_quick_failures(lambda: self._object_size(name))
 
     async def _object_size(self, name: str) -> int | None:
@@ -87,7 +87,7 @@ class ObjectStore:
             return None
         return int(metadata["size"])
 
-    async def end(self, name: str, size: int, count: int) -> bytes:
+    async def read_end(self, name: str, size: int, count: int) -> bytes:
         start = max(0, size - count)
         data = await self._request_with_retries(
             lambda store: obstore.get_range_async(store, name, start=start, end=size)
@@ -103,7 +103,7 @@ class ObjectStore:
 
         await self._request_with_retries(copy_object)
 
-    async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+    async def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         async def list_all(store: Any) -> list[StoredObject]:
             stream = obstore.list(store, prefix=prefix.rstrip("/"), offset=after or None)
             return [
@@ -113,13 +113,13 @@ class ObjectStore:
         try:
             objects = await self._request_with_retries(list_all)
         except FileNotFoundError as error:
-            raise self._no_bucket_error() from error
+            raise self._missing_bucket_error() from error
         for stored_object in sorted(objects):
             # some stores ignore the offset
             if stored_object.name > after:
                 yield stored_object
 
-    def _no_bucket_error(self) -> Misconfigured:
+    def _missing_bucket_error(self) -> Misconfigured:
         return Misconfigured(f"the bucket or container of {self._settings.url} does not exist", status=404)
 
     async def _request_with_retries(self, send: Callable[[Any], Awaitable[T]]) -> T:
@@ -139,7 +139,7 @@ class ObjectStore:
             raise self._translate_error(error) from error
 
     def _current_client(self) -> Any:
-        stamp = None if self._secret is None else self._secret.stamp()
+        stamp = None if self._secret is None else self._secret.change_stamp()
         if self._store is None or stamp != self._client_stamp:
             try:
                 self._store = _build_client(self._settings, self._secret)
@@ -207,7 +207,9 @@ def _client_options(settings: DestinationSettings) -> dict[str, Any]:
     return {"client_options": client, "retry_config": _NO_RETRIES}
 
 
-def _build_s3(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+def _build_s3_client(
+    settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str
+) -> Any:
     region = settings.region or _REGION
     endpoint = settings.endpoint or f"https://s3.{region}.amazonaws.com"
     config: dict[str, Any] = {
@@ -236,7 +238,9 @@ def _build_s3(settings: DestinationSettings, secret: SecretSource | None, bucket
     return S3Store(bucket, prefix=prefix or None, config=config, **_client_options(settings))
 
 
-def _build_gcs(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+def _build_gcs_client(
+    settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str
+) -> Any:
     config: dict[str, Any] = {"skip_signature": False}
     if settings.secret_file is not None:
         config["service_account_path"] = str(settings.secret_file)
@@ -249,7 +253,9 @@ def _build_gcs(settings: DestinationSettings, secret: SecretSource | None, bucke
     return GCSStore(bucket, prefix=prefix or None, config=config, **options)
 
 
-def _build_azure(settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str) -> Any:
+def _build_azure_client(
+    settings: DestinationSettings, secret: SecretSource | None, bucket: str, prefix: str
+) -> Any:
     endpoint = settings.endpoint or f"https://{settings.account}.blob.core.windows.net"
     config: dict[str, Any] = {"account_name": settings.account, "endpoint": endpoint, "skip_signature": False}
     if secret is not None:
@@ -261,4 +267,8 @@ def _build_azure(settings: DestinationSettings, secret: SecretSource | None, buc
     return AzureStore(bucket, prefix=prefix or None, config=config, **_client_options(settings))
 
 
-_BUILDS: Final[dict[str, Build]] = {"s3": _build_s3, "gs": _build_gcs, "az": _build_azure}
+_BUILDS: Final[dict[str, Build]] = {
+    "s3": _build_s3_client,
+    "gs": _build_gcs_client,
+    "az": _build_azure_client,
+}

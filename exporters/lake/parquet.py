@@ -52,7 +52,7 @@ class ParquetFile:
             store_schema=False,
         )
 
-    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def add_rows(self, rows: Sequence[tuple[Any, ...]]) -> None:
         columns = zip(*rows, strict=True)
         arrays = [_build_array(type, values) for type, values in zip(self._types, columns, strict=True)]
         self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from exporters.lake import manifest
 from exporters.lake.columns import AI_TABLE, COLUMNS, VERSION, LakeRow, LakeTable
-from exporters.lake.names import DeliveryRange, data_name, file_stem, format_date
+from exporters.lake.names import DeliveryRange, data_file_name, file_stem, format_date
 from exporters.lake.tables import LeftOutColumns, RowDigest
 from spool.ledger import money
 from spool.log.values import Entry
@@ -34,7 +34,7 @@ _AT, _COUNTED, _CALLS, _SPEND, _GIVEN, _MADE, _KIND = (
 
 
 class OpenFile(Protocol):
-    def add(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
+    def add_rows(self, rows: Sequence[tuple[Any, ...]]) -> None: ...
 
     def write_group(self) -> None: ...
 
@@ -77,7 +77,7 @@ class FileSums:
     first_at: int | None = None
     last_at: int = 0
 
-    def add(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def add_rows(self, rows: Sequence[tuple[Any, ...]]) -> None:
         times = [row[_AT] for row in rows]
         first = min(times)
         self.first_at = first if self.first_at is None else min(first, self.first_at)
@@ -118,7 +118,7 @@ class _Partition:
 
 class DeliveryFiles:
     """
-    Builds the files of a delivery from its entries, in order. `close` returns the manifest of the files.
+    Builds the files of a delivery from its entries, in order. `finish_and_describe` returns their manifest.
     """
 
     focus: str | None = None  # the FOCUS version if the files contain charges
@@ -153,7 +153,7 @@ class DeliveryFiles:
         self._waiting_rows = 0
         self._added = 0
 
-    def add(self, entry: Entry) -> None:
+    def add_entry(self, entry: Entry) -> None:
         """Add the records of an entry. A number without a record counts as damaged."""
         rows = []
         self._damaged += range(self._next_number, entry.first)
@@ -170,7 +170,7 @@ class DeliveryFiles:
 
     def add_rows(self, rows: Sequence[LakeRow]) -> None:
         values = [row.values for row in rows]
-        self._digest.add(values)
+        self._digest.add_rows(values)
         self._kinds.update([row[_KIND] for row in values])
         self._shadows += sum([row[self._shadow] for row in values])
         self._collect_rows(rows)
@@ -181,7 +181,7 @@ class DeliveryFiles:
             of_days[day].append(values)
         for day, rows_of_day in of_days.items():
             partition = self._find_or_add_partition(day)
-            partition.sums.add(rows_of_day)
+            partition.sums.add_rows(rows_of_day)
             partition.rows += self._left_out.blank_values(rows_of_day)
         self._waiting_rows += len(rows)
 
@@ -193,10 +193,10 @@ class DeliveryFiles:
         return partition
 
     @property
-    def has_part(self) -> bool:
+    def has_full_part(self) -> bool:
         return self._waiting_rows >= PART_ROWS
 
-    def write_part(self) -> None:
+    def write_largest_part(self) -> None:
         """
         Add rows to the file of the date that has the most, and write a group if one is full. Call it on a thread.
         """
@@ -204,16 +204,16 @@ class DeliveryFiles:
         may_be = open_ones if len(open_ones) >= MOST_OPEN else list(self._partitions.values())
         largest = max(may_be, key=lambda partition: len(partition.rows))
         if largest.rows:
-            self._add_to_file(largest, PART_ROWS)
+            self._move_rows_to_file(largest, PART_ROWS)
         if self._added >= GROUP_ROWS:
             self._write_group(max(self._partitions.values(), key=lambda partition: partition.added))
 
-    def _add_to_file(self, partition: _Partition, max_rows: int) -> None:
+    def _move_rows_to_file(self, partition: _Partition, max_rows: int) -> None:
         if partition.file is None:
             partition.file = self._format.open(partition.path, self._table.columns)
         rows = partition.rows[: min(max_rows, GROUP_ROWS - partition.added)]
         partition.rows = partition.rows[len(rows) :]
-        partition.file.add(rows)
+        partition.file.add_rows(rows)
         partition.added += len(rows)
         self._waiting_rows -= len(rows)
         self._added += len(rows)
@@ -224,7 +224,7 @@ class DeliveryFiles:
         self._added -= partition.added
         partition.added = 0
 
-    def close(self) -> manifest.LakeManifest:
+    def finish_and_describe(self) -> manifest.LakeManifest:
         """
         Finish all files. In the returned manifest, `landed_at` and `before` are empty until the delivery lands.
         """
@@ -256,7 +256,7 @@ class DeliveryFiles:
 
     def _finish_file(self, day: int, partition: _Partition, digest: str) -> manifest.LakeFile:
         while partition.rows:
-            self._add_to_file(partition, PART_ROWS)
+            self._move_rows_to_file(partition, PART_ROWS)
             if partition.added == GROUP_ROWS:
                 self._write_group(partition)
         assert partition.file is not None
@@ -271,7 +271,7 @@ class DeliveryFiles:
             sum = file_digest(file, "sha256").hexdigest()
         counted = sums.counted_rows()
         return manifest.LakeFile(
-            key=data_name(self._stem, date, self._format.ending, table=self._table.name),
+            key=data_file_name(self._stem, date, self._format.ending, table=self._table.name),
             date=date,
             bytes=path.stat().st_size,
             sha256=sum,

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from exporters.lake import manifest, names
 from exporters.lake.columns import LakeTable
-from exporters.lake.exporter import build_files
+from exporters.lake.exporter import write_entries_to_files
 from exporters.lake.file_checks import find_file_format
 from exporters.lake.formats import new_delivery_files
 from exporters.lake.manifest import LakeFile, LakeManifest
@@ -53,13 +53,13 @@ class LakeRepair:
     def _table(self) -> LakeTable:
         return TABLES[self.topic]
 
-    async def run(self, *, dry_run: bool) -> LakeRepairs:
+    async def repair_files(self, *, dry_run: bool) -> LakeRepairs:
         """Restore files. With `dry_run`, nothing is written."""
         uploaded = list[str]()
         lost = dict[str, str]()
         listed = {
             stored_object.name
-            async for stored_object in self.store.names(names.data_prefix(self._table.name))
+            async for stored_object in self.store.list_objects(names.data_prefix(self._table.name))
         }
         after, route = 0, f"{self.destination}/{self.topic}"
         while page := await self.landings.landings_after(route, after=after, most=_PAGE):
@@ -79,7 +79,7 @@ class LakeRepair:
 
     async def _is_stored(self, file: LakeFile) -> bool:
         """Return whether a file exists. It may have landed after the list was made."""
-        return await self.store.size(file.key) is not None
+        return await self.store.object_size(file.key) is not None
 
     async def _repair_delivery(
         self,
@@ -104,7 +104,7 @@ class LakeRepair:
                 return
             new = {file.key: file for file in rebuilt.files}
             for file in missing:
-                await self.store.create(file.key, files.path_of(file))
+                await self.store.create_object(file.key, files.path_of(file))
             if any(new[file.key] != file for file in missing):
                 await self._store_repair_manifest(
                     contents, body, {file.key: new[file.key] for file in missing}, directory
@@ -128,7 +128,7 @@ class LakeRepair:
             leave_out=tuple(self.leave_out),
             table=self._table,
         )
-        return await build_files(files, self._read_entries(contents.first, contents.last)), files
+        return await write_entries_to_files(files, self._read_entries(contents.first, contents.last)), files
 
     async def _read_entries(self, first: int, last: int) -> AsyncIterator[Entry]:
         for start in range(first, last + 1, _READ_AT_ONCE):
@@ -144,7 +144,7 @@ class LakeRepair:
             name = names.manifest_name(
                 contents.edition, contents.first, contents.last, repair=repair, table=self._table.name
             )
-            if await self.store.size(name) is not None:
+            if await self.store.object_size(name) is not None:
                 contents = await self._read_manifest(name, directory)
                 continue
             repaired = replace(
@@ -153,7 +153,7 @@ class LakeRepair:
                 landed_at=moment(self.clock.now()),
                 before=manifest.sha256_hex(body),
             )
-            created = await self.store.create(name, manifest.encode_manifest(repaired))
+            created = await self.store.create_object(name, manifest.encode_manifest(repaired))
 
     async def _read_manifest(self, name: str, directory: Path) -> LakeManifest:
         local_copy = directory / "manifest"

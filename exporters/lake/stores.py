@@ -32,7 +32,7 @@ class Store(Protocol):
     must fix the key, the address or the store.
     """
 
-    async def create(self, name: str, content: Path | bytes) -> bool:
+    async def create_object(self, name: str, content: Path | bytes) -> bool:
         """Write an object as a whole or not at all. Return False if the name exists already."""
         ...
 
@@ -43,17 +43,17 @@ class Store(Protocol):
         """
         ...
 
-    async def size(self, name: str) -> int | None:
+    async def object_size(self, name: str) -> int | None:
         """Return None if the object does not exist."""
         ...
 
-    async def end(self, name: str, size: int, count: int) -> bytes: ...
+    async def read_end(self, name: str, size: int, count: int) -> bytes: ...
 
     async def fetch(self, name: str, path: Path) -> None:
         """Copy an object into a local file. Raises FileNotFoundError if the object does not exist."""
         ...
 
-    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]: ...  # in order
+    def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]: ...  # in order
 
 
 class FolderStore:
@@ -65,7 +65,7 @@ class FolderStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    async def create(self, name: str, content: Path | bytes) -> bool:
+    async def create_object(self, name: str, content: Path | bytes) -> bool:
         return await self._run_on_thread(lambda: self._create_file(self._root / name, content))
 
     def _create_file(self, path: Path, content: Path | bytes) -> bool:
@@ -93,9 +93,9 @@ class FolderStore:
         return True
 
     async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
-        return not await self.create(name, content)
+        return not await self.create_object(name, content)
 
-    async def size(self, name: str) -> int | None:
+    async def object_size(self, name: str) -> int | None:
         def stat_size() -> int | None:
             try:
                 return (self._root / name).stat().st_size
@@ -104,7 +104,7 @@ class FolderStore:
 
         return await self._run_on_thread(stat_size)
 
-    async def end(self, name: str, size: int, count: int) -> bytes:
+    async def read_end(self, name: str, size: int, count: int) -> bytes:
         def read_tail() -> bytes:
             with (self._root / name).open("rb") as file:
                 file.seek(max(0, size - count))
@@ -115,7 +115,7 @@ class FolderStore:
     async def fetch(self, name: str, path: Path) -> None:
         await asyncio.to_thread(shutil.copyfile, self._root / name, path)
 
-    async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+    async def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         for stored_object in await self._run_on_thread(lambda: sorted(self._walk_objects(prefix))):
             if stored_object.name > after:
                 yield stored_object

@@ -121,7 +121,7 @@ def _json_text(value: Mapping[str, Any]) -> str | None:
 def _build_table(
     name: str, columns: Mapping[str, str], fields_of: Callable[[Any], dict[str, Any]]
 ) -> LakeTable:
-    def row_of(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
+    def build_row(record: Record, *, number: int | None, committed_at: float, edition: str | None) -> LakeRow:
         at = counted_time_us(record, committed_at)
         row: dict[str, Any] = {
             **dict.fromkeys(columns),
@@ -140,7 +140,7 @@ def _build_table(
         }
         return LakeRow(at // _DAY_US, tuple(row.values()))
 
-    return LakeTable(name=name, columns=columns, row_of=row_of)
+    return LakeTable(name=name, columns=columns, row_of=build_row)
 
 
 TABLES: Final[Mapping[str, LakeTable]] = {
@@ -185,7 +185,9 @@ class LakeDays:
     def __init__(self) -> None:
         self._days: dict[str, LakeDay] = {}
 
-    def add(self, at: datetime | str, calls: int, spend: int, input_tokens: int, output_tokens: int) -> None:
+    def add_to_day(
+        self, at: datetime | str, calls: int, spend: int, input_tokens: int, output_tokens: int
+    ) -> None:
         day = at[:10] if isinstance(at, str) else at.strftime("%Y-%m-%d")
         self._days[day] = self._days.get(day, LakeDay()).plus(calls, spend, input_tokens, output_tokens)
 
@@ -247,7 +249,7 @@ class RowDigest:
         self._values_of = itemgetter(*places)
         self._line = " ".join(["%s"] * len(places)) + "\n"
 
-    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+    def add_rows(self, rows: Iterable[tuple[Any, ...]]) -> None:
         lines = [self._line % values for values in map(self._values_of, rows)]
         self._sum.update("".join(lines).encode())
 

@@ -100,7 +100,7 @@ async def read_manifests(
 
     The manifest of a repair comes before the manifest of its delivery.
     """
-    listed = [stored_object.name async for stored_object in store.names(names.manifests_prefix(table))]
+    listed = [stored_object.name async for stored_object in store.list_objects(names.manifests_prefix(table))]
     for start in range(0, len(listed), _TOGETHER):
         group = listed[start : start + _TOGETHER]
         read = [read_manifest(store, name, scratch / f"manifest-{n}") for n, name in enumerate(group)]
@@ -152,7 +152,7 @@ async def verify_files(
     added to `days`. In `manifests`, a repair must come before its delivery.
     """
     after = f"{names.data_prefix(table)}date={dates.first}" if dates.first else ""
-    listed = store.names(names.data_prefix(table), after=after)
+    listed = store.list_objects(names.data_prefix(table), after=after)
     unseen = {
         stored_object.name: stored_object.size
         async for stored_object in listed
@@ -193,7 +193,7 @@ async def verify_files(
             )
         files = [file for file in contents.files if dates.contains(file.date)]
         if files or dates == ALL_DATES:
-            sums.add(contents, files)
+            sums.add_delivery(contents, files)
         waiting += [_ListedFile(contents, file, unseen.pop(file.key, None)) for file in files]
         if len(waiting) >= _TOGETHER:
             differences += await file_checks.compare_files(waiting)
@@ -218,7 +218,7 @@ def _add_repair(repairs: dict[str, ReadManifest], repair: ReadManifest) -> None:
         repairs[own] = repair
 
 
-def mark_expired(found: VerifiedLake, date: str) -> VerifiedLake:
+def with_expired_marked(found: VerifiedLake, date: str) -> VerifiedLake:
     """Mark the missing files of dates before `date` as expired, because a rule of the store deleted them."""
     differences = [
         difference._replace(kind=EXPIRED)
@@ -307,7 +307,7 @@ class _LakeSums:
     calls: int = 0
     spend: int = 0
 
-    def add(self, contents: LakeManifest, files: Sequence[LakeFile]) -> None:
+    def add_delivery(self, contents: LakeManifest, files: Sequence[LakeFile]) -> None:
         if contents.imported is None:
             self.deliveries += 1
             self.first = contents.first if self.first is None else min(contents.first, self.first)
@@ -395,7 +395,7 @@ class _FileChecker:
         self, contents: LakeManifest, file: LakeFile, listed: int | None
     ) -> LakeDifference | None:
         """Compare a file. A file that is not listed may have been written after the list was made."""
-        size = await self._store.size(file.key) if listed is None else listed
+        size = await self._store.object_size(file.key) if listed is None else listed
         if size is None:
             return LakeDifference(MISSING, file.key, f"{file.rows} records, ${file.spend}")
         if size != file.bytes:
@@ -405,7 +405,7 @@ class _FileChecker:
         format = find_file_format(file.key)
         if format is None:
             return LakeDifference(CONTENT, file.key, "its format is unknown")
-        end = await self._store.end(file.key, size, FOOTER_BYTES)
+        end = await self._store.read_end(file.key, size, FOOTER_BYTES)
         description = await asyncio.to_thread(footer_difference, format, end, contents, file)
         if description is None and self._level == DATA:
             description = await self._compare_data(format, contents, file)

@@ -145,12 +145,12 @@ class LakeWatch:
         )
 
 
-async def check_files(store: Store, context: LakeContext, route: str) -> LakeCheckResult:
+async def check_lake_files(store: Store, context: LakeContext, route: str) -> LakeCheckResult:
     verified = await compare_with_store(store, context, route)
     return LakeCheckResult(verified.differences, files=verified.files, rows=verified.rows)
 
 
-async def check_numbers(
+async def check_sent_numbers(
     context: LakeContext, route: str, count: Callable[[int], Awaitable[CountedNumbers]]
 ) -> LakeCheckResult:
     """
@@ -181,7 +181,7 @@ async def compare_with_store(store: Store, context: LakeContext, route: str) -> 
     table = table_for_route(route).name
     listed = {
         stored_object.name: stored_object.size
-        async for stored_object in store.names(names.manifests_prefix(table))
+        async for stored_object in store.list_objects(names.manifests_prefix(table))
     }
     before = await _accounting_terms(context, route)
     stored_manifests = _StoredManifests(store, context.landings, route, listed)
@@ -189,10 +189,10 @@ async def compare_with_store(store: Store, context: LakeContext, route: str) -> 
     with tempfile.TemporaryDirectory(dir=context.directory) as directory:
         scratch = Path(directory)
         verified = await verify_files(
-            store, stored_manifests.read_all(scratch), level=LISTING, scratch=scratch, table=table
+            store, stored_manifests.read_manifests(scratch), level=LISTING, scratch=scratch, table=table
         )
-    edition = await stored_manifests.find_unsettled_edition()
-    candidates = [*verified.differences, *await stored_manifests.find_unknown()]
+    edition = await stored_manifests.unsettled_edition()
+    candidates = [*verified.differences, *await stored_manifests.unknown_manifest_differences()]
     differences = [
         difference for difference in candidates if not stored_manifests.can_be_landing(difference, edition)
     ]
@@ -215,7 +215,7 @@ class _StoredManifests:
         self._listed = listed
         self._last = 0
 
-    async def read_all(self, scratch: Path) -> AsyncIterator[ManifestResult]:
+    async def read_manifests(self, scratch: Path) -> AsyncIterator[ManifestResult]:
         """
         Yield the manifests of repairs, imports and adoptions. Then yield each stored manifest, and how the
         manifest in the store differs from it.
@@ -252,7 +252,7 @@ class _StoredManifests:
         name = _manifest_name(landing)
         size = self._listed.pop(name, None)
         if size is None:
-            size = await self._store.size(name)
+            size = await self._store.object_size(name)
         self._last = max(self._last, landing.last)
         if size is None:
             return LakeDifference(MISSING, name, "the manifest does not exist")
@@ -260,10 +260,10 @@ class _StoredManifests:
             return LakeDifference(SIZE, name, f"it has {size} bytes instead of {len(landing.body)}")
         return None
 
-    async def find_unsettled_edition(self) -> str:
+    async def unsettled_edition(self) -> str:
         return (await self._landings.find_or_begin_editions(self._route, self._last + 1))[0]
 
-    async def find_unknown(self) -> list[LakeDifference]:
+    async def unknown_manifest_differences(self) -> list[LakeDifference]:
         description = "no delivery of this installation wrote it"
         editions = await self._landings.find_or_begin_editions(self._route, _ANY)
         differences = []

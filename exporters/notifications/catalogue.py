@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from exporters.declared import LazyDeclarations
-from exporters.http.reach import problems_of_reach
+from exporters.http.reach import problems_of_forbidden_url
 from exporters.notifications import schedule
 from exporters.notifications.channel import StoredChannelSettings, address_problems
 from exporters.problems import problems_of_choice, problems_of_url
@@ -42,7 +42,7 @@ def all_channel_problems(channels: Sequence[NotifySettings], *, shown: str = "no
             yield from type_problems
             if isinstance(settings, StoredChannelSettings) and not type_problems:
                 yield from address_problems(f"{shown}.url", settings.url)
-                yield from problems_of_reach(f"{shown}.server", f"smtp://{settings.server}")
+                yield from problems_of_forbidden_url(f"{shown}.server", f"smtp://{settings.server}")
         yield from problems_of_url(f"{shown}.proxy", settings.proxy)
         yield from schedule.schedule_problems(shown, settings)
 

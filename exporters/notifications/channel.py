@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 import orjson
 
 from exporters.errors import Misconfigured, Rejected, Retryable
-from exporters.http.answers import HttpAnswer, refuse_page, server_message
-from exporters.http.reach import problems_of_reach
+from exporters.http.answers import HttpAnswer, check_not_web_page, server_message
+from exporters.http.reach import problems_of_forbidden_url
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
@@ -62,7 +62,7 @@ class Message:
         return "group-" + hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()
 
     @property
-    def people(self) -> tuple[str, ...]:
+    def named_recipients(self) -> tuple[str, ...]:
         """Return the only recipients; empty if the message names no people."""
         return tuple(dict.fromkeys(notice.to for notice in self.notices if notice.to))
 
@@ -87,7 +87,7 @@ class Channel(Protocol):
         """
         ...
 
-    def stamp(self) -> object:
+    def secret_stamp(self) -> object:
         """Return a value that changes whenever a secret file changes."""
         ...
 
@@ -134,7 +134,7 @@ class FixedSecret:
     def value(self) -> str:
         return self._value
 
-    def stamp(self) -> object:
+    def change_stamp(self) -> object:
         return None
 
 
@@ -176,11 +176,11 @@ class SecretAddress:
             )
         return address
 
-    def stamp(self) -> object:
-        return self._file and self._file.stamp()
+    def change_stamp(self) -> object:
+        return self._file and self._file.change_stamp()
 
     @staticmethod
-    def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+    def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         if isinstance(settings, StoredChannelSettings):
             if not settings.secret or settings.url:
                 yield (
@@ -196,16 +196,16 @@ class SecretAddress:
 
 def address_problems(name: str, address: str) -> Iterator[str]:
     url_problems = list(problems_of_url(name, address))
-    yield from url_problems or (problems_of_reach(name, address) if address else ())
+    yield from url_problems or (problems_of_forbidden_url(name, address) if address else ())
 
 
-def check_answer(answer: HttpAnswer) -> None:
+def check_message_accepted(answer: HttpAnswer) -> None:
     """
     Raise an error of exporters.errors if the body of a 2xx states that the message was not delivered.
 
     Such a body is a web page, a failure like `{"ok": false}`, or the text of a service that could not deliver.
     """
-    refuse_page(answer)
+    check_not_web_page(answer)
     message = f"{answer.status}, but the response says: {server_message(answer)}"
     if b"delivery failed" in answer.body:
         raise Retryable(message, status=answer.status)

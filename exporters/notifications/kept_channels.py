@@ -39,20 +39,20 @@ class ChannelSeal:
         if before is not None and not secret:
             if before.sealed and draft.address != before.address:
                 raise Invalid("secret: enter it again, because the address changed")
-            secret = self.open_secret(before)
+            secret = self.decrypt_secret(before)
         self._check_draft(draft, secret or "")
-        if before is not None and secret == self.open_secret(before):
+        if before is not None and secret == self.decrypt_secret(before):
             return before.sealed
         return self._encrypt_secret(draft.name, secret) if secret else ""
 
-    def open_secret(self, channel: KeptChannel) -> str:
+    def decrypt_secret(self, channel: KeptChannel) -> str:
         if not channel.sealed:
             return ""
         data = b64decode(channel.sealed)
         return self._new_cipher().decrypt(data[:_NONCE], data[_NONCE:], channel.name.encode()).decode()
 
-    def settings_for(self, channel: KeptChannel) -> StoredChannelSettings:
-        return _build_settings(channel, self.open_secret(channel))
+    def decrypt_settings(self, channel: KeptChannel) -> StoredChannelSettings:
+        return _build_settings(channel, self.decrypt_secret(channel))
 
     def _check_draft(self, draft: ChannelDraft, secret: str) -> None:
         settings = _build_settings(draft, secret)

@@ -65,7 +65,7 @@ class ChannelSender:
         self._schedule = schedule
         self._table = table
         self._clock = clock
-        self._stamp = channel.stamp()
+        self._stamp = channel.secret_stamp()
         # The newest versions that this sender has seen: of the registry, and of this
         # channel's waiting notifications.
         self._seen = 0
@@ -75,7 +75,7 @@ class ChannelSender:
         self._is_eager = True
 
     @property
-    def reason(self) -> str:
+    def state_reason(self) -> str:
         return f"waits: {self._wait_reason}" if self._wait_reason else self._reason
 
     async def run(self) -> None:
@@ -141,7 +141,7 @@ class ChannelSender:
         return await self._table.change_count(self.name) != self._changes
 
     def _has_new_files(self) -> bool:
-        return self.state == PARKED and self._channel.stamp() != self._stamp
+        return self.state == PARKED and self._channel.secret_stamp() != self._stamp
 
     async def _send_message(self, group: Sequence[Notification], waiting: Sequence[Notification]) -> None:
         first = group[0]
@@ -149,7 +149,7 @@ class ChannelSender:
             group = [replace(notification, message=first.number) for notification in group]
             await self._table.update(group)
         await self._table.wait_until_durable()
-        self._stamp = self._channel.stamp()
+        self._stamp = self._channel.secret_stamp()
         try:
             details = await self._channel.send(
                 Message(notices=[notification.notice for notification in group], reached=first.reached)
@@ -244,7 +244,7 @@ class ChannelSender:
         self.state, self._reason = state, str(error)
 
 
-def _with_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
+def _state_with_waiting(channel: ChannelState, waiting: Sequence[Notification]) -> ChannelState:
     """
     Return the channel with what its waiting notifications show. A restarted process and other gateways know only from
     them that the channel fails.
@@ -314,7 +314,7 @@ class Notifier:
             senders = self._senders
             tasks = [
                 asyncio.create_task(run)
-                for run in (self._trim_periodically(), *(sender.run() for sender in senders))
+                for run in (self._delete_old_periodically(), *(sender.run() for sender in senders))
             ]
             try:
                 await self._changed.wait()
@@ -329,7 +329,7 @@ class Notifier:
         """Send all notifications that are due now, once."""
         await asyncio.gather(*(sender.send_due() for sender in self._senders))
 
-    async def states(self) -> Sequence[ChannelState]:
+    async def channel_states(self) -> Sequence[ChannelState]:
         """
         Return the states of the current channels in their order, then the states of removed channels
         with waiting notifications.
@@ -339,12 +339,12 @@ class Notifier:
         for notification in await self._table.waiting_notifications():
             waiting[notification.channel].append(notification)
         states = [
-            _with_waiting(
+            _state_with_waiting(
                 ChannelState(
                     name=sender.name,
                     type=settings.type,
                     state=sender.state,
-                    reason=sender.reason,
+                    reason=sender.state_reason,
                     insights=settings.insights,
                     counts=counts.get(sender.name, ChannelCounts()),
                     oldest=None,
@@ -356,7 +356,7 @@ class Notifier:
         ]
         names = {state.name for state in states}
         removed = [
-            _with_waiting(
+            _state_with_waiting(
                 ChannelState(
                     name=name,
                     type="",
@@ -398,7 +398,7 @@ class Notifier:
             table, [*self._configured, *(channel for channel in kept if channel.name not in stated)]
         )
 
-    async def _trim_periodically(self) -> None:
+    async def _delete_old_periodically(self) -> None:
         while True:
             try:
                 await self._table.delete_old()

@@ -93,7 +93,7 @@ _COST, _ESTIMATED_COST, _USER, _TEAM, _SESSION, _API_KEY, _DEVICE, _RUN, _PARENT
 _times = _text_encoder("tollhouse.times")
 
 
-def _meter_names() -> dict[str, str]:
+def _meter_attribute_names() -> dict[str, str]:
     """Return the attribute of each meter. If the conventions have an attribute for the meter, it is used."""
     usage = "gen_ai.usage"
     names = {name: f"tollhouse.meter.{name}" for name in METERS}
@@ -105,7 +105,8 @@ def _meter_names() -> dict[str, str]:
 
 
 _METERS = {
-    name: (_number_encoder(attribute), _text_encoder(attribute)) for name, attribute in _meter_names().items()
+    name: (_number_encoder(attribute), _text_encoder(attribute))
+    for name, attribute in _meter_attribute_names().items()
 }
 
 # Fields that have few different values. Each combination of values is encoded only once.
@@ -128,12 +129,12 @@ _MOST_TAGS = 1024
 _MOST_SETS, _LARGEST_SET = 4096, 512  # maximum number of cached tag sets, and maximum bytes of one set
 
 
-def join_request(fields: Iterable[bytes]) -> bytes:
+def join_export_request(fields: Iterable[bytes]) -> bytes:
     """Return an ExportTraceServiceRequest of encoded spans."""
     spans = [_SCOPE, *fields]  # `join` copies the spans only once, because a delivery has about a megabyte
     size = sum(map(len, spans))
-    head = RESOURCE + wire.encode_head(2, size)
-    return b"".join([wire.encode_head(1, len(head) + size), head, *spans])
+    head = RESOURCE + wire.encode_field_head(2, size)
+    return b"".join([wire.encode_field_head(1, len(head) + size), head, *spans])
 
 
 class SpanEncoder:
@@ -151,10 +152,10 @@ class SpanEncoder:
         """
         Return an ExportTraceServiceRequest. Each record is given with the time of its commit in seconds.
         """
-        return join_request([self.encode_fields(records)])
+        return join_export_request([self.encode_fields(records)])
 
     def encode_fields(self, records: Iterable[tuple[Inference, float]]) -> bytes:
-        """Return the spans of records as repeated fields. `join_request` joins them into a request."""
+        """Return the spans of records as repeated fields. `join_export_request` joins them into a request."""
         spans: list[bytes] = []
         for record, committed_at in records:
             span = self.encode_span(record, committed_at)
@@ -176,7 +177,7 @@ class SpanEncoder:
         if is_plain and trace != _NO_TRACE and span != _NO_SPAN:
             parts: list[bytes] = []
         else:
-            trace, span, parts = _odd_ids(r)
+            trace, span, parts = _stand_in_ids(r)
         start, end, times = r.start_time, r.end_time, b""
         if start is None or end is None:
             start, end, times = _span_times(start, end, committed_at)
@@ -328,7 +329,7 @@ def _encode_kind(record: Inference) -> bytes:
     return b"".join(parts)
 
 
-def _odd_ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
+def _stand_in_ids(record: Inference) -> tuple[bytes, bytes, list[bytes]]:
     """
     Return a trace id and a span id as bytes, and attributes for ids that are not valid OTel ids. At least one
     of the record's ids is missing or not valid.
@@ -365,7 +366,7 @@ RESOURCE = wire.encode_field(1, wire.text_encoder("service.name", number=1)("tol
 _SCOPE = wire.encode_field(1, wire.encode_field(1, b"tollhouse"))
 
 
-def shared_native(entries: Sequence[Entry]) -> Native | None:
+def shared_native_module(entries: Sequence[Entry]) -> Native | None:
     """
     Return the compiled module that reads the packed records of all entries, or None if some are not packed.
     """
@@ -386,7 +387,9 @@ class PackedSpans:
         self._encoder = encoder
         self._writer = _build_span_writer(native)
 
-    async def encode(self, delivery: Delivery, entries: Sequence[Entry]) -> tuple[Tally, list[bytes]] | None:
+    async def encode_spans(
+        self, delivery: Delivery, entries: Sequence[Entry]
+    ) -> tuple[Tally, list[bytes]] | None:
         """
         Return the tally and the spans of the records in order. Return None if the records must be decoded.
 

@@ -31,11 +31,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, NumberDataPoint, Sum
 
 from exporters import batch as batches
-from exporters.batch import Batch, Tally, map_in_turns
+from exporters.batch import Batch, Tally, map_with_pauses
 from exporters.errors import DeliveryTooLarge, Rejected, SplitRequired
-from exporters.http.answers import HttpAnswer, refuse_page, rejected_by_receipt
+from exporters.http.answers import HttpAnswer, check_not_web_page, rejected_count_in_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES, PROTOBUF, Client
-from exporters.otlp.spans import PackedSpans, SpanEncoder, join_request, shared_native
+from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request, shared_native_module
 from spool.deliveries.values import Delivery, Settlement
 from spool.identity import derived_id
 from spool.ledger.cost_kinds import cost_kind, counted_source
@@ -87,7 +87,7 @@ class Target(Protocol):
         """Return the value of the authorization header. Raises Misconfigured if the secret cannot be read."""
         ...
 
-    def naming_key(self, stream: str) -> AbstractContextManager[None]:
+    def naming_refused_key(self, stream: str) -> AbstractContextManager[None]:
         """If there are several keys, add the name of the refused key to errors that occur in this block."""
         ...
 
@@ -119,7 +119,7 @@ class TelemetryExporter:
         self._spans = SpanEncoder()
         self._packed: PackedSpans | None = None
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -127,11 +127,11 @@ class TelemetryExporter:
         if packed is not None:
             return await self._send_stream(delivery, TRACES, *packed)
         batch = batches.build_batch_without_shadows(delivery, entries)
-        boundary = batches.nearest_boundary(delivery, batch)
+        boundary = batches.boundary_nearest_middle(delivery, batch)
         if boundary is not None:
             raise SplitRequired("spans and counters are sent in separate requests", at=boundary)
         if not batch.records:
-            return batch.settlement()
+            return batch.settlement_unless_all_rejected()
         stream = METRICS if isinstance(batch.records[0][0], (UsageMetric, Correction)) else TRACES
         if self._target.url(stream) is None:
             # with an empty path, the operator turned the stream off, so nothing is rejected
@@ -146,19 +146,19 @@ class TelemetryExporter:
         self, delivery: Delivery, entries: Sequence[Entry]
     ) -> tuple[Tally, EncodedBody] | None:
         """Encode records that are still packed. Return None if they must be decoded."""
-        native = shared_native(entries)
+        native = shared_native_module(entries)
         if native is None or self._target.url(TRACES) is None:
             return None
         if self._packed is None:
             self._packed = PackedSpans(native, self._spans)
         try:
-            encoded = await self._packed.encode(delivery, entries)
+            encoded = await self._packed.encode_spans(delivery, entries)
         except OUT_OF_RANGE as error:
             raise _unsendable_error(error) from error
         if encoded is None or not encoded[0].sent:
             return None
         tally, fields = encoded
-        return tally, EncodedBody(join_request(fields))
+        return tally, EncodedBody(join_export_request(fields))
 
     async def _send_stream(
         self, delivery: Delivery, stream: str, tally: Tally, encoded: EncodedBody
@@ -167,7 +167,7 @@ class TelemetryExporter:
         assert url is not None
         if len(encoded.body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(encoded.body)} bytes, over batch_bytes", answered=False)
-        with self._target.naming_key(stream):
+        with self._target.naming_refused_key(stream):
             answer = await self._client.send(
                 url,
                 encoded.body,
@@ -177,20 +177,20 @@ class TelemetryExporter:
                 headers=self._target.headers(),
                 max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
             )
-        refuse_page(answer)
-        refused, message = rejected_items(answer, stream)
-        return tally.settlement(refused=refused, items=encoded.items, words=message)
+        check_not_web_page(answer)
+        refused, message = rejected_count_and_message(answer, stream)
+        return tally.settlement_unless_all_rejected(refused=refused, items=encoded.items, words=message)
 
     async def _encode_batch(self, batch: Batch) -> EncodedBody:
         items = None
         try:
             if isinstance(batch.records[0][0], Inference):
                 spans = cast("Sequence[tuple[Inference, float]]", batch.records)
-                body = join_request(await map_in_turns(spans, self._spans.encode_fields))
+                body = join_export_request(await map_with_pauses(spans, self._spans.encode_fields))
             else:
                 points = cast("Sequence[tuple[UsageMetric | Correction, float]]", batch.records)
                 request = MetricsRequest()
-                await map_in_turns(points, request.add)
+                await map_with_pauses(points, request.add_records)
                 body, items = request.encode(), request.points
         except OUT_OF_RANGE as error:
             raise _unsendable_error(error) from error
@@ -205,7 +205,7 @@ def _unsendable_error(error: Exception) -> Rejected:
     return Rejected(f"a record cannot be encoded as OTLP: {error}", answered=False)
 
 
-def rejected_items(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
+def rejected_count_and_message(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     """
     Return the number of rejected items, and the message. A Tollhouse reports them in its receipt.
 
@@ -216,7 +216,7 @@ def rejected_items(answer: HttpAnswer, stream: str) -> tuple[int, str | None]:
     count, message = (
         _read_json_rejections(answer.body, stream) if is_json else _read_protobuf_rejections(answer, stream)
     )
-    count = max(count, rejected_by_receipt(answer))
+    count = max(count, rejected_count_in_receipt(answer))
     return (count, answer.without_secrets(message) or None) if count > 0 else (0, None)
 
 
@@ -254,11 +254,11 @@ class MetricsRequest:
         self._sums: dict[tuple[str, str, bool], Sum] = {}
         self.points = 0
 
-    def add(self, records: Iterable[tuple[UsageMetric | Correction, float]]) -> None:
+    def add_records(self, records: Iterable[tuple[UsageMetric | Correction, float]]) -> None:
         """Add records, each with the time of its commit in seconds."""
         for record, committed_at in records:
             if isinstance(record, Correction):
-                self.add((counter, committed_at) for counter in correction_counters(record))
+                self.add_records((counter, committed_at) for counter in correction_counters(record))
                 continue
             falls = record.value < 0 if isinstance(record.value, int) else record.value.startswith("-")
             series = (record.name, record.unit, falls)

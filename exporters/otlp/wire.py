@@ -38,7 +38,7 @@ def encode_varint(value: int) -> bytes:
 _short_varints: list[bytes | None] = [None] * _TWO_BYTES
 
 
-def _cache_short_varint(value: int) -> bytes:
+def _encode_and_cache_varint(value: int) -> bytes:
     packed = _short_varints[value] = encode_varint(value)
     return packed
 
@@ -48,16 +48,18 @@ def encode_length(value: int) -> bytes:
     Encode a length as `encode_varint` does. Short lengths come from a table, because the same lengths are frequent.
     """
     return (
-        (_short_varints[value] or _cache_short_varint(value)) if value < _TWO_BYTES else encode_varint(value)
+        (_short_varints[value] or _encode_and_cache_varint(value))
+        if value < _TWO_BYTES
+        else encode_varint(value)
     )
 
 
 def encode_field(number: int, payload: bytes) -> bytes:
     """Encode a length-delimited field: text, bytes or a message."""
-    return encode_head(number, len(payload)) + payload
+    return encode_field_head(number, len(payload)) + payload
 
 
-def encode_head(number: int, length: int) -> bytes:
+def encode_field_head(number: int, length: int) -> bytes:
     return encode_varint(number << 3 | 2) + encode_varint(length)
 
 
@@ -104,7 +106,7 @@ def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
     """
     name = encode_field(1, key.encode())
 
-    def head_of(length: int) -> bytes:
+    def encode_value_head(length: int) -> bytes:
         inner = len(name) + 2 + 1 + length
         return b"".join(
             (
@@ -117,7 +119,7 @@ def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
             )
         )
 
-    one_byte, two, three = head_of(1), head_of(2), head_of(3)
+    one_byte, two, three = encode_value_head(1), encode_value_head(2), encode_value_head(3)
     low, high = _LOW, _HIGH
 
     def encode(value: int) -> bytes:
@@ -130,6 +132,6 @@ def integer_encoder(key: str, *, number: int) -> Callable[[int], bytes]:
         if not 0 <= value <= _MAX_INT:
             raise ValueError(f"{key}: {value} is not a 64-bit integer of at least 0")
         packed = encode_varint(value)
-        return head_of(len(packed)) + packed
+        return encode_value_head(len(packed)) + packed
 
     return encode

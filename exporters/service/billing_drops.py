@@ -53,7 +53,7 @@ class BillingDropExporter:
         self._locks = locks
         self._order = DeliveryOrder()
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -82,7 +82,7 @@ class _ValidationAnswer(msgspec.Struct):
 _answer = msgspec.json.Decoder(_ValidationAnswer)
 
 
-async def try_validation(client: Client, url: str, *, authorization: str) -> Probe:
+async def probe_validation(client: Client, url: str, *, authorization: str) -> Probe:
     """
     Let the upstream validate a drop of one row. Any result of the validation proves that the key and
     the address work.

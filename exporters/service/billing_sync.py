@@ -102,10 +102,10 @@ class BillingSync:
             stuck=0,
         )
 
-    def stamps(self) -> list[object]:
-        return self._upstream.stamps()
+    def secret_stamps(self) -> list[object]:
+        return self._upstream.secret_stamps()
 
-    def poke(self) -> None:
+    def retry_now(self) -> None:
         """Try again now, because a secret or the configuration changed."""
         self._poked.set()
 
@@ -258,7 +258,7 @@ class BillingSync:
             for start in sorted({*costs, *sent}):
                 if start < whole if start in sent else only_sent:
                     continue
-                hour = await self._fitting_hour(
+                hour = await self._build_fitting_hour(
                     datetime.fromtimestamp(start, UTC), costs.get(start, []), month
                 )
                 if all or start not in sent or sent[start].hash != hour.hash:
@@ -283,7 +283,7 @@ class BillingSync:
         )
         return await asyncio.to_thread(_group_by_hour, await self._ledger.costs(query))
 
-    async def _fitting_hour(
+    async def _build_fitting_hour(
         self, start: datetime, fine: Sequence[CostRow], month: dict[int, SentHour]
     ) -> Hour:
         other_hours = [hour for at, hour in month.items() if at != int(start.timestamp())]
@@ -338,7 +338,7 @@ def _group_by_hour(rows: Sequence[CostRow]) -> dict[int, list[CostRow]]:
 
 
 def _build_hour(start: datetime, costs: Sequence[CostRow], level: Sequence[str]) -> cbf.Hour:
-    return cbf.build_hour(start, cbf.cost_rows(costs, level) or [cbf.empty_row(start)])
+    return cbf.build_hour(start, cbf.cost_rows(costs, level) or [cbf.emptied_hour_row(start)])
 
 
 def _sent_hour(hour: Hour, at: float) -> SentHour:

@@ -61,11 +61,11 @@ def cost_rows(costs: Iterable[CostRow], dimensions: Sequence[str]) -> list[Row]:
     The cost excludes amounts without an exchange rate. A tag per currency has these amounts, and a tag per
     meter has the quantities.
     """
-    with_usage = [cost for cost in costs if _has_usage(cost)]
+    with_usage = [cost for cost in costs if _has_cost_or_usage(cost)]
     return [_cost_row(cost, dict(zip(dimensions, cost.group, strict=True))) for cost in with_usage]
 
 
-def empty_row(start: datetime) -> Row:
+def emptied_hour_row(start: datetime) -> Row:
     """
     Return the row of an hour that no longer has costs. Without this row, the service would keep the old rows.
     """
@@ -105,7 +105,7 @@ def encode_drop(batch: Sequence[Hour], operation: str) -> bytes:
     return msgspec.json.encode({"month": batch[0].month, "operation": operation, "data": data})
 
 
-def _has_usage(cost: CostRow) -> bool:
+def _has_cost_or_usage(cost: CostRow) -> bool:
     has_money = cost.cost != "0" or bool(cost.unconverted)
     return has_money or bool(cost.calls or cost.input_tokens or cost.output_tokens)
 

@@ -122,10 +122,10 @@ class ContainerSync:
             stuck=0,
         )
 
-    def stamps(self) -> list[object]:
-        return self._upstream.stamps()
+    def secret_stamps(self) -> list[object]:
+        return self._upstream.secret_stamps()
 
-    def poke(self) -> None:
+    def retry_now(self) -> None:
         self._end_waits()
         self._poked.set()
 
@@ -240,7 +240,7 @@ class ContainerSync:
         if problem:
             await self._files.set_damaged(file, problem)
             return
-        self._check_address(address)
+        self._check_upload_address(address)
         try:
             await self._upstream.client.put_file(address, self._files.contents.read(file.id), size=file.size)
         except Misconfigured as error:
@@ -256,7 +256,7 @@ class ContainerSync:
             return
         await self._settle_files(UPLOAD, [file])
 
-    def _check_address(self, address: str) -> None:
+    def _check_upload_address(self, address: str) -> None:
         """Raise Misconfigured if an address would send metrics unencrypted although the upstream uses TLS."""
         scheme = urlsplit(address).scheme
         upstream = urlsplit(self._upstream.url(UPLOAD) or "").scheme
@@ -320,15 +320,15 @@ class ContainerSync:
         await self._settle_files(LEGACY, [file])
 
     async def _load_due_files(self, kind: str) -> Sequence[ContainerFile]:
-        due = await self._files.due_files(kind, limit=AT_ONCE, at=self._due_at())
+        due = await self._files.due_files(kind, limit=AT_ONCE, at=self._due_up_to())
         if due:
             self._oldest[kind] = due[0].uploaded_at or self._clock.now()
         else:
             self._oldest.pop(kind, None)
         return due
 
-    def _due_at(self) -> float:
-        """Return the time up to which files are due. Files held before the last `poke` wait no longer."""
+    def _due_up_to(self) -> float:
+        """Return the time up to which files are due. Files held before the last `retry_now` wait no longer."""
         if self._clock.now() < self._poked_at:  # the clock was set back
             self._poked_at = -inf
         return nextafter(self._poked_at + HELD_RETRY_S, -inf)

@@ -55,7 +55,7 @@ StateWhatWaits = Callable[[dict[str, Any], Device, float | None], None]
 _log = logging.getLogger(__name__)
 
 
-async def _nothing_waits() -> float | None:
+async def _no_waiting_since() -> float | None:
     return None
 
 
@@ -75,7 +75,7 @@ class DeviceSync:
         clock: Clock,
         in_flight: int = 4,
         tells_changes: bool = False,
-        waiting_since: Callable[[], Awaitable[float | None]] = _nothing_waits,
+        waiting_since: Callable[[], Awaitable[float | None]] = _no_waiting_since,
         state_what_waits: StateWhatWaits = lambda heartbeat, device, since: None,
         backoff: Backoff | None = None,
     ) -> None:
@@ -121,10 +121,10 @@ class DeviceSync:
             refusal=next(iter(held), None),
         )
 
-    def stamps(self) -> list[object]:
-        return self._upstream.stamps()
+    def secret_stamps(self) -> list[object]:
+        return self._upstream.secret_stamps()
 
-    def poke(self) -> None:
+    def retry_now(self) -> None:
         self._end_waits()
         self._poked.set()
 
@@ -152,10 +152,12 @@ class DeviceSync:
 
     async def _wait_for_change(self, rest_s: float) -> None:
         """
-        Wait for a change, for `poke`, or until the time is over. While the whole sync waits, changes do not
+        Wait for a change, for `retry_now`, or until the time is over. While the whole sync waits, changes do not
         end the wait.
         """
-        change = asyncio.create_task(self._poked.wait() if self._is_closed() else self._wait_for_news())
+        change = asyncio.create_task(
+            self._poked.wait() if self._is_sync_waiting() else self._wait_for_retry_or_change()
+        )
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(None if rest_s == inf else rest_s):
@@ -167,7 +169,7 @@ class DeviceSync:
                 self._end_waits()  # the response to an earlier request may have begun a wait
             self._poked.clear()
 
-    async def _wait_for_news(self) -> None:
+    async def _wait_for_retry_or_change(self) -> None:
         poked = asyncio.create_task(self._poked.wait())
         changed = asyncio.create_task(self._table.wait_for_changes())
         try:
@@ -183,12 +185,12 @@ class DeviceSync:
             now = self._clock.monotonic()  # read once per round, so that each device is either sent or waits
             due = self._due_devices(now)
             if not due:
-                return self._prune_and_next_rest_s(now)
+                return self._prune_and_next_wait_s(now)
             if self._closed_until > now:
                 return max(0.01, self._closed_until - now)
             if self._tells_changes:
                 self._waiting_since = await self._read_waiting_since()
-            while due and not self._is_closed():
+            while due and not self._is_sync_waiting():
                 count = self._in_flight if self._failures == 0 and self._state == RUNNING else 1
                 await asyncio.gather(*(self._send_device(device) for device in due[:count]))
                 del due[:count]
@@ -218,7 +220,7 @@ class DeviceSync:
             if error.type == OWN_KEY_NEEDED:
                 await self._hold_device(device, error)
             else:
-                self._park_sync(error)
+                self._pause_sync(error)
         except Retryable as error:
             self._schedule_retry(device, error)
         except (Rejected, DeliveryTooLarge) as error:
@@ -264,7 +266,7 @@ class DeviceSync:
             if device.left_at is not None:
                 own["leaving"] = "removed"
         else:
-            _leave_out_unpublished(own)
+            _remove_unpublished_fields(own)
         body = {"device_id": device.upstream_id or device.id, **_device_facts(device), **own}
         await self._upstream.send(HEARTBEAT, msgspec.json.encode(body))
         self._note_success()
@@ -285,7 +287,7 @@ class DeviceSync:
             _log.info("%s: running", NAME, extra={"action": "sync_running"})
         self._state, self._reason, self._failures, self._is_faulty = RUNNING, None, 0, False
 
-    def _park_sync(self, error: SendError) -> None:
+    def _pause_sync(self, error: SendError) -> None:
         if self._state != PARKED or self._reason != str(error):
             fields = {"action": "sync_parked", "status": error.status}
             _log.warning("%s is paused: %s", NAME, error, extra=fields)
@@ -317,7 +319,7 @@ class DeviceSync:
         facts_version, until = self._backoffs.get(device.id, (0, 0.0))
         return facts_version == device.facts_version and until > now
 
-    def _prune_and_next_rest_s(self, now: float) -> float:
+    def _prune_and_next_wait_s(self, now: float) -> float:
         self._backoffs = {id: rest for id, rest in self._backoffs.items() if rest[1] > now}
         self._reported_at = {
             id: at for id, at in self._reported_at.items() if self._table.find(id) is not None
@@ -340,7 +342,7 @@ class DeviceSync:
         known = max(device.last_heartbeat, self._reported_at.get(device.id, 0.0))
         return device.last_seen >= known + ALIVE_S
 
-    def _is_closed(self) -> bool:
+    def _is_sync_waiting(self) -> bool:
         return self._closed_until > self._clock.monotonic()
 
     def _oldest_age_s(self, waiting: list[Device]) -> float | None:
@@ -361,7 +363,7 @@ def _device_facts(device: Device) -> dict[str, object]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _leave_out_unpublished(heartbeat: dict[str, Any]) -> None:
+def _remove_unpublished_fields(heartbeat: dict[str, Any]) -> None:
     """Remove the fields that only a Tollhouse reads, because a cost service gets the published fields."""
     for fields in (heartbeat.get("assistants") or {}).values():
         for name in USES:

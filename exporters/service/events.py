@@ -16,9 +16,9 @@ import msgspec
 import orjson
 
 from exporters import batch as batches
-from exporters.batch import map_in_turns
+from exporters.batch import map_with_pauses
 from exporters.errors import DeliveryTooLarge
-from exporters.http.answers import rejected_by_receipt
+from exporters.http.answers import rejected_count_in_receipt
 from exporters.http.client import MAX_ITEMS_ANSWER_BYTES
 from exporters.service.paths import Paths
 from exporters.service.upstream_client import UpstreamClient
@@ -43,22 +43,22 @@ def forwarded_form(settings: UpstreamSettings, type: str) -> str | None:
     """
     if not settings.base_url:
         return None
-    if Paths(settings).template(STREAM) is not None:
+    if Paths(settings).url_template(STREAM) is not None:
         return "event"
     mapped = settings.events.get(type)
     return None if mapped is None else f"unit-cost stream {mapped.stream}"
 
 
-def needs_mapping(settings: UpstreamSettings) -> bool:
+def needs_event_mapping(settings: UpstreamSettings) -> bool:
     """Return whether the upstream accepts unit-cost streams but no events."""
-    return bool(settings.base_url) and Paths(settings).template(STREAM) is None
+    return bool(settings.base_url) and Paths(settings).url_template(STREAM) is None
 
 
-def is_unmapped(settings: UpstreamSettings, type: str) -> bool:
+def is_unmapped_event_type(settings: UpstreamSettings, type: str) -> bool:
     """
     Return whether events of a type are not sent because the upstream accepts no events and the type has no stream.
     """
-    return needs_mapping(settings) and type not in settings.events
+    return needs_event_mapping(settings) and type not in settings.events
 
 
 def event_amount(settings: UpstreamSettings, event: UsageEvent) -> Decimal | None:
@@ -85,15 +85,15 @@ class EventExporter:
         self._upstream = upstream
         self._max_bytes = max_bytes
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
         batch = batches.build_batch_without_shadows(delivery, entries)
         if not batch.records:
-            return batch.settlement()
+            return batch.settlement_unless_all_rejected()
         events = [(record, at) for record, at in batch.records if isinstance(record, UsageEvent)]
-        body = b"[%b]" % b",".join(await map_in_turns(events, _encode_events))
+        body = b"[%b]" % b",".join(await map_with_pauses(events, _encode_events))
         if len(body) > self._max_bytes and delivery.count > 1:
             raise DeliveryTooLarge(f"{len(body)} bytes, over batch_bytes", answered=False)
         key = delivery.idempotency_key
@@ -105,9 +105,9 @@ class EventExporter:
             max_answer_bytes=MAX_ITEMS_ANSWER_BYTES,
         )
         count, message = _decode_rejections(answer.body)
-        refused = max(count, rejected_by_receipt(answer))
+        refused = max(count, rejected_count_in_receipt(answer))
         reason = answer.without_secrets(message) or "the response names rejected events"
-        return batch.settlement(refused=refused, words=reason if refused else None)
+        return batch.settlement_unless_all_rejected(refused=refused, words=reason if refused else None)
 
     async def close(self) -> None:
         await self._upstream.close()
@@ -182,7 +182,7 @@ class StreamMapper:
         self._streams = streams
         self._learn = learn
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:

@@ -96,7 +96,7 @@ class Paths:
 
         A configured path may be a whole URL.
         """
-        address = self.template(name)
+        address = self.url_template(name)
         if address is None:
             return None
         settings = self._settings
@@ -117,7 +117,7 @@ class Paths:
             raise Misconfigured(f"the path of the stream {name} is empty", answered=False)
         return url
 
-    def template(self, name: str) -> str | None:
+    def url_template(self, name: str) -> str | None:
         """Return the address of a stream with its placeholders."""
         settings = self._settings
         stream = STREAMS[name]

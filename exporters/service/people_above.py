@@ -67,9 +67,9 @@ class PeopleAbove:
         self._reasons: dict[str, str] = {}  # why requests fail, by action
         self._loop = asyncio.get_running_loop()
         self._met = asyncio.Event()
-        people.persons.meets = self.meet
+        people.persons.meets = self.note_address
 
-    def meet(self, address: str, hashed: str, at: int) -> None:
+    def note_address(self, address: str, hashed: str, at: int) -> None:
         """Note an address of a call that began at a time in nanoseconds. Any thread may call this."""
         if hashed in self._known and self._clock.monotonic() < self._known_since + AGAIN_S:
             return
@@ -85,22 +85,21 @@ class PeopleAbove:
             all_keys = [key.hex() for key in (*keys, self._people.secret)]
             await self._send_with_new_client(ADDRESSES, {"keys": all_keys, "addresses": addresses})
 
-    async def pass_on(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
+    async def try_relay_addresses(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
         """Relay addresses. Return whether the upstream has them."""
         return await self._try_request("people_not_linked", self._relay_addresses(keys, addresses)) is None
 
-    async def tell_addresses(self) -> None:
-        """Send new addresses until cancelled."""
+    async def send_addresses_forever(self) -> None:
         while True:
             await self._met.wait()
             await asyncio.sleep(GATHER_S)
             self._met.clear()
-            rest_s = await self._try_request("people_not_linked", self._tell_waiting())
+            rest_s = await self._try_request("people_not_linked", self._send_waiting_addresses())
             if rest_s is not None:
                 await asyncio.sleep(rest_s)
                 self._met.set()
 
-    async def _tell_waiting(self) -> None:
+    async def _send_waiting_addresses(self) -> None:
         while self._waiting:
             some = dict(list(self._waiting.items())[:MAX_AT_ONCE])
             await self._relay_addresses((), some)
@@ -138,24 +137,24 @@ class PeopleAbove:
         Carry out the erasures that the upstream has ordered, and confirm them. Raises SendError and
         SpoolError.
         """
-        orders = await self._fetch_orders()
+        orders = await self._confirm_and_fetch_orders()
         for order in orders:
             if self._find_stored_erasure(order) is None:
                 self._waiting.clear()
                 # an order that is refused, for example for the only Admin, does not delay others
                 await self._try_request(order.id, self._erase(order))
-        done = [order.id for order in orders if self._is_done(order)]
+        done = [order.id for order in orders if self._is_erasure_done(order)]
         if done:
-            await self._fetch_orders(done)
+            await self._confirm_and_fetch_orders(done)
 
     def _find_stored_erasure(self, order: Erasure) -> Erasure | None:
         return next((each for each in self._persons.erasures if each.id == order.id), None)
 
-    def _is_done(self, order: Erasure) -> bool:
+    def _is_erasure_done(self, order: Erasure) -> bool:
         stored = self._find_stored_erasure(order)
         return stored is not None and stored.passes > 0 and not stored.below
 
-    async def _fetch_orders(self, done: Collection[str] = ()) -> Sequence[Erasure]:
+    async def _confirm_and_fetch_orders(self, done: Collection[str] = ()) -> Sequence[Erasure]:
         answer = await self._send_with_new_client(
             ERASURES, {"installation": self._installation, "done": list(done)}
         )

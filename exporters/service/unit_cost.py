@@ -76,7 +76,7 @@ class UnitCostExporter:
         self._pace = Pace(clock, per_s=PER_S, burst=BURST)
         self._order = DeliveryOrder()
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         """
         Wait until the rate limit allows the records. Then return the mark, which is the number of this attempt.
 
@@ -103,7 +103,7 @@ class UnitCostExporter:
             delivered=len(to_send), shadow=len(records) - len(to_send), damaged=delivery.count - len(records)
         )
         with self._order.hold_turn(_SEQUENCE, delivery):
-            totals = await self._fetch_totals(record for _, record in to_send)
+            totals = await self._find_totals(record for _, record in to_send)
             runs = list(self._group_runs(to_send, totals))
             if any(run.once for run in runs):
                 await self._send_once(delivery, runs)
@@ -115,7 +115,7 @@ class UnitCostExporter:
     async def close(self) -> None:
         await self._upstream.close()
 
-    async def _fetch_totals(self, records: Iterator[UnitCostOperation]) -> Totals:
+    async def _find_totals(self, records: Iterator[UnitCostOperation]) -> Totals:
         if self._to_tollhouse:
             return {}
         places = {
@@ -159,7 +159,7 @@ class UnitCostExporter:
         head = runs[0]
         stop = 1 if head.once else next(index for index, run in enumerate(runs) if run.once)
         if stop < len(runs):
-            self._pace.give_back(delivery.count)
+            self._pace.return_units(delivery.count)
             raise SplitRequired("sums are sent in a separate request", at=runs[stop].first)
         if delivery.mark is not None and delivery.mark.endswith("?"):
             raise OutcomeUnknown("Tollhouse was stopped while it waited for an answer", answered=False)

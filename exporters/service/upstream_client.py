@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from exporters.errors import Misconfigured
-from exporters.http.answers import HttpAnswer, refuse_page
+from exporters.http.answers import HttpAnswer, check_not_web_page
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
 from exporters.secret_source import SecretSource
 from exporters.service.paths import STREAMS, Paths
@@ -59,9 +59,9 @@ class Keyring:
             raise Misconfigured(f"no key in upstream.keys covers the scope {scope}{hint}", answered=False)
         return key.secret.value()
 
-    def stamps(self) -> list[object]:
+    def secret_stamps(self) -> list[object]:
         """Return values that change whenever a secret file changes."""
-        return [key.secret.stamp() for key in self._keys]
+        return [key.secret.change_stamp() for key in self._keys]
 
 
 def _secret_source(key: UpstreamKey, environ: Mapping[str, str] | None) -> SecretSource:
@@ -98,7 +98,7 @@ class UpstreamClient:
         Raises Misconfigured before sending if the path is empty or no key covers the stream, and the
         errors of `Client.send`.
         """
-        with self.naming_key(name):
+        with self.naming_refused_key(name):
             answer = await self.client.send(
                 self._paths.required_url(name, **parts),
                 body,
@@ -108,7 +108,7 @@ class UpstreamClient:
                 idempotency_key=idempotency_key,
                 max_answer_bytes=max_answer_bytes,
             )
-        refuse_page(answer)
+        check_not_web_page(answer)
         return answer
 
     async def post(
@@ -123,7 +123,7 @@ class UpstreamClient:
     ) -> HttpAnswer:
         """Send a body as `send` does, with a query and headers."""
         parameters = urlencode(query)
-        with self.naming_key(name):
+        with self.naming_refused_key(name):
             answer = await self.client.send(
                 self._paths.required_url(name) + (f"?{parameters}" if parameters else ""),
                 body,
@@ -132,7 +132,7 @@ class UpstreamClient:
                 headers=headers,
                 max_answer_bytes=max_answer_bytes,
             )
-        refuse_page(answer)
+        check_not_web_page(answer)
         return answer
 
     def url(self, stream: str) -> str | None:
@@ -142,7 +142,7 @@ class UpstreamClient:
         return self._keyring.secret_for(STREAMS[stream].scope)
 
     @contextmanager
-    def naming_key(self, stream: str) -> Iterator[None]:
+    def naming_refused_key(self, stream: str) -> Iterator[None]:
         """Add the name of the refused key to a 401 or 403 that occurs in this block."""
         try:
             yield
@@ -155,9 +155,9 @@ class UpstreamClient:
     def headers(self) -> Mapping[str, str]:
         return {}
 
-    def stamps(self) -> list[object]:
+    def secret_stamps(self) -> list[object]:
         """Return values that change whenever the secret file of a key changes."""
-        return self._keyring.stamps()
+        return self._keyring.secret_stamps()
 
     async def close(self) -> None:
         await self.client.close()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from exporters.errors import SendError
 from exporters.http.client import DNS, NO_ANSWER, REFUSED, TLS, Client, ClientSettings
-from exporters.marked_call import try_call
+from exporters.marked_call import probe_with_test_call
 from exporters.otlp.telemetry import TRACES
 from exporters.probe import OK, UNAVAILABLE, Probe, error_probe
 from exporters.service.paths import STREAMS, Paths
@@ -58,7 +58,7 @@ async def _try_delivery_once(
     if agent.problem:
         return DeliveryResult(MACHINE, False, agent.problem), True
     async with Client(ClientSettings(timeout_s=TIMEOUT_S), clock=clock) as client:
-        probe = await try_call(client, f"{agent.url}/v1/traces", clock=clock, authorization=None)
+        probe = await probe_with_test_call(client, f"{agent.url}/v1/traces", clock=clock, authorization=None)
     if probe.status != OK:
         return _failed_result("agent_refuses", probe), True
     if not (data_dir / KEY_FILE).exists():
@@ -80,7 +80,7 @@ async def _try_gateway(settings: UpstreamSettings, clock: SystemClock) -> Probe:
         key = Keyring(settings.keys).secret_for(STREAMS[TRACES].scope)
         async with build_client(settings, clock=clock) as client:
             url = Paths(settings).required_url(TRACES)
-            return await try_call(client, url, clock=clock, authorization=key)
+            return await probe_with_test_call(client, url, clock=clock, authorization=key)
     except SendError as error:
         return error_probe(error)
 

@@ -21,9 +21,9 @@ from exporters.check import (
     results_with_stopped_routes,
 )
 from exporters.check import check_streams as check_upstream
-from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, try_directory
+from exporters.probe import OK, REFUSED, UNAVAILABLE, UNUSED, probe_directory
 from exporters.service.billing_drops import VALIDATION_STREAM as BILLING_VALIDATION
-from exporters.service.events import needs_mapping
+from exporters.service.events import needs_event_mapping
 from exporters.service.unit_cost import STREAM as UNIT_COST
 from gateway.cli import config_option, load_config_or_exit
 from gateway.cli.data_directory import need_data
@@ -251,7 +251,7 @@ def file_problems(config: Config) -> Iterator[str]:
     """
     Yield the problems of the files, directories and secrets that the configuration names on this machine.
     """
-    probe = try_directory(config.data_dir)
+    probe = probe_directory(config.data_dir)
     if probe.status != OK:
         yield f"data_dir: {probe.words}"
     yield from secret_problems(config)
@@ -306,7 +306,7 @@ def _show_check(
         click.echo("cost service none: records are stored, priced and shown here")
     for stream in streams:
         click.echo(f"cost service {stream.stream:<20}{_describe_stream(stream)}")
-    if config.upstream.events and needs_mapping(config.upstream):
+    if config.upstream.events and needs_event_mapping(config.upstream):
         mapped = ", ".join(sorted(config.upstream.events))
         click.echo(f"events       mapped: {mapped}; all other types are unmapped: stored here and not sent")
     for destination in destinations:

@@ -721,7 +721,7 @@ class Ledger:
 
     def _has_own_dimensions(self, query: CostQuery) -> bool:
         """Return False if the query defines a dimension. Its results are not cached."""
-        own = {**self._derived, _PERSON: self.person}
+        own = {**self._derived, _PERSON: self.person_dimension}
         return all(dimension is own.get(name) for name, dimension in query.derived.items())
 
     def _prepare_queries(self, queries: Sequence[CostQuery], now: float) -> list[CostQuery]:
@@ -747,7 +747,7 @@ class Ledger:
         return prepared
 
     @property
-    def person(self) -> Derived | None:
+    def person_dimension(self) -> Derived | None:
         """Return the dimension that shows linked names as one person, or None without links."""
         if self.people is None or not self.people.persons:
             return None
@@ -758,7 +758,7 @@ class Ledger:
 
     def _group_by_person(self, query: CostQuery) -> CostQuery:
         query = _filter_by_both_names(query, str if self.people is None else self.people.shown_name)
-        person = self.person
+        person = self.person_dimension
         if person is None or query.stated_names or USER not in query.group_by:
             return query
         group_by = [_PERSON if name == USER else name for name in query.group_by]
@@ -893,7 +893,7 @@ class Ledger:
         """Return the values of a dimension. Raises ValueError if it is unknown."""
         resolved: str | Derived = dimension
         if dimension == USER:
-            resolved = self.person or USER
+            resolved = self.person_dimension or USER
         elif not isinstance(dimension, Derived):
             resolved = self._derived.get(dimension, dimension)
         if isinstance(resolved, str):

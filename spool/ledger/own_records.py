@@ -30,7 +30,7 @@ class OwnRecord(NamedTuple):
     committed_at: float
     packed: bytes
 
-    def record(self) -> Record:
+    def unpack_record(self) -> Record:
         return unpack(self.packed)[0]
 
 

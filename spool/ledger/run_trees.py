@@ -34,7 +34,7 @@ class _Place(NamedTuple):
     parent: int
 
     @property
-    def node(self) -> int:
+    def tree_node(self) -> int:
         """
         Place in the tree, 0 for calls without a run. Unlisted runs are one leaf, a negative number, below
         each parent.
@@ -101,8 +101,8 @@ def _sums_by_run(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, Key, 
     for place, key, measures in own:
         if place.run <= REST:
             yield place.run, key, measures
-        if place.node:
-            _add_measures(sums[abs(place.node)], key, measures)
+        if place.tree_node:
+            _add_measures(sums[abs(place.tree_node)], key, measures)
     for run, added in _add_up_from_leaves(sums, tree.parents):
         if run not in tree.hidden:
             for key, measures in added.items():
@@ -119,8 +119,8 @@ def _sums_by_session(tree: RunTree, own: Iterable[Own]) -> Iterator[tuple[int, K
     for place, key, measures in own:
         if place.session <= REST:
             yield place.session, key, measures
-        if place.node:
-            _add_measures(places[place.node].setdefault(place.session, {}), key, measures)
+        if place.tree_node:
+            _add_measures(places[place.tree_node].setdefault(place.session, {}), key, measures)
         elif place.session > REST:
             _add_measures(sessions[place.session], key, measures)
     parents = {**tree.parents, **{node: -node for node in places if node < 0}}

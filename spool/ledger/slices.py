@@ -114,7 +114,7 @@ class SlicedLedger:
     async def values(self, dimension: str) -> Sequence[str]:
         if self._slice.has_every_call:
             return await self._ledger.values(dimension)
-        derived = self._ledger.person if dimension == USER else self._derived.get(dimension)
+        derived = self._ledger.person_dimension if dimension == USER else self._derived.get(dimension)
         inside = self._membership
         if derived is None:
             check_dimension(dimension)
@@ -132,7 +132,8 @@ class SlicedLedger:
         """Return values of visible calls that contain a text in lower case."""
         inside = self._membership
         derived = {
-            name: self._ledger.person if name == USER else self._derived.get(name) for name in dimensions
+            name: self._ledger.person_dimension if name == USER else self._derived.get(name)
+            for name in dimensions
         }
         parts = {name: (name,) if each is None else each.sources for name, each in derived.items()}
         sources = (*dict.fromkeys(chain(*parts.values(), inside.sources)),)

@@ -42,7 +42,7 @@ class UnitLink(NamedTuple):
     until: int = END
 
     @property
-    def number(self) -> int:
+    def target_number(self) -> int:
         return unit_number(self.target, self.name)
 
     @property
@@ -69,18 +69,18 @@ class UnitLinks:
         tops = dict[tuple[str, int], tuple[str, int]]()  # for a session or run, one that is further up
         for link in links:
             child = (link.target, link.id)
-            if link.target in TREES and _topmost_unit(tops, (link.target, link.number)) == child:
+            if link.target in TREES and _topmost_unit(tops, (link.target, link.target_number)) == child:
                 continue  # the session or run would be above itself
             at_place = self._by_place[link.place]
             if not any(map(link.overlaps, at_place)):
                 at_place.append(link)
                 if link.target in TREES:
-                    self._parents[child] = link.number
-                    tops[child] = (link.target, link.number)
+                    self._parents[child] = link.target_number
+                    tops[child] = (link.target, link.target_number)
 
     def makes_circle(self, link: UnitLink) -> bool:
         """Return True if a session or run would be above itself."""
-        above: int | None = link.number if link.target in TREES else None
+        above: int | None = link.target_number if link.target in TREES else None
         while above is not None and above != link.id:
             above = self.parent_of(link.target, above)
         return above is not None

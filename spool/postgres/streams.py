@@ -98,7 +98,9 @@ class PostgresStreams(SqlStreams):
         return cls(PostgresTransactions(database))
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
-        return {(row[0], row[1]): TOTAL.read(row) for row in await self._all(_FIND, **_key_parameters(keys))}
+        return {
+            (row[0], row[1]): TOTAL.read(row) for row in await self._read_rows(_FIND, **_key_parameters(keys))
+        }
 
 
 def add_claims(database: Database, versions: Versions, *, max_streams: int) -> Versions:

@@ -96,29 +96,31 @@ class SqlBillingDrops:
         )
 
     async def month_hours(self, connection: str, month: str) -> Sequence[HourRows]:
-        hours = await self._all(_MONTH, connection=connection, month=month)
+        hours = await self._read_rows(_MONTH, connection=connection, month=month)
         return [
             HourRows(hour=hour, rows=rows, size=size, body=body, drop=drop)
             for hour, rows, size, body, drop in hours
         ]
 
     async def last_drop_by_month(self, connection: str) -> Mapping[str, float]:
-        return dict(await self._all(_MONTHS, connection=connection))
+        return dict(await self._read_rows(_MONTHS, connection=connection))
 
     async def has_drop(self, connection: str, month: str, id: str) -> bool:
-        [[exists]] = await self._all(_HAS, connection=connection, month=month, id=id)
+        [[exists]] = await self._read_rows(_HAS, connection=connection, month=month, id=id)
         return bool(exists)
 
     async def month_size(self, connection: str, month: str, without: Collection[int] = ()) -> MonthSize:
-        [[rows, size, held]] = await self._all(_SIZE, connection=connection, month=month, hours=list(without))
+        [[rows, size, held]] = await self._read_rows(
+            _SIZE, connection=connection, month=month, hours=list(without)
+        )
         return MonthSize(rows=rows, bytes=size, held=held)
 
     async def stored_bytes(self) -> int:
-        [[size]] = await self._all(_STORED)
+        [[size]] = await self._read_rows(_STORED)
         return int(size)
 
     async def last_drop_by_connection(self) -> Mapping[str, float]:
-        return dict(await self._all(_NEWEST))
+        return dict(await self._read_rows(_NEWEST))
 
     async def delete_connection(self, connection: str) -> None:
         """
@@ -145,7 +147,7 @@ class SqlBillingDrops:
             removed += count
         return removed
 
-    async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    async def _read_rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda on: on.all(statement, **values))
 
 

@@ -116,21 +116,21 @@ class SqlContainerRows:
         await self._transactions.transaction(lambda connection: write_rows(connection, pairs, gone, changes))
 
     async def counts_by_term(self) -> Mapping[tuple[str, str], tuple[int, int]]:
-        return {(kind, term): (n, carried) for kind, term, n, carried in await self._all(_BOOKS)}
+        return {(kind, term): (n, carried) for kind, term, n, carried in await self._read_rows(_BOOKS)}
 
     async def count(self) -> Mapping[tuple[str, str], int]:
-        return {(kind, state): n for kind, state, n in await self._all(_COUNT)}
+        return {(kind, state): n for kind, state, n in await self._read_rows(_COUNT)}
 
     async def cluster_files(self) -> Sequence[ClusterFiles]:
         return [
             ClusterFiles(
                 identity=ClusterIdentity(*identity_values), waiting=waiting, bytes=size, newest=newest
             )
-            for *identity_values, waiting, size, newest in await self._all(_CLUSTERS)
+            for *identity_values, waiting, size, newest in await self._read_rows(_CLUSTERS)
         ]
 
     async def waiting_files(self) -> WaitingFiles:
-        [(files, size, oldest)] = await self._all(_WAITING)
+        [(files, size, oldest)] = await self._read_rows(_WAITING)
         return WaitingFiles(files=files, bytes=size, oldest=oldest)
 
     async def held_files(self) -> Sequence[HeldFiles]:
@@ -138,7 +138,7 @@ class SqlContainerRows:
             HeldFiles(
                 identity=ClusterIdentity(*identity_values), key=key, open=n, bytes=size, waiting_bytes=waiting
             )
-            for *identity_values, key, n, size, waiting in await self._all(_HELD)
+            for *identity_values, key, n, size, waiting in await self._read_rows(_HELD)
         ]
 
     async def page(self, query: ListQuery) -> ListPage[ContainerFile]:
@@ -154,9 +154,9 @@ class SqlContainerRows:
         return replace(page, known={**cached, **page.known})
 
     async def _read_files(self, statement: str, **values: object) -> list[ContainerFile]:
-        return [FILE.read(row) for row in await self._all(statement, **values)]
+        return [FILE.read(row) for row in await self._read_rows(statement, **values)]
 
-    async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    async def _read_rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
 

@@ -135,7 +135,7 @@ class SqlRegistryRows:
 
     def all(self, kind: type[Row]) -> Sequence[Row]:
         table = _TABLES[kind]
-        return [table.columns.read(row) for row in self._all(f"{table.select} ORDER BY {table.id}")]
+        return [table.columns.read(row) for row in self._read_rows(f"{table.select} ORDER BY {table.id}")]
 
     def find(self, kind: type[Row], id: str | bytes) -> Row | None:
         table = _TABLES[kind]
@@ -155,9 +155,11 @@ class SqlRegistryRows:
 
     def keys(self) -> Sequence[Key]:
         secrets: dict[int, list[Secret]] = {}
-        for key_id, digest, ends_at in self._all(f"{self._secrets_sql} ORDER BY key_id, {self.secret_order}"):
+        for key_id, digest, ends_at in self._read_rows(
+            f"{self._secrets_sql} ORDER BY key_id, {self.secret_order}"
+        ):
             secrets.setdefault(key_id, []).append(Secret(digest, ends_at))
-        return [_read_key(row, secrets.get(row[0], ())) for row in self._all(f"{_KEYS} ORDER BY id")]
+        return [_read_key(row, secrets.get(row[0], ())) for row in self._read_rows(f"{_KEYS} ORDER BY id")]
 
     def key(self, name: str) -> Key | None:
         return self._key_where("name", name)
@@ -187,7 +189,7 @@ class SqlRegistryRows:
 
     def access_times(self, since: float) -> Mapping[int, float]:
         statement = f"{select_sql('keys', ('id', 'last_accessed'))} WHERE last_accessed >= :since"
-        return dict(self._all(statement, since=since))
+        return dict(self._read_rows(statement, since=since))
 
     def touch_session(self, digest: bytes, seen_at: float) -> None:
         self._run(_TOUCH_SESSION, digest=digest, seen_at=seen_at)
@@ -211,11 +213,11 @@ class SqlRegistryRows:
         return int(count)
 
     def findings(self) -> Sequence[Insight]:
-        rows = self._all(f"{_INSIGHT.select} WHERE finding IS NOT NULL ORDER BY id")
+        rows = self._read_rows(f"{_INSIGHT.select} WHERE finding IS NOT NULL ORDER BY id")
         return [_INSIGHT.columns.read(row) for row in rows]
 
     def open_insights(self) -> Sequence[Insight]:
-        return [_INSIGHT.columns.read(row) for row in self._all(_OPEN_INSIGHTS)]
+        return [_INSIGHT.columns.read(row) for row in self._read_rows(_OPEN_INSIGHTS)]
 
     def put_insights(self, insights: Iterable[Insight]) -> None:
         rows = [
@@ -233,7 +235,7 @@ class SqlRegistryRows:
         return read_page(self._connection, "insights", _INSIGHT.columns.names, query, _INSIGHT.columns.read)
 
     def comments(self, insight: str) -> Sequence[Comment]:
-        return [_COMMENT.columns.read(row) for row in self._all(_COMMENTS, insight=insight)]
+        return [_COMMENT.columns.read(row) for row in self._read_rows(_COMMENTS, insight=insight)]
 
     def add_comment(self, comment: Comment) -> Comment:
         values = {**_COMMENT.columns.stored_values(comment), "id": self._new_id("comment")}
@@ -247,13 +249,15 @@ class SqlRegistryRows:
     def rewrite_texts(self, rewritten: Rewriting, skipped: Collection[str]) -> None:
         for name, table in _TEXTS.items():
             self._rewrite_table(name, table, rewritten)
-        for kind in {kind for (kind,) in self._all(_DOCUMENT_KINDS)} - {*skipped}:
+        for kind in {kind for (kind,) in self._read_rows(_DOCUMENT_KINDS)} - {*skipped}:
             for id, before in self.documents(kind).items():
                 if (after := rewritten(kind, id, before)) != before:
                     self.put_document(kind, id, after)
 
     def _rewrite_table(self, name: str, table: _Texts, rewritten: Rewriting) -> None:
-        for id, *values in self._all(f"{select_sql(name, (table.id, *table.columns))} ORDER BY {table.id}"):
+        for id, *values in self._read_rows(
+            f"{select_sql(name, (table.id, *table.columns))} ORDER BY {table.id}"
+        ):
             row = dict(zip(table.columns, values, strict=True))
             before = {column: _decode_column(column, value) for column, value in row.items()}
             after = rewritten(name, str(id), before)
@@ -269,15 +273,15 @@ class SqlRegistryRows:
 
     def documents(self, kind: str, ids: Iterable[str] | None = None) -> Mapping[str, Mapping[str, Any]]:
         if ids is None:
-            rows = self._all(f"{_DOCUMENTS} ORDER BY id", kind=kind)
+            rows = self._read_rows(f"{_DOCUMENTS} ORDER BY id", kind=kind)
         else:
-            rows = self._all(f"{_DOCUMENTS} AND id IN :ids ORDER BY id", kind=kind, ids=list(ids))
+            rows = self._read_rows(f"{_DOCUMENTS} AND id IN :ids ORDER BY id", kind=kind, ids=list(ids))
         return {id: _decode_document(kind, body) for id, body in rows}
 
     def each_document(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         after, size = "", _PAGE
         while size == _PAGE:
-            page = self._all(_DOCUMENT_PAGE, kind=kind, after=after)
+            page = self._read_rows(_DOCUMENT_PAGE, kind=kind, after=after)
             for after, body in page:
                 yield after, _decode_document(kind, body)
             size = len(page)
@@ -339,13 +343,13 @@ class SqlRegistryRows:
         self._run("DELETE FROM {schema}.viewings WHERE day < :day", day=day)
 
     def viewed_people(self, day: str, viewer: str) -> set[str]:
-        return {person for (person,) in self._all(_PEOPLE_VIEWED, day=day, viewer=viewer)}
+        return {person for (person,) in self._read_rows(_PEOPLE_VIEWED, day=day, viewer=viewer)}
 
     def viewings_naming(self, name: str) -> Sequence[Viewing]:
         statement = (
             f"{select_sql('viewings', _VIEWING.names)} WHERE person = :name OR viewer = :name ORDER BY id"
         )
-        return [_VIEWING.read(row) for row in self._all(statement, name=name)]
+        return [_VIEWING.read(row) for row in self._read_rows(statement, name=name)]
 
     def viewing_page(self, query: ListQuery) -> ListPage[Viewing]:
         return read_page(self._connection, "viewings", _VIEWING.names, query, _VIEWING.read)
@@ -373,7 +377,7 @@ class SqlRegistryRows:
         """Return a new id, or None if the table assigns it. `kind` is "key" or "comment"."""
         return None
 
-    def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    def _read_rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return self._connection.all(statement, **values)
 
     def _first_row(self, statement: str, **values: object) -> Any:
@@ -399,7 +403,9 @@ class SqlRegistryRows:
         row = self._first_row(f"{_KEYS} WHERE {name} = :value", value=value)
         if row is None:
             return None
-        secrets = self._all(f"{self._secrets_sql} WHERE key_id = :id ORDER BY {self.secret_order}", id=row[0])
+        secrets = self._read_rows(
+            f"{self._secrets_sql} WHERE key_id = :id ORDER BY {self.secret_order}", id=row[0]
+        )
         return _read_key(row, [Secret(digest, ends_at) for _, digest, ends_at in secrets])
 
     def _write_secrets(self, key: Key) -> None:

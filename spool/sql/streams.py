@@ -143,10 +143,12 @@ class SqlStreams:
         self._transactions = transactions
 
     async def streams(self) -> Sequence[Stream]:
-        return [STREAM.read(row) for row in await self._all(f"{STREAMS} ORDER BY name")]
+        return [STREAM.read(row) for row in await self._read_rows(f"{STREAMS} ORDER BY name")]
 
     async def totals(self, stream: str) -> Sequence[Total]:
-        rows = await self._all(f"{TOTALS} WHERE stream = :stream ORDER BY start_time, key", stream=stream)
+        rows = await self._read_rows(
+            f"{TOTALS} WHERE stream = :stream ORDER BY start_time, key", stream=stream
+        )
         return [TOTAL.read(row) for row in rows]
 
     async def find(self, keys: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Total]:
@@ -173,7 +175,7 @@ class SqlStreams:
         """
         await self._transactions.transaction(lambda connection: connection.run(_OWN, name=stream, key=key))
 
-    async def _all(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
+    async def _read_rows(self, statement: str, **values: object) -> list[tuple[Any, ...]]:
         return await self._transactions.read(lambda connection: connection.all(statement, **values))
 
     def _part_condition(self, stream: str, part: TotalsPart) -> tuple[str, Mapping[str, object]]:

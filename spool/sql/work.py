@@ -435,7 +435,7 @@ class SqlWorkRows(ABC):
         self._tables.run_each(
             insert_sql(f"{self.prefix}{work_links.LINKS}", work_links.COLUMNS), work_links.link_rows(links)
         )
-        self._add_names({link.number: link.name for link in links.links if link.target in TARGETS})
+        self._add_names({link.target_number: link.name for link in links.links if link.target in TARGETS})
         for statement in work_links.unlisted_targets(table, self._table(UNLISTED)):
             self._tables.run(statement)
         self.set_state(**work_links.state_of_links(links), **new_marks())

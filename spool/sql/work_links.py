@@ -41,7 +41,7 @@ def link_rows(links: UnitLinks) -> list[dict[str, int]]:
             "repository": link.repository,
             "since": link.since,
             "until": link.until,
-            "linked": link.number,
+            "linked": link.target_number,
         }
         for link in links.links
     ] + [

@@ -26,7 +26,7 @@ class Capture:
         self.records: list[Record] = []  # records that were accepted
         self._answers = deque(answers)
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -36,6 +36,6 @@ class Capture:
             raise answer
         batch = batches.build_batch_without_shadows(delivery, entries)
         self.records += [record for record, _ in batch.records]
-        return batch.settlement()
+        return batch.settlement_unless_all_rejected()
 
     async def close(self) -> None: ...

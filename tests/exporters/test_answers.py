@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from exporters.errors import DeliveryTooLarge, Misconfigured, Rejected, Retryable
 from exporters.http.answers import HttpAnswer, delivery_error, retry_after_s, server_message
-from exporters.otlp.telemetry import rejected_items
+from exporters.otlp.telemetry import rejected_count_and_message
 from exporters.redaction import LONGEST_WORDS
 
 NOW = 1_790_000_000.0  # Mon, 21 Sep 2026 14:13:20 GMT
@@ -157,4 +157,4 @@ def test_a_partial_success_is_read_in_both_encodings(
     unreadable body rejects nothing.
     """
     answer = HttpAnswer(status=200, headers=headers, body=body, secrets=("s3cret",))
-    assert expected == rejected_items(answer, stream)
+    assert expected == rejected_count_and_message(answer, stream)

@@ -127,13 +127,13 @@ Sender = tuple[Coroutine[Any, Any, None], Callable[[], object]]  # its loop, and
 @asynccontextmanager
 async def devices(upstream: Upstream, clock: StoppedClock, _: Path) -> AsyncIterator[Sender]:
     sync = DeviceSync(cast(Any, DeviceRow()), cast(Any, upstream), clock=clock)
-    yield sync.run(), sync.poke
+    yield sync.run(), sync.retry_now
 
 
 @asynccontextmanager
 async def container_metrics(upstream: Upstream, clock: StoppedClock, _: Path) -> AsyncIterator[Sender]:
     sync = ContainerSync(cast(Any, StatusFile(clock)), cast(Any, upstream), clock=clock)
-    yield sync.run(), sync.poke
+    yield sync.run(), sync.retry_now
 
 
 @asynccontextmanager
@@ -142,7 +142,7 @@ async def billing(upstream: Upstream, clock: StoppedClock, _: Path) -> AsyncIter
     any: Any = None
     sync = BillingSync(any, any, any, settings, any, clock=clock)
     sync.send_changed = upstream.send  # type: ignore[method-assign]
-    yield sync.run(), sync.poke
+    yield sync.run(), sync.retry_now
 
 
 @asynccontextmanager
@@ -158,7 +158,7 @@ async def route(upstream: Upstream, clock: StoppedClock, place: Path) -> AsyncIt
         loop = RouteLoop(
             SPEC, Exporter(), deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff()
         )
-        yield loop.run(), loop.wake
+        yield loop.run(), loop.send_now
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from exporters.service.events import event_amount, forwarded_form, is_unmapped
+from exporters.service.events import event_amount, forwarded_form, is_unmapped_event_type
 from exporters.settings import EventStream, UpstreamSettings
 from spool.record import Scalar, UsageEvent
 
@@ -47,8 +47,8 @@ def test_a_type_leaves_in_one_way(settings: UpstreamSettings, expected: str | No
 )
 def test_a_type_without_a_mapping(settings: UpstreamSettings, expected: bool) -> None:
     """Only types for the cost service count as unmapped, and only if an upstream is configured."""
-    assert expected == is_unmapped(settings, "login")
-    assert not is_unmapped(UpstreamSettings(base_url=SERVICE, events=MAPPED), "api_call")
+    assert expected == is_unmapped_event_type(settings, "login")
+    assert not is_unmapped_event_type(UpstreamSettings(base_url=SERVICE, events=MAPPED), "api_call")
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ async def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     task = asyncio.create_task(sync.run())
     await _until(lambda: (sync.state().state, sync.state().reason) == ("parked", "fault: ValueError"))
     fault.is_there = False
-    sync.poke()
+    sync.retry_now()
     await _until(lambda: (sync.state().state, sync.state().reason) == ("running", None))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -97,16 +97,16 @@ async def test_a_channel_of_notifications(monkeypatch: pytest.MonkeyPatch) -> No
             return []
 
     class Channel:
-        def stamp(self) -> object:
+        def secret_stamp(self) -> object:
             return 1
 
     monkeypatch.setattr("exporters.notifications.notifier.LOOK_EVERY_S", 0.0)
     sender = ChannelSender("one", cast(Any, Channel()), Schedule(), cast(Any, Table()), clock)
     task = asyncio.create_task(sender.run())
-    await _until(lambda: (sender.state, sender.reason) == ("parked", "fault: ValueError"))
+    await _until(lambda: (sender.state, sender.state_reason) == ("parked", "fault: ValueError"))
     fault.is_there = False
     clock.move(60)
-    await _until(lambda: (sender.state, sender.reason) == ("running", ""))
+    await _until(lambda: (sender.state, sender.state_reason) == ("running", ""))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from exporters.batch import TURN
 from exporters.destinations import focus as destination
 from exporters.focus import charges as focus
-from exporters.focus.rows import report_charges
+from exporters.focus.rows import charges_from_rows
 from exporters.record_file import FileExporter
 from spool.deliveries.values import Delivery
 from spool.log.planning.corrections import taken_back
@@ -259,7 +259,7 @@ def test_currencies_have_rows_of_their_own() -> None:
         "cache_write_tokens": 0, "cache_write_1h_tokens": 0,
     }  # fmt: skip
     assert [("USD", "1", 10), ("EUR", "2", 0)] == [
-        (charge.currency, charge.cost, charge.input_tokens) for charge in report_charges([asked])
+        (charge.currency, charge.cost, charge.input_tokens) for charge in charges_from_rows([asked])
     ]
 
 
@@ -320,7 +320,7 @@ async def test_a_file_with_other_columns_is_moved_aside(
     exporter = FileExporter(path, write=destination.encode_delivery, head=focus.csv_header())
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
-    await exporter.prepare(delivery)
+    await exporter.prepare_and_mark(delivery)
     await exporter.send(delivery, [entry])
     await exporter.close()
     assert b"BillingAccountId,BilledCost\ntollhouse,1\n" == (tmp_path / "focus.csv.2").read_bytes()
@@ -336,12 +336,12 @@ async def test_a_file_has_one_header_and_no_line_twice(tmp_path: Path) -> None:
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[paid(1)])
     delivery = Delivery(id=1, route="f/ai-telemetry", first=1, last=1, attempts=0, idempotency_key="k")
     for _ in range(2):
-        mark = await exporter.prepare(delivery)
+        mark = await exporter.prepare_and_mark(delivery)
         delivery = Delivery(id=1, route=delivery.route, first=1, last=1, attempts=1, idempotency_key="k",
                             mark=mark or delivery.mark)  # fmt: skip
         assert 1 == (await exporter.send(delivery, [entry])).delivered
     later = Delivery(id=2, route=delivery.route, first=1, last=1, attempts=0, idempotency_key="l")
-    await exporter.prepare(later)
+    await exporter.prepare_and_mark(later)
     await exporter.send(later, [entry])
     await exporter.close()
     lines = path.read_text().splitlines()

@@ -147,7 +147,7 @@ async def test_what_is_being_sent_ends_as_it_began(tmp_path: Path) -> None:
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
-        await routes.configure([config(second, "second")], None)
+        await routes.apply_routes_and_syncs([config(second, "second")], None)
         assert not first.closed.is_set()
         first.open.set()
         assert {"delivered": 10} == await drained(spool)
@@ -162,7 +162,7 @@ async def test_equal_settings_leave_a_route_alone(tmp_path: Path) -> None:
     first, second = Gate(), Capture()
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
-        await routes.configure([config(second, "first")], None)
+        await routes.apply_routes_and_syncs([config(second, "first")], None)
         first.open.set()
         assert {"delivered": 10} == await drained(spool)
         assert second.deliveries == []
@@ -177,11 +177,11 @@ async def test_a_route_that_went_finishes_and_begins_nothing(tmp_path: Path) -> 
     first, second = Gate(), Capture(max_records=5)
     async with forwarding(tmp_path, first) as (spool, routes):
         await first.sending.wait()
-        await routes.configure([], None)
+        await routes.apply_routes_and_syncs([], None)
         (state,) = await spool.deliveries.routes()
         assert state.state == "orphaned"
         assert state.queued == 10
-        await routes.configure([config(second, "second")], None)
+        await routes.apply_routes_and_syncs([config(second, "second")], None)
         await until_all_wait()
         assert [] == second.deliveries
         first.open.set()
@@ -195,12 +195,12 @@ async def test_the_end_of_a_route_is_a_fault(tmp_path: Path) -> None:
     """A route that ends although it was not removed is reported as a fault."""
     async with forwarding(tmp_path, Capture()) as (_, routes):
         waiting = asyncio.create_task(routes.wait_for_failure())
-        await routes.configure([], None)
+        await routes.apply_routes_and_syncs([], None)
         await until_all_wait()
         assert not waiting.done()
         broken = Capture()
         broken.in_flight = None  # type: ignore[assignment]
-        await routes.configure([config(broken, "third")], None)
+        await routes.apply_routes_and_syncs([config(broken, "third")], None)
         with pytest.raises(ExceptionGroup):
             await waiting
 
@@ -248,7 +248,7 @@ async def test_a_route_that_waits_for_its_lease_is_exchanged(tmp_path: Path) -> 
         await spool.add(calls(1, 10))
         routes = Forwarder(spool.deliveries, spool.log, spool.clock, [config(first, "first")], leases=leases)
         await routes.start()
-        await routes.configure([config(second, "second")], None)
+        await routes.apply_routes_and_syncs([config(second, "second")], None)
         await first.closed.wait()
         leases.gain_lease(ROUTE)
         assert {"delivered": 10} == await drained(spool)

@@ -43,7 +43,7 @@ MONEY = counter(
 
 def metrics_request(records: Iterable[tuple[UsageMetric | Correction, float]]) -> bytes:
     request = MetricsRequest()
-    request.add(records)
+    request.add_records(records)
     return request.encode()
 
 

@@ -13,7 +13,12 @@ import pytest
 
 from exporters.errors import Misconfigured
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import check_reach, check_reach_in_clear, problems_of_reach, reach_check_for
+from exporters.http.reach import (
+    address_check_for,
+    check_address_allowed,
+    check_loopback_address,
+    problems_of_forbidden_url,
+)
 from exporters.notifications.catalogue import all_channel_problems, build_channel
 from exporters.notifications.channel import Message, StoredChannelSettings
 from tests.exporters.notifications.examples import NOW, SECRET, notice
@@ -64,7 +69,7 @@ def resolve(monkeypatch: pytest.MonkeyPatch) -> Resolve:
 @pytest.mark.parametrize("address", SPECIAL)
 def test_no_request_goes_to_a_special_address(address: str) -> None:
     with pytest.raises(Misconfigured, match="to which Tollhouse sends nothing"):
-        check_reach(address)
+        check_address_allowed(address)
 
 
 @pytest.mark.parametrize(
@@ -72,15 +77,15 @@ def test_no_request_goes_to_a_special_address(address: str) -> None:
 )
 def test_this_machine_and_inner_networks_are_ordinary(address: str) -> None:
     """Addresses of private networks are permitted, because receivers of alerts often run there."""
-    check_reach(address)
+    check_address_allowed(address)
 
 
 @pytest.mark.parametrize("address", ["10.1.2.3", "1.1.1.1", "fd12::1", METADATA])
 def test_in_clear_only_this_machine_is_told(address: str) -> None:
-    check_reach_in_clear("127.0.0.1")
-    check_reach_in_clear("::1")
+    check_loopback_address("127.0.0.1")
+    check_loopback_address("::1")
     with pytest.raises(Misconfigured, match="is accepted only for loopback addresses"):
-        check_reach_in_clear(address)
+        check_loopback_address(address)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +108,7 @@ def test_in_clear_only_this_machine_is_told(address: str) -> None:
     ],
 )
 def test_what_an_address_shows_by_itself_is_said_where_it_is_stated(url: str, problem: str | None) -> None:
-    assert [problem] * (problem is not None) == list(problems_of_reach("url", url))
+    assert [problem] * (problem is not None) == list(problems_of_forbidden_url("url", url))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,7 @@ async def test_no_spelling_of_an_address_gets_through(host: str, resolve: Resolv
     """
     resolve("metadata.example", [METADATA])
     url = f"https://{host}/latest/meta-data"
-    async with Client(ClientSettings(check=reach_check_for(url)), clock=CLOCK) as client:
+    async with Client(ClientSettings(check=address_check_for(url)), clock=CLOCK) as client:
         with pytest.raises(Misconfigured, match=r"to which Tollhouse sends nothing|is not a valid address"):
             await client.send(url, b"", content_type="text/plain")
 
@@ -133,7 +138,7 @@ async def test_a_name_that_leads_elsewhere_the_next_time_is_checked_again(resolv
         resolve("rebound.example", ["127.0.0.1", METADATA])
         url = f"http://rebound.example:{port}/hook"
         for _ in range(2):
-            client = Client(ClientSettings(check=reach_check_for(url)), clock=CLOCK)
+            client = Client(ClientSettings(check=address_check_for(url)), clock=CLOCK)
             try:
                 await client.send(url, b"", content_type="text/plain")
             except Misconfigured as error:
@@ -146,7 +151,7 @@ async def test_a_redirect_leads_nowhere() -> None:
     async with FakeUpstream() as receiver:
         receiver.answers.append(Reply(307, headers={"Location": f"http://{METADATA}/latest"}))
         url = f"{receiver.url}/hook"
-        async with Client(ClientSettings(check=reach_check_for(url)), clock=CLOCK) as client:
+        async with Client(ClientSettings(check=address_check_for(url)), clock=CLOCK) as client:
             with pytest.raises(Misconfigured, match="does not follow redirects"):
                 await client.send(url, b"", content_type="text/plain")
 

@@ -91,7 +91,7 @@ async def test_who_may_not_work_is_not_woken_in_place_of_who_may() -> None:
     """If only one worker may send, new records wake that worker and no other."""
     resting = RestingWorkers(lambda place: place == 0)
     workers = [
-        asyncio.create_task(resting.rest(place, 60, missed_wakeups=resting.missed_wakeups))
+        asyncio.create_task(resting.rest_until_woken(place, 60, missed_wakeups=resting.missed_wakeups))
         for place in (1, 0)
     ]
     await _steps()
@@ -107,4 +107,4 @@ async def test_news_are_not_missed_by_who_looks_just_now() -> None:
     resting = RestingWorkers(lambda place: True)
     told = resting.missed_wakeups
     resting.wake_one()
-    await resting.rest(0, 60, missed_wakeups=told)
+    await resting.rest_until_woken(0, 60, missed_wakeups=told)

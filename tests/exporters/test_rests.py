@@ -100,13 +100,13 @@ async def delivery_that_was_put_off(clock: SteppingClock, border: float, place: 
         route = RouteLoop(
             SPEC, exporter, deliveries=spool.deliveries, log=spool.log, clock=clock, backoff=Backoff()
         )
-        await route.forward_once()
+        await route.forward_one_delivery()
         due_at = await spool.deliveries.next_due_at(SPEC.name)
         assert due_at is not None
         # The clock is set so that the item becomes due at the border.
         clock.at += due_at - route._throttle.now() - (border - clock.at)
         clock.step_s = STEP_S
-        if await route.forward_once():
+        if await route.forward_one_delivery():
             raise Tried
         return await route._seconds_until_due()
 
@@ -126,7 +126,7 @@ async def notification_that_was_put_off(clock: SteppingClock, border: float, _: 
         async def wait_until_durable(self) -> None: ...
 
     class Channel:
-        def stamp(self) -> object:
+        def secret_stamp(self) -> object:
             return 1
 
         async def send(self, message: object) -> str:

@@ -60,7 +60,7 @@ def spans(exporter: Capture) -> list[tuple[int, int]]:
 
 async def test_nothing_due_is_said(spool: Spooled) -> None:
     exporter = Capture()
-    assert not await route_of(spool, exporter).forward_once()
+    assert not await route_of(spool, exporter).forward_one_delivery()
     assert [] == exporter.deliveries
 
 
@@ -71,9 +71,9 @@ async def test_a_failed_delivery_does_not_hold_the_next(spool: Spooled, clock: S
     await spool.add(calls(1, 20))
     exporter = Capture(answers=[DOWN, None, None], max_records=10)
     route = route_of(spool, exporter)
-    assert [True, True, False] == [await route.forward_once() for _ in range(3)]
+    assert [True, True, False] == [await route.forward_one_delivery() for _ in range(3)]
     clock.move(2)
-    assert await route.forward_once()
+    assert await route.forward_one_delivery()
     assert [(1, 10), (11, 20), (1, 10)] == spans(exporter)
     assert exporter.deliveries[0].idempotency_key == exporter.deliveries[2].idempotency_key
     assert {"delivered": 20} == await spool.terms()
@@ -83,11 +83,11 @@ async def test_a_step_of_the_wall_clock_delays_nobody(spool: Spooled, clock: Sto
     """If the wall clock is set back by a day, a delivery that waits two seconds still waits two seconds."""
     await spool.add(calls(1, 10))
     route = route_of(spool, Capture(answers=[DOWN]))
-    await route.forward_once()
+    await route.forward_one_delivery()
     clock.at -= 86_400
-    assert not await route.forward_once()
+    assert not await route.forward_one_delivery()
     clock.move(2)
-    assert await route.forward_once()
+    assert await route.forward_one_delivery()
     assert {"delivered": 10} == await spool.terms()
 
 
@@ -99,7 +99,7 @@ async def test_a_fault_of_our_own_is_a_retry(spool: Spooled, caplog: pytest.LogC
             raise KeyError("a secret value")
 
     await spool.add(calls(1, 10))
-    assert await route_of(spool, Broken()).forward_once()
+    assert await route_of(spool, Broken()).forward_one_delivery()
     assert "internal error in a delivery" in caplog.text
     assert {"queued": 10} == await spool.terms()
 
@@ -121,19 +121,19 @@ async def test_a_fault_that_repeats_parks_the_route(spool: Spooled, clock: Stopp
     route = route_of(spool, Broken(max_records=10))
     shown = []
     for _ in range(FAULTS):
-        await route.forward_once()
+        await route.forward_one_delivery()
         clock.move(30)
         shown.append(((await spool.state()).state, (await spool.state()).reason))
     assert ("parked", "fault: ValueError, repeatedly: see the log of Tollhouse") == shown[-1]
     assert ["running"] * (FAULTS - 1) == [state for state, _ in shown[:-1]]
     await spool.add(calls(11, 20))
     clock.move(30)
-    assert await route.forward_once()
+    assert await route.forward_one_delivery()
     assert (await spool.state()).state == "running"
     assert (await spool.terms())["delivered"] == 10
     broken["is"] = False
     clock.move(120)
-    assert await route.forward_once()
+    assert await route.forward_one_delivery()
     assert "running" == (await spool.state()).state
     assert 20 == (await spool.terms())["delivered"]
 
@@ -154,13 +154,13 @@ async def test_a_cancelled_send_settles_nothing(spool: Spooled) -> None:
 
     await spool.add(calls(1, 10))
     slow = Slow()
-    task = asyncio.create_task(route_of(spool, slow).forward_once())
+    task = asyncio.create_task(route_of(spool, slow).forward_one_delivery())
     await sending.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await spool.deliveries.set_routes([SPEC])
     exporter = Capture()
-    assert await route_of(spool, exporter).forward_once()
+    assert await route_of(spool, exporter).forward_one_delivery()
     (before,), (after,) = slow.deliveries, exporter.deliveries
     assert replace(before, ambiguous=True, fence=after.fence) == after
 
@@ -171,14 +171,14 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
     """
 
     class Marking(Capture):
-        async def prepare(self, delivery: Delivery) -> str | None:
+        async def prepare_and_mark(self, delivery: Delivery) -> str | None:
             await spool.deliveries.set_routes([SPEC])
             assert await spool.deliveries.take_due(ROUTE, now=spool.clock.now(), max_records=10)
             return "7 42"
 
     await spool.add(calls(1, 10))
     exporter = Marking()
-    assert await route_of(spool, exporter).forward_once()
+    assert await route_of(spool, exporter).forward_one_delivery()
     assert exporter.deliveries == []
     assert spool.deliveries.fenced == 1
     assert await spool.terms() == {"queued": 10}
@@ -187,7 +187,7 @@ async def test_a_delivery_that_was_taken_over_is_not_sent(spool: Spooled) -> Non
 async def test_what_must_not_be_sent_twice_is_left_to_the_operator(spool: Spooled) -> None:
     """A delivery with an unknown outcome settles as unknown."""
     await spool.add(calls(1, 3))
-    await route_of(spool, Capture(answers=[OutcomeUnknown("no answer")])).forward_once()
+    await route_of(spool, Capture(answers=[OutcomeUnknown("no answer")])).forward_one_delivery()
     assert {"unknown": 3} == await spool.terms()
 
 
@@ -199,7 +199,7 @@ async def test_parts_that_must_go_apart_are_divided_where_the_exporter_says(spoo
     await spool.add(calls(1, 10))
     exporter = Capture(answers=[SplitRequired("two kinds", at=4)])
     route = route_of(spool, exporter)
-    while await route.forward_once():
+    while await route.forward_one_delivery():
         pass
     assert [(1, 10), (1, 3), (4, 10)] == spans(exporter)
 
@@ -212,11 +212,11 @@ async def test_a_record_alone_is_refused_twice_before_it_is_set_aside(
     exporter = Capture(answers=[BAD, None, BAD])
     route = route_of(spool, exporter)
     for _ in range(3):
-        await route.forward_once()
+        await route.forward_one_delivery()
     assert [(1, 2), (1, 1), (2, 2)] == spans(exporter)
     assert [] == list(await spool.deliveries.dead_letters())
     clock.move(4)
-    await route.forward_once()
+    await route.forward_one_delivery()
     assert {"delivered": 2} == await spool.terms()
 
 
@@ -251,17 +251,17 @@ async def test_a_route_with_all_its_dead_letters_parks_and_loses_none(
     )
     for _ in range(60):
         clock.move(61)
-        await route.forward_once()
+        await route.forward_one_delivery()
     state = await spool.state()
     assert state.state == "parked"
     assert state.dead == 1
     assert state.queued == 3
     assert "spool.max_dead_letters" in (state.reason or "")
     await spool.deliveries.dead_discard([letter.id for letter in await spool.deliveries.dead_letters()])
-    route.poke()
+    route.retry_now()
     for _ in range(10):
         clock.move(61)
-        await route.forward_once()
+        await route.forward_one_delivery()
     assert {"delivered": 8, "dead": 1, "discarded": 1} == await spool.terms()
 
 
@@ -273,18 +273,18 @@ async def test_a_refusing_route_tries_other_single_records(spool: Spooled, clock
     await spool.add(calls(1, 1))
     exporter = Capture(answers=[BAD] * 4)
     route = route_of(spool, exporter)
-    await route.forward_once()
+    await route.forward_one_delivery()
     await spool.add(calls(2, 9))
     state = await spool.state()
     assert state.state == "refusing"
     assert state.reason == "400 bad"
     for _ in range(3):
         clock.move(60)
-        await route.forward_once()
+        await route.forward_one_delivery()
     assert [1, 1, 1, 1] == [delivery.count for delivery in exporter.deliveries]
     assert 4 == len({delivery.first for delivery in exporter.deliveries})
     clock.move(60)
-    await route.forward_once()
+    await route.forward_one_delivery()
     assert "running" == (await spool.state()).state
 
 
@@ -309,15 +309,15 @@ async def test_one_failure_closes_nothing_two_in_a_row_do(clock: StoppedClock) -
     throttle = RouteThrottle(clock, Backoff())
     began = throttle.round
     assert [False, False] == [throttle.note_failure(began, "503", hint_s=None) for _ in range(2)]
-    assert 0 == throttle.rest_s(0)
-    assert throttle.rest_s(1) > 1e9
+    assert 0 == throttle.wait_s(0)
+    assert throttle.wait_s(1) > 1e9
     assert throttle.note_failure(throttle.round, "503", hint_s=None)
-    assert 1 <= throttle.rest_s(0) <= 2
+    assert 1 <= throttle.wait_s(0) <= 2
     throttle.note_failure(throttle.round, "503", hint_s=100.0)
     assert throttle.note_success()
-    assert [100, 100] == [throttle.rest_s(0), throttle.rest_s(1)]
+    assert [100, 100] == [throttle.wait_s(0), throttle.wait_s(1)]
     throttle.end_waits()
-    assert [0, 0] == [throttle.rest_s(0), throttle.rest_s(1)]
+    assert [0, 0] == [throttle.wait_s(0), throttle.wait_s(1)]
 
 
 async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: StoppedClock) -> None:
@@ -330,7 +330,7 @@ async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: Sto
     route = route_of(spool, Capture(answers=[Retryable(words) for words in answers]))
     shown = []
     for _ in range(5):
-        await route.forward_once()
+        await route.forward_one_delivery()
         shown.append((await spool.state()).reason)
         clock.move(600)
     assert [None, "503 busy", "no answer", "no answer", None] == shown
@@ -339,11 +339,11 @@ async def test_the_newest_failure_is_the_reason_shown(spool: Spooled, clock: Sto
 async def test_a_parked_route_sends_its_oldest_alone(clock: StoppedClock) -> None:
     """After the wait, only the first worker of a parked route continues."""
     throttle = RouteThrottle(clock, Backoff())
-    throttle.park(60)
-    assert throttle.rest_s(0) == 60
-    assert throttle.rest_s(1) > 1e9
+    throttle.pause_route(60)
+    assert throttle.wait_s(0) == 60
+    assert throttle.wait_s(1) > 1e9
     clock.move(60)
-    assert 0 == throttle.rest_s(0)
+    assert 0 == throttle.wait_s(0)
 
 
 async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,18 +352,18 @@ async def test_a_parked_route_is_tried_every_minute(spool: Spooled, monkeypatch:
     that waited is delivered.
     """
     waits: list[float] = []
-    real = RouteThrottle.park
+    real = RouteThrottle.pause_route
 
     def park(throttle: RouteThrottle, seconds: float) -> None:
         waits.append(seconds)
         real(throttle, seconds)
 
-    monkeypatch.setattr(RouteThrottle, "park", park)
+    monkeypatch.setattr(RouteThrottle, "pause_route", park)
     await spool.add(calls(1, 10))
     route = route_of(spool, Capture(answers=[FORBIDDEN, FORBIDDEN, None]))
     states = []
     for _ in range(3):
-        await route.forward_once()
+        await route.forward_one_delivery()
         states.append((await spool.state()).state)
     assert states == ["parked", "parked", "running"]
     assert waits == [60.0, 60.0]
@@ -397,13 +397,13 @@ async def test_a_quiet_route_looks_for_the_record_that_is_answered_with_500(
     exporter = Choking(37, status)
     route = route_of(spool, exporter)
     for _ in range(60):
-        await route.forward_once()
+        await route.forward_one_delivery()
         clock.move(10)
     assert delivered == len(exporter.records)
     assert {"delivered": delivered, "queued": 100 - delivered} == {"delivered": 0, **await spool.terms()}
     for _ in range(12):
         clock.move(600)
-        await route.forward_once()
+        await route.forward_one_delivery()
     assert {"delivered": delivered, "queued": 100 - delivered} == {"delivered": 0, **await spool.terms()}
 
 
@@ -427,21 +427,21 @@ async def test_what_is_always_answered_with_500_waits_beside_what_passes(
     exporter = Ill(2, 500)
     route = route_of(spool, exporter)
     for _ in range(15):
-        await route.forward_once()
+        await route.forward_one_delivery()
         clock.move(10)
     assert {"delivered": 3, "queued": 1} == await spool.terms()
     exporter.is_down = True
     await spool.add(calls(5, 5))
-    await route.forward_once()
-    await route.forward_once()
+    await route.forward_one_delivery()
+    await route.forward_one_delivery()
     for _ in range(20):
         clock.move(3600)
-        await route.forward_once()
+        await route.forward_one_delivery()
     assert {"delivered": 3, "queued": 2} == await spool.terms()
     exporter.is_down, exporter.poison = False, 0
     for _ in range(4):
         clock.move(60)
-        await route.forward_once()
+        await route.forward_one_delivery()
     assert {"delivered": 5} == await spool.terms()
 
 
@@ -451,7 +451,7 @@ async def test_a_record_that_breaks_the_upstream_ends_as_stuck(spool: Spooled, c
     for number in range(1, 41):
         await spool.add(calls(number, number))
         for _ in range(2):  # two turns, for the failing delivery and for a delivery that succeeds
-            await route.forward_once()
+            await route.forward_one_delivery()
         clock.move(600)
     state = await spool.state()
     assert state.stuck == 1
@@ -494,7 +494,7 @@ def test_the_books_balance_under_any_answers(answers: list[str], records: int, m
             route = route_of(spool, exporter)
             for step in range(600):
                 clock.move(60)
-                busy = await route.forward_once()
+                busy = await route.forward_one_delivery()
                 books = await spool.log.books()
                 assert [] == list(books.imbalances)
                 terms = books.routes[ROUTE]
@@ -520,7 +520,7 @@ async def test_a_delivery_does_not_stay_in_hand_when_the_storage_fails(
     exporter = Capture(answers=[BAD, None, BAD, BAD, BAD])
     route = route_of(spool, exporter)
     for _ in range(3):
-        await route.forward_once()
+        await route.forward_one_delivery()
     clock.move(60)
 
     async def away() -> None:
@@ -529,7 +529,7 @@ async def test_a_delivery_does_not_stay_in_hand_when_the_storage_fails(
     with monkeypatch.context() as patch:
         patch.setattr(spool.deliveries, "routes", away)
         with pytest.raises(SpoolUnavailable):
-            await route.forward_once()
+            await route.forward_one_delivery()
     clock.move(60)
-    assert await route.forward_once()
+    assert await route.forward_one_delivery()
     assert {"delivered": 1, "dead": 1} == await spool.terms()

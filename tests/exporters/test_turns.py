@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from exporters.batch import TURN, map_in_turns
+from exporters.batch import TURN, map_with_pauses
 
 
 @pytest.mark.parametrize("count", [0, 1, TURN, TURN + 1, 10 * TURN])
@@ -26,7 +26,7 @@ async def test_everybody_else_has_a_turn_in_between(count: int) -> None:
         assert len(items) <= TURN
         return items
 
-    made = await map_in_turns(list(range(count)), work)
+    made = await map_with_pauses(list(range(count)), work)
     beside.cancel()
     assert list(range(count)) == [item for part in made for item in part]
     works = -(-count // TURN)

@@ -11,7 +11,7 @@ import msgspec
 
 from exporters.batch import Tally, build_batch_without_shadows
 from exporters.errors import Rejected
-from exporters.otlp.spans import PackedSpans, SpanEncoder, join_request
+from exporters.otlp.spans import PackedSpans, SpanEncoder, join_export_request
 from exporters.otlp.telemetry import OUT_OF_RANGE
 from spool.deliveries.values import Delivery
 from spool.errors import EntryUnreadable
@@ -89,12 +89,12 @@ class Both:
 
     def _as_packed(self, delivery: Delivery, entry: Entry) -> object:
         try:
-            found: tuple[Tally, list[bytes]] | None = asyncio.run(self.writer.encode(delivery, [entry]))
+            found: tuple[Tally, list[bytes]] | None = asyncio.run(self.writer.encode_spans(delivery, [entry]))
         except OUT_OF_RANGE:
             return Rejected
         if found is None:  # the rules also leave out shadows of counters, but this test does not compare that
             return self._by_rule(delivery, entry)
-        return found[0], join_request(found[1])
+        return found[0], join_export_request(found[1])
 
 
 def entry_of(begin: int, records: Sequence[Record | None], at: float) -> Entry:

@@ -98,7 +98,7 @@ class LakeSettler:
             if below > last:
                 return
 
-    async def settle_added(self, first: int, last: int) -> list[Delivery]:
+    async def settle_added_records(self, first: int, last: int) -> list[Delivery]:
         """
         Settle record numbers whose records are in the data lake under other numbers. Return the
         deliveries before them.
@@ -147,7 +147,9 @@ class LakeSettler:
         )
         await self.deliveries.settle(delivery, Settlement(delivered=delivery.count, landing=landing))
 
-    async def settle_shared(self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]) -> None:
+    async def settle_shared_records(
+        self, read_manifest: ReadManifest, deliveries: Sequence[Delivery]
+    ) -> None:
         """
         Settle record numbers that the copy and the data lake share. The manifest is stored with the last delivery.
         """
@@ -226,7 +228,7 @@ class LakeAdoption:
     def _route(self) -> str:
         return f"{self.destination}/{self._topic}"
 
-    async def run(self, *, leave: bool, dry_run: bool) -> AdoptionResult:
+    async def adopt_records(self, *, leave: bool, dry_run: bool) -> AdoptionResult:
         """
         Adopt the route's records in the data lake.
 
@@ -251,7 +253,7 @@ class LakeAdoption:
         restored = await self._load_restored()
         counts = {lake_manifest.name: _AdoptionCounts() for lake_manifest in unshared}
         for lake_manifest in unshared:
-            await self._add_to_log(
+            await self._add_missing_to_log(
                 lake_manifest,
                 shared,
                 restored,
@@ -265,7 +267,7 @@ class LakeAdoption:
             for lake_manifest in manifests
         )
         if not dry_run:
-            await self._settle_all(manifests, unshared, counts, shared, restored, scratch)
+            await self._settle_lake_records(manifests, unshared, counts, shared, restored, scratch)
         return AdoptionResult(
             settled=settled,
             brought=sum(counter.brought for counter in counts.values()),
@@ -385,7 +387,7 @@ class LakeAdoption:
     def _note_key(self) -> bytes:
         return note_key("lake", self._route)
 
-    async def _add_to_log(
+    async def _add_missing_to_log(
         self,
         lake_manifest: ReadManifest,
         shared: int,
@@ -433,7 +435,7 @@ class LakeAdoption:
             )
         restored.ranges = ranges
 
-    async def _settle_all(
+    async def _settle_lake_records(
         self,
         manifests: Sequence[ReadManifest],
         unshared: Sequence[ReadManifest],
@@ -469,11 +471,11 @@ class LakeAdoption:
         ]
         held = list[Delivery]()
         for first, last in restored.ranges:
-            held += await settling.settle_added(first, last)
+            held += await settling.settle_added_records(first, last)
         for lake_manifest in unshared:
             await self._store_adoption(lake_manifest, shared, counts[lake_manifest.name])
         for lake_manifest, deliveries in shared_deliveries:
-            await settling.settle_shared(lake_manifest, deliveries)
+            await settling.settle_shared_records(lake_manifest, deliveries)
         for delivery in held:
             await self.deliveries.retry(delivery, reason="it waited for an adoption", not_before=0)
 
@@ -494,7 +496,7 @@ class LakeAdoption:
             left=counts.left,
             damaged=sum(number >= first for number in contents.numbers.damaged),
         )
-        await self.store.create(
+        await self.store.create_object(
             names.adoption_name(contents.edition, first, contents.last, table=self.records.table.name),
             manifest.encode_manifest(note),
         )

@@ -24,7 +24,7 @@ from exporters.lake import manifest
 from exporters.lake.file_checks import find_file_format
 from exporters.lake.manifest import LakeFile
 from exporters.lake.partitions import FileFormat
-from exporters.lake.past.records import READ, past_record
+from exporters.lake.past.records import READ, build_past_record
 from exporters.lake.stores import Store
 from spool.deliveries.protocols import Landings, PastDates, PastRecord
 from spool.deliveries.values import Landing
@@ -81,7 +81,7 @@ class LakeHistory:
     async def find(self, id: bytes, dates: PastDates, *, below: int) -> PastRecord | None:
         until = asyncio.get_running_loop().time() + READ_S
         for file in await self._find_files(dates, below):
-            async with self._local_copy(file, until) as (format, path):
+            async with self._temporary_copy(file, until) as (format, path):
                 record = await asyncio.to_thread(_find_record, format, path, id.hex())
             if record is not None and record.number < below:
                 return record
@@ -89,7 +89,7 @@ class LakeHistory:
 
     async def _find_files(self, dates: PastDates, below: int) -> list[LakeFile]:
         since = datetime.fromisoformat(dates.first).replace(tzinfo=UTC).timestamp() - AHEAD_S
-        after, files = await self._find_landed_before(since, below), list[LakeFile]()
+        after, files = await self._number_landed_before(since, below), list[LakeFile]()
         while page := await self.landings.landings_after(self.route, after=after, most=_PAGE):
             files += await asyncio.to_thread(_files_in_dates, page, dates, below)
             after = page[-1].first
@@ -97,7 +97,7 @@ class LakeHistory:
                 break
         return files
 
-    async def _find_landed_before(self, since: float, below: int) -> int:
+    async def _number_landed_before(self, since: float, below: int) -> int:
         low, high = 0, below
         while low < high:
             middle = (low + high + 1) // 2
@@ -112,7 +112,7 @@ class LakeHistory:
     async def _read_rows(
         self, file: LakeFile, skip: int, until: float
     ) -> AsyncGenerator[list[PastRecord], None]:
-        async with self._local_copy(file, until) as (format, path):
+        async with self._temporary_copy(file, until) as (format, path):
             rows = format.read_rows(path, READ, skip=skip)
             while values := await asyncio.to_thread(_next_records, rows):
                 yield [value for value in values if value is not None]
@@ -120,7 +120,7 @@ class LakeHistory:
                     raise TimeoutError
 
     @asynccontextmanager
-    async def _local_copy(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
+    async def _temporary_copy(self, file: LakeFile, until: float) -> AsyncIterator[tuple[FileFormat, Path]]:
         """Errors become SpoolUnavailable, including errors of the caller's block."""
         format = find_file_format(file.key)
         if format is None:
@@ -155,13 +155,13 @@ def _new_directory(parent: Path) -> Path:
 
 
 def _next_records(rows: Iterator[tuple[object, ...]]) -> list[PastRecord | None]:
-    return [past_record(values) for values in islice(rows, STEP)]
+    return [build_past_record(values) for values in islice(rows, STEP)]
 
 
 def _find_record(format: FileFormat, path: Path, id: str) -> PastRecord | None:
     ids = format.read_rows(path, ("id",))
     position = next((position for position, (known_id,) in enumerate(ids) if known_id == id), None)
-    return None if position is None else past_record(next(format.read_rows(path, READ, skip=position)))
+    return None if position is None else build_past_record(next(format.read_rows(path, READ, skip=position)))
 
 
 def _files_in_dates(page: Sequence[Landing], dates: PastDates, below: int) -> list[LakeFile]:

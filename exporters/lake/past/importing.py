@@ -60,7 +60,7 @@ class LakeImport:
     part_rows: int = PART_ROWS
     records: TopicRecords = RECORDS[AI_TELEMETRY]
 
-    async def run(self, source: Path) -> list[LakeManifest]:
+    async def import_file(self, source: Path) -> list[LakeManifest]:
         """
         Import a file part by part. Return the manifests, including those of parts imported earlier.
 
@@ -82,11 +82,11 @@ class LakeImport:
         self, imported: ImportedPart, part: Sequence[LakeRow | None], scratch: Path
     ) -> LakeManifest:
         name = names.import_manifest_name(imported.sha256, imported.part, table=self.records.table.name)
-        if await self.store.size(name) is not None:
+        if await self.store.object_size(name) is not None:
             return await self._read_manifest(name, scratch)
         rows = [row for row in part if row is not None]
         stem = names.import_stem(imported.sha256, imported.part)
-        fresh = await self._drop_known(rows, stem, scratch)
+        fresh = await self._drop_known_rows(rows, stem, scratch)
         files = DeliveryFiles(
             scratch,
             names.DeliveryRange(self.destination, _NO_DELIVERY, 1, 0),
@@ -97,14 +97,14 @@ class LakeImport:
             table=self.records.table,
         )
         files.add_rows(fresh)
-        contents = await asyncio.to_thread(files.close)
+        contents = await asyncio.to_thread(files.finish_and_describe)
         landed = [
             await store_file(self.store, self.format, file, files.path_of(file), contents.digest, scratch)
             for file in contents.files
         ]
         counted = replace(imported, known=len(rows) - len(fresh), left_out=len(part) - len(rows))
         contents = replace(contents, files=landed, imported=counted, landed_at=moment(self.clock.now()))
-        if not await self.store.create(name, manifest.encode_manifest(contents)):
+        if not await self.store.create_object(name, manifest.encode_manifest(contents)):
             return await self._read_manifest(name, scratch)
         return contents
 
@@ -116,14 +116,14 @@ class LakeImport:
         except ValueError as error:
             raise Misconfigured(f"{name}: {error}", answered=False) from error
 
-    async def _drop_known(self, rows: Sequence[LakeRow], stem: str, scratch: Path) -> list[LakeRow]:
+    async def _drop_known_rows(self, rows: Sequence[LakeRow], stem: str, scratch: Path) -> list[LakeRow]:
         rows_by_date: dict[str, dict[str, LakeRow]] = defaultdict(dict)
         for row in rows:
             rows_by_date[names.format_date(row.day)].setdefault(row.id, row)
         local_copy = scratch / "there"
         data = names.data_prefix(self.records.table.name)
         for date, of_date in rows_by_date.items():
-            async for stored_object in self.store.names(f"{data}date={date}/"):
+            async for stored_object in self.store.list_objects(f"{data}date={date}/"):
                 format = find_file_format(stored_object.name)
                 if format is not None and stem not in stored_object.name:
                     await self.store.fetch(stored_object.name, local_copy)

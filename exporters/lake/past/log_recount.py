@@ -42,7 +42,7 @@ class LogRecount:
     def _table(self) -> LakeTable:
         return TABLES[self.topic]
 
-    async def run(self, after: int) -> LakeRecount:
+    async def compare_deliveries(self, after: int) -> LakeRecount:
         """
         Compare the deliveries that begin after the number `after`, in order, up to MOST_NUMBERS records.
         """
@@ -58,7 +58,7 @@ class LogRecount:
             after = landing.first
             numbers += landing.last - landing.first + 1
             contents = await asyncio.to_thread(manifest.decode_manifest, landing.body)
-            if not await self._has_numbers(contents):
+            if not await self._has_own_numbers(contents):
                 continue
             rows, digest = await self._recount_delivery(contents)
             if rows < contents.numbers.rows:  # the log lacks some of the records
@@ -71,7 +71,7 @@ class LogRecount:
                 differs[name] = "the log has other rows for its numbers"
         return LakeRecount(differs=differs, editions=editions, compared=compared, after=after)
 
-    async def _has_numbers(self, contents: LakeManifest) -> bool:
+    async def _has_own_numbers(self, contents: LakeManifest) -> bool:
         """
         Return whether the files of a delivery have its record numbers. For a delivery that an adoption
         settled, they have not: its numbers belong to the original, or its rows are in other files.
@@ -88,7 +88,7 @@ class LogRecount:
                 for part in entry.split(TURN):
                     values = self._encode_rows(part, contents.edition)
                     rows += len(values)
-                    digest.add(values)
+                    digest.add_rows(values)
                     await asyncio.sleep(0)
         return rows, digest.hexdigest()
 

@@ -67,7 +67,7 @@ _US: Final = timedelta(microseconds=1)
 Fields = Mapping[str, Any]
 
 
-def past_record(values: tuple[Any, ...]) -> PastRecord | None:
+def build_past_record(values: tuple[Any, ...]) -> PastRecord | None:
     """Return None for a row that is neither a call nor a counter."""
     row = dict(zip(READ, values, strict=True))
     record = None if row["number"] is None else build_record(row)

@@ -35,7 +35,7 @@ _CHARGES: Final = {
 }
 
 
-def views_for(engine: str, settings: DestinationSettings) -> str:
+def view_statements(engine: str, settings: DestinationSettings) -> str:
     """
     Return the SQL of VIEWS for an engine. For a data lake of charges, return only `focus`.
 
@@ -44,7 +44,7 @@ def views_for(engine: str, settings: DestinationSettings) -> str:
     engine cannot read the files.
     """
     dialect = DIALECTS[engine]
-    check_readable(dialect, settings)
+    check_engine_can_read(dialect, settings)
     values = placeholder_values(dialect, settings)
     if settings.format.startswith("focus"):
         return _read_sql("charges").format_map(values)
@@ -81,7 +81,7 @@ def _call_column(name: str, quoted: str) -> str:
     )
 
 
-def check_readable(dialect: Dialect, settings: DestinationSettings) -> None:
+def check_engine_can_read(dialect: Dialect, settings: DestinationSettings) -> None:
     if settings.type not in dialect.stores:
         raise ValueError(
             f"{dialect.name} cannot read stores of type {settings.type}; it reads {', '.join(dialect.stores)}"
@@ -110,7 +110,7 @@ def _files_address(dialect: Dialect, settings: DestinationSettings) -> str:
 
 def _rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
     if dialect.name == "clickhouse":
-        return _clickhouse_rows(dialect, settings, address)
+        return _clickhouse_rows_sql(dialect, settings, address)
     if dialect.name != "duckdb":
         return ""
     if settings.format in _CHARGES:
@@ -122,7 +122,7 @@ def _rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> 
     return f"read_json('{address}/*/*.ndjson.zst', format = 'newline_delimited', {options})"
 
 
-def _clickhouse_rows(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
+def _clickhouse_rows_sql(dialect: Dialect, settings: DestinationSettings, address: str) -> str:
     columns = ", ".join(f"`{name}` {dialect.types[type]}" for name, type in COLUMNS.items()).replace(
         "'", "\\'"
     )

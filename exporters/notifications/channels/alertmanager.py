@@ -18,7 +18,7 @@ from exporters.notifications.channel import (
     ChannelType,
     Message,
     channel_secret,
-    check_answer,
+    check_message_accepted,
     escape_for_chat,
     misconfigured_if_gone,
 )
@@ -51,8 +51,8 @@ class AlertmanagerChannel:
             raise misconfigured_if_gone(error) from error
         return ""
 
-    def stamp(self) -> object:
-        return self._secret and self._secret.stamp()
+    def secret_stamp(self) -> object:
+        return self._secret and self._secret.change_stamp()
 
     def check_secret(self) -> None:
         if self._secret:
@@ -77,7 +77,7 @@ class AlertmanagerChannel:
             authorization=f"Bearer {self._secret.value()}" if self._secret else None,
             headers=self._settings.headers,
         )
-        check_answer(answer)
+        check_message_accepted(answer)
 
 
 def encode_alert(notice: Notice, *, now: float) -> dict[str, object]:
@@ -109,7 +109,7 @@ def _annotation_name(name: str) -> str:
     return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or "_"
 
 
-def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not settings.url:
         yield f"{shown}.url is required for type 'alertmanager'"
     yield from problems_of_url(f"{shown}.url", settings.url)
@@ -117,5 +117,9 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
 
 
 TYPE = ChannelType(
-    name="alertmanager", build=AlertmanagerChannel, problems=problems, groups=False, takes_reports=False
+    name="alertmanager",
+    build=AlertmanagerChannel,
+    problems=settings_problems,
+    groups=False,
+    takes_reports=False,
 )

@@ -21,7 +21,7 @@ from email.message import EmailMessage
 from email.utils import formatdate
 
 from exporters.errors import Misconfigured, Rejected, Retryable, SendError
-from exporters.http.reach import check_reach, connect_checked
+from exporters.http.reach import check_address_allowed, connect_to_checked_address
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
@@ -56,8 +56,12 @@ class EmailChannel:
 
     async def send(self, message: Message) -> str:
         mail = build_mail(message, self._settings, now=self._clock.now())
-        recipients = message.people or self._settings.to
-        odd = {address: (553, b"not an e-mail address") for address in recipients if not _is_address(address)}
+        recipients = message.named_recipients or self._settings.to
+        odd = {
+            address: (553, b"not an e-mail address")
+            for address in recipients
+            if not _is_email_address(address)
+        }
         remaining = [address for address in recipients if address not in {*message.reached, *odd}]
         refused = dict(odd)
         if remaining:
@@ -65,7 +69,7 @@ class EmailChannel:
                 lambda smtp: _send_mail(smtp, mail, self._settings.sender, remaining)
             )
         message_text = "; ".join(
-            f"{address}: {code} {redact_secrets(_decode_text(text), self._secret_forms())}"
+            f"{address}: {code} {redact_secrets(_decode_text(text), self._password_forms())}"
             for address, (code, text) in refused.items()
         )
         reached = (*message.reached, *(address for address in remaining if address not in refused))
@@ -75,8 +79,8 @@ class EmailChannel:
             raise Rejected(message_text)
         return message_text
 
-    def stamp(self) -> object:
-        return self._password and self._password.stamp()
+    def secret_stamp(self) -> object:
+        return self._password and self._password.change_stamp()
 
     def check_secret(self) -> None:
         if self._password:
@@ -93,7 +97,7 @@ class EmailChannel:
     async def close(self) -> None:
         """Do nothing, because each message has its own connection."""
 
-    def _secret_forms(self) -> list[str]:
+    def _password_forms(self) -> list[str]:
         password = self._password.value() if self._password else ""
         if not password:
             return []
@@ -120,7 +124,7 @@ class EmailChannel:
         try:
             return await asyncio.to_thread(run_session)
         except (OSError, smtplib.SMTPException) as error:
-            raise _send_error(error, self._secret_forms()) from error
+            raise _send_error(error, self._password_forms()) from error
         except asyncio.CancelledError:
             for smtp in connections:
                 if smtp.sock is not None:
@@ -132,7 +136,7 @@ class EmailChannel:
 def build_mail(message: Message, settings: NotifySettings, *, now: float) -> EmailMessage:
     headers = {
         "From": settings.sender,
-        "To": ", ".join(message.people or settings.to),
+        "To": ", ".join(message.named_recipients or settings.to),
         "Subject": f"[Tollhouse] {message_subject(message.notices)}",
         "Date": formatdate(now),
         "Message-ID": _message_id(message.id, settings),
@@ -164,13 +168,13 @@ class _CheckedSmtp(smtplib.SMTP):
     """An SMTP client that refuses addresses at which a server chosen by an account is not allowed."""
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
-        return connect_checked(host, port, timeout, check_reach)
+        return connect_to_checked_address(host, port, timeout, check_address_allowed)
 
 
 class _CheckedSmtpSsl(smtplib.SMTP_SSL):
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         return self.context.wrap_socket(
-            connect_checked(host, port, timeout, check_reach), server_hostname=host
+            connect_to_checked_address(host, port, timeout, check_address_allowed), server_hostname=host
         )
 
 
@@ -220,16 +224,16 @@ def _decode_text(text: bytes | str) -> str:
     return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
 
 
-def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     port = settings.server.rpartition(":")[2]
     if not (_SERVER.fullmatch(settings.server) and 0 < int(port) < 65536):
         yield f"{shown}.server must be HOST:PORT for type 'email', such as \"smtp.example.com:587\""
-    if not _is_address(settings.sender):
+    if not _is_email_address(settings.sender):
         yield f"{shown}.sender must be an email address for type 'email'"
     if not 1 <= len(settings.to) <= MAX_RECIPIENTS or len(set(settings.to)) != len(settings.to):
         yield f"{shown}.to must be 1 to {MAX_RECIPIENTS} different email addresses for type 'email'"
     for address in settings.to:
-        if not _is_address(address):
+        if not _is_email_address(address):
             yield f"{shown}.to: {address!r} is not an email address"
     if bool(settings.username) != has_secret(settings):
         yield f"{shown}: set both username and secret_file for type 'email', or neither"
@@ -237,8 +241,8 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
         yield f"{shown}.tls = 'none' would send the password unencrypted"
 
 
-def _is_address(text: str) -> bool:
+def _is_email_address(text: str) -> bool:
     return text.isascii() and text.isprintable() and _ADDRESS.fullmatch(text) is not None
 
 
-TYPE = ChannelType(name="email", build=EmailChannel, problems=problems, groups=True)
+TYPE = ChannelType(name="email", build=EmailChannel, problems=settings_problems, groups=True)

@@ -20,13 +20,13 @@ from exporters.notifications.channel import (
     ChannelType,
     Message,
     channel_secret,
-    check_answer,
+    check_message_accepted,
     escape_for_chat,
     has_secret,
     misconfigured_if_gone,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, error_probe, try_connection
+from exporters.probe import Probe, error_probe, probe_connection
 from exporters.problems import problems_of_url
 from exporters.secret_source import SecretSource
 from exporters.settings import NotifySettings
@@ -49,15 +49,15 @@ class PagerDutyChannel:
         key = self._integration_key()
         body = orjson.dumps(trigger_event(notice, key=key))
         try:
-            check_answer(
+            check_message_accepted(
                 await self._client.send(self._url, body, content_type="application/json", secrets=[key])
             )
         except Rejected as error:
             raise misconfigured_if_gone(error) from error
         return ""
 
-    def stamp(self) -> object:
-        return self._secret.stamp()
+    def secret_stamp(self) -> object:
+        return self._secret.change_stamp()
 
     def check_secret(self) -> None:
         self._integration_key()
@@ -67,7 +67,7 @@ class PagerDutyChannel:
             self.check_secret()
         except SendError as error:
             return error_probe(error)
-        return await try_connection(self._client, self._url)
+        return await probe_connection(self._client, self._url)
 
     async def close(self) -> None:
         await self._client.close()
@@ -110,12 +110,12 @@ def trigger_event(notice: Notice, *, key: str) -> dict[str, object]:
     }
 
 
-def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not has_secret(settings):
         yield f"{shown}.secret_file is required for type 'pagerduty': it holds the integration key"
     yield from problems_of_url(f"{shown}.url", settings.url)
 
 
 TYPE = ChannelType(
-    name="pagerduty", build=PagerDutyChannel, problems=problems, groups=False, takes_reports=False
+    name="pagerduty", build=PagerDutyChannel, problems=settings_problems, groups=False, takes_reports=False
 )

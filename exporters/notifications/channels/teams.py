@@ -16,12 +16,12 @@ from exporters.notifications.channel import (
     ChannelType,
     Message,
     SecretAddress,
-    check_answer,
+    check_message_accepted,
     escape_for_chat,
     misconfigured_if_gone,
 )
 from exporters.notifications.channels.webhook import client_settings
-from exporters.probe import Probe, error_probe, try_connection
+from exporters.probe import Probe, error_probe, probe_connection
 from exporters.settings import NotifySettings
 from spool.clock import Clock
 from spool.registry.notices import CRITICAL, INFO, REPORT, WARNING, Notice
@@ -40,22 +40,22 @@ class TeamsWebhook:
         address = self._address.value()
         body = orjson.dumps(adaptive_card(message))
         try:
-            check_answer(
+            check_message_accepted(
                 await self._client.send(address, body, content_type="application/json", secrets=[address])
             )
         except Rejected as error:
             raise misconfigured_if_gone(error) from error
         return ""
 
-    def stamp(self) -> object:
-        return self._address.stamp()
+    def secret_stamp(self) -> object:
+        return self._address.change_stamp()
 
     def check_secret(self) -> None:
         self._address.value()
 
     async def probe(self) -> Probe:
         try:
-            return await try_connection(self._client, self._address.value())
+            return await probe_connection(self._client, self._address.value())
         except SendError as error:
             return error_probe(error)
 
@@ -107,4 +107,4 @@ def _text_block(text: str) -> dict[str, object]:
     return {"type": "TextBlock", "text": escape_for_chat(text), "wrap": True, "spacing": "None"}
 
 
-TYPE = ChannelType(name="teams", build=TeamsWebhook, problems=SecretAddress.problems, groups=True)
+TYPE = ChannelType(name="teams", build=TeamsWebhook, problems=SecretAddress.settings_problems, groups=True)

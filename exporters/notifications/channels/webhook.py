@@ -16,7 +16,7 @@ import orjson
 
 from exporters.errors import Misconfigured, Rejected, SendError
 from exporters.http.client import Client, ClientSettings
-from exporters.http.reach import reach_check_for
+from exporters.http.reach import address_check_for
 from exporters.notifications.channel import (
     TIMEOUT_S,
     ChannelType,
@@ -26,7 +26,7 @@ from exporters.notifications.channel import (
     has_secret,
     misconfigured_if_gone,
 )
-from exporters.probe import Probe, error_probe, try_connection
+from exporters.probe import Probe, error_probe, probe_connection
 from exporters.problems import problems_of_headers, problems_of_url
 from exporters.redaction import secrets_in_query
 from exporters.secret_source import SecretSource
@@ -53,7 +53,7 @@ class WebhookChannel:
         signed = {
             "webhook-id": notice.id,
             "webhook-timestamp": at,
-            "webhook-signature": sign(secret_bytes(self._secret.value()), notice.id, at, body),
+            "webhook-signature": sign_body(secret_bytes(self._secret.value()), notice.id, at, body),
         }
         sent = {**self._settings.headers, **signed}
         url = self._settings.url
@@ -69,8 +69,8 @@ class WebhookChannel:
             raise misconfigured_if_gone(error) from error
         return ""
 
-    def stamp(self) -> object:
-        return self._secret.stamp()
+    def secret_stamp(self) -> object:
+        return self._secret.change_stamp()
 
     def check_secret(self) -> None:
         secret_bytes(self._secret.value())
@@ -80,7 +80,7 @@ class WebhookChannel:
             self.check_secret()
         except SendError as error:
             return error_probe(error)
-        return await try_connection(self._client, self._settings.url)
+        return await probe_connection(self._client, self._settings.url)
 
     async def close(self) -> None:
         await self._client.close()
@@ -103,7 +103,7 @@ def event_document(notice: Notice) -> dict[str, object]:
     }
 
 
-def sign(secret: bytes, id: str, at: str, body: bytes) -> str:
+def sign_body(secret: bytes, id: str, at: str, body: bytes) -> str:
     digest = hmac.new(secret, f"{id}.{at}.".encode() + body, hashlib.sha256).digest()
     return "v1," + base64.b64encode(digest).decode()
 
@@ -125,7 +125,7 @@ def secret_bytes(secret: str) -> bytes:
 def client_settings(settings: NotifySettings) -> ClientSettings:
     """Return the settings. The connections of a channel that an account created are checked."""
     check = (
-        reach_check_for(settings.url or settings.secret)
+        address_check_for(settings.url or settings.secret)
         if isinstance(settings, StoredChannelSettings)
         else None
     )
@@ -134,7 +134,7 @@ def client_settings(settings: NotifySettings) -> ClientSettings:
     )
 
 
-def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
+def settings_problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     if not settings.url:
         yield f"{shown}.url is required for type 'webhook'"
     if not has_secret(settings):
@@ -143,4 +143,4 @@ def problems(shown: str, settings: NotifySettings) -> Iterator[str]:
     yield from problems_of_headers(f"{shown}.headers", settings.headers)
 
 
-TYPE = ChannelType(name="webhook", build=WebhookChannel, problems=problems, groups=False)
+TYPE = ChannelType(name="webhook", build=WebhookChannel, problems=settings_problems, groups=False)

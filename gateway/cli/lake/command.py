@@ -143,7 +143,7 @@ def _verify_lake(
     share: float | None,
 ) -> tuple[JsonObject, Sequence[LakeDifference]]:
     from exporters.lake.tables import LakeDays
-    from exporters.lake.verification import ALL_DATES, mark_expired
+    from exporters.lake.verification import ALL_DATES, with_expired_marked
 
     if settings.type == "clickhouse":
         used_options = {"--footers": level == "footers", "--expired-before": expired, "--sample": share}
@@ -160,7 +160,7 @@ def _verify_lake(
         return recounts.verified_topic(settings, route, books, reads_all=level == "data")
     days = LakeDays() if _has_ledger(settings, route, level, share) and books is not None else None
     verified = run_or_fail(recounts.verify_files(settings, route, level, dates, share, days))
-    result = mark_expired(verified, expired)
+    result = with_expired_marked(verified, expired)
     ledger = {}
     if books is not None:
         result = recounts.compare_with_books(result, books)
@@ -174,11 +174,11 @@ def _verify_lake(
 
 
 def _has_ledger(settings: DestinationSettings, route: str, level: str, share: float | None) -> bool:
-    from exporters.lake.destination import is_focus
+    from exporters.lake.destination import has_focus_format
     from spool.record import AI_TELEMETRY
 
     is_whole = level == "data" and share is None
-    return is_whole and route.endswith(f"/{AI_TELEMETRY}") and not is_focus(settings)
+    return is_whole and route.endswith(f"/{AI_TELEMETRY}") and not has_focus_format(settings)
 
 
 @lake.command()
@@ -362,14 +362,14 @@ def sql(config: Path | None, name: str | None, reader: str | None) -> None:
 def _create_statements(settings: DestinationSettings, reader: str | None) -> str:
     """Return the SQL. Raises ValueError if the program cannot read this type of destination."""
     if settings.type in STREAMS:
-        from exporters.clickhouse.table import create_statements
+        from exporters.clickhouse.table import table_creation_sql
 
         if settings.type != "clickhouse" or reader not in (None, settings.type):
             raise ValueError(f"{reader or 'no SQL program'} cannot read destinations of type {settings.type}")
-        return create_statements(settings.table)
-    from exporters.lake.views.statements import views_for
+        return table_creation_sql(settings.table)
+    from exporters.lake.views.statements import view_statements
 
-    return views_for(reader or READERS[0], settings)
+    return view_statements(reader or READERS[0], settings)
 
 
 def _operator_client_or_none(config: Path | None) -> OperatorClient | None:
@@ -394,9 +394,9 @@ def _operator_client(config: Path | None, settings: Config) -> OperatorClient:
 
 
 def _require_record_lake(settings: DestinationSettings) -> DestinationSettings:
-    from exporters.lake.destination import is_focus
+    from exporters.lake.destination import has_focus_format
 
-    if is_focus(settings):
+    if has_focus_format(settings):
         fail(f"{settings.name} has charges in the format {settings.format} instead of records", 2)
     return settings
 

@@ -55,7 +55,7 @@ async def adopt_lake(
                 directory=Path(directory),
                 records=RECORDS[topic],
             )
-            result = await adoption.run(leave=leave, dry_run=dry_run)
+            result = await adoption.adopt_records(leave=leave, dry_run=dry_run)
             if not dry_run:
                 await rename_again(storage)
                 actor = Actor(local_address(config), "command line")
@@ -77,7 +77,7 @@ async def import_file(settings: DestinationSettings, topic: str, source: Path) -
             leave_out=settings.leave_out,
             records=RECORDS[topic],
         )
-        parts = await work.run(source)
+        parts = await work.import_file(source)
     imports = [part.imported for part in parts if part.imported is not None]
     return {
         "source": source.name,

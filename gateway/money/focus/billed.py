@@ -61,7 +61,9 @@ class BilledFocus:
             yield await asyncio.to_thread(self._format_day, of_day)
 
     def _format_day(self, of_day: rows.ExportedDay) -> bytes:
-        return rows.row_lines(rows.day_rows(of_day, account=self.span.account), version=self.span.version)
+        return rows.encode_csv_rows(
+            rows.day_rows(of_day, account=self.span.account), version=self.span.version
+        )
 
     async def _read_day(self, start: datetime) -> rows.ExportedDay:
         by = tuple(dict.fromkeys((*rows.BY, *self.span.tags)))

@@ -70,9 +70,9 @@ class CountedFocus:
             yield await asyncio.to_thread(self._format_charges, found, length)
         for month, costs in self.plans.items():
             async for of_month in self._plan_rows(month, costs["rows"]):
-                yield await asyncio.to_thread(charges.row_lines, of_month, columns=columns)
+                yield await asyncio.to_thread(charges.encode_csv_rows, of_month, columns=columns)
             of_contracts = rows.contract_rows(await self._contract_amounts(month), account=span.account)
-            yield await asyncio.to_thread(charges.row_lines, of_contracts, columns=columns)
+            yield await asyncio.to_thread(charges.encode_csv_rows, of_contracts, columns=columns)
 
     def _format_charges(self, found: Rows, length: timedelta) -> bytes:
         made = [
@@ -80,7 +80,7 @@ class CountedFocus:
                 charge,
                 invoice=self.invoices.number_in_closed_month(charge.provider or "", f"{charge.start:%Y-%m}"),
             )
-            for charge in rows.report_charges(found, self.span.tags, length=length)
+            for charge in rows.charges_from_rows(found, self.span.tags, length=length)
         ]
         columns = charges.EXPORTED[self.span.version]
         return charges.charge_lines(made, account=self.span.account, columns=columns)
@@ -119,7 +119,7 @@ class CountedFocus:
         shares = await asyncio.to_thread(rows.FeeShares.from_seats, seats, values)
         account, tags = self.span.account, tuple(self.span.tags)
         async for found, length in self._report_days(since, until, COVERED_COST):
-            yield rows.covered_rows(found, shares, account=account, tags=tags, length=length)
+            yield rows.covered_call_rows(found, shares, account=account, tags=tags, length=length)
         yield rows.seat_rows(since, seats, shares, account=account)
 
     async def _contract_amounts(self, month: CalendarMonth) -> list[rows.ContractAmount]:

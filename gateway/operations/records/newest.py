@@ -185,7 +185,9 @@ async def newest_visible(
 
 
 def own_record(row: OwnRecord) -> KeptRecord:
-    return KeptRecord(AI_TELEMETRY, row.number, row.committed_at, False, row.record(), is_number_shown=False)
+    return KeptRecord(
+        AI_TELEMETRY, row.number, row.committed_at, False, row.unpack_record(), is_number_shown=False
+    )
 
 
 def call_visibility_test(request: OperatorRequest[Any, Any]) -> Callable[[Record], bool]:

@@ -30,7 +30,7 @@ class _MadeUpReceiver:
     def __init__(self, *, refuses: bool) -> None:
         self._refuses = refuses
 
-    async def prepare(self, delivery: Delivery) -> str | None:
+    async def prepare_and_mark(self, delivery: Delivery) -> str | None:
         return None
 
     async def send(self, delivery: Delivery, entries: Sequence[Entry]) -> Settlement:
@@ -58,7 +58,7 @@ class _MadeUpChannel:
     async def send(self, message: Message) -> str:
         return ""
 
-    def stamp(self) -> None:
+    def secret_stamp(self) -> None:
         return None
 
     def check_secret(self) -> None:

@@ -48,12 +48,12 @@ def past_records(config: Config, storage: Storage) -> PastRecords | None:
     """Return the reader of the first data lake that consists of files, or None."""
     if not config.destinations:
         return None
-    from exporters.lake.destination import WITH_FILES, is_focus
+    from exporters.lake.destination import WITH_FILES, has_focus_format
 
     lakes = [
         destination
         for destination in config.destinations
-        if destination.type in WITH_FILES and not is_focus(destination)
+        if destination.type in WITH_FILES and not has_focus_format(destination)
     ]
     settings = next((lake for lake in lakes if AI_TELEMETRY in lake.topics), None)
     if settings is None:
@@ -99,7 +99,7 @@ async def repair_lake(
                 directory=config.data_dir / "lake",
                 leave_out=settings.leave_out,
             )
-            repairs = await repair.run(dry_run=dry_run)
+            repairs = await repair.repair_files(dry_run=dry_run)
             uploaded += repairs.put
             lost.update(repairs.lost)
         return LakeRepairs(put=uploaded, lost=lost)
@@ -124,7 +124,7 @@ async def recount_lake(
         topic=topic,
     )
     try:
-        return await recount.run(after)
+        return await recount.compare_deliveries(after)
     except ValueError as error:
         raise SpoolUnavailable(f"the data lake {destination} is unreachable: {error}") from error
 

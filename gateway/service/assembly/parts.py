@@ -160,13 +160,13 @@ class Assembler:
         if self.notifier is not None and self.storage.registry is not None:
             stored_channels = self.storage.registry.kept_channels.all()
             self.notifier.set_stored_channels(
-                [self._channel_seal().settings_for(channel) for channel in stored_channels]
+                [self._channel_seal().decrypt_settings(channel) for channel in stored_channels]
             )
 
     def name_channels(self, draft: Registry) -> None:
         """Let a draft of the registry know the names of all channels that would exist."""
         if self.notifier is not None:
-            kept = [self._channel_seal().settings_for(channel) for channel in draft.kept_channels.all()]
+            kept = [self._channel_seal().decrypt_settings(channel) for channel in draft.kept_channels.all()]
             self.notifier.register_channels(draft.notices, kept)
 
     def _channel_seal(self) -> ChannelSeal:
@@ -178,9 +178,11 @@ class Assembler:
         return self._channel_seal()(draft, secret, before)
 
     async def try_receiver(self, kind: str, url: str, secret: str) -> tuple[str, str | None]:
-        from exporters.check import try_receiver  # imported late, because the start does not need this module
+        from exporters.check import (
+            probe_typed_address,  # imported late, because the start does not need this module
+        )
 
-        probe = await try_receiver(kind, url, secret, clock=self.clock)
+        probe = await probe_typed_address(kind, url, secret, clock=self.clock)
         return probe.status, probe.words
 
     def people(self, config: Config) -> People:
@@ -374,7 +376,7 @@ class Assembler:
         return validation.fetch_errors
 
     async def channel_states(self) -> Sequence[ChannelState]:
-        return await self.notifier.states() if self.notifier is not None else ()
+        return await self.notifier.channel_states() if self.notifier is not None else ()
 
     def deposits(self, attribution: Attribution) -> Deposits:
         return Deposits(self.storage.log, attribution, amount_of=self.amount_of)
@@ -391,9 +393,9 @@ class Assembler:
         return event_amount(self.upstream(), event)
 
     def is_unmapped(self, event_type: str) -> bool:
-        from exporters.service.events import is_unmapped
+        from exporters.service.events import is_unmapped_event_type
 
-        return is_unmapped(self.upstream(), event_type)
+        return is_unmapped_event_type(self.upstream(), event_type)
 
     def upstream(self, config: Config | None = None) -> UpstreamSettings:
         """

@@ -52,13 +52,13 @@ class PeopleLink:
         return self.above
 
     async def relay(self, keys: Sequence[bytes], addresses: Mapping[str, int]) -> bool:
-        return self.above is None or await self.above.pass_on(keys, addresses)
+        return self.above is None or await self.above.try_relay_addresses(keys, addresses)
 
     async def run(self) -> None:
         await wait_until(lambda: self._tollhouse_above() is not None)
         above = self.above or self._open_link()
         orders = partial(self._assembler.storage.leases.run, "erasures above", above.follow_erasures)
-        await asyncio.gather(above.tell_addresses(), orders())
+        await asyncio.gather(above.send_addresses_forever(), orders())
 
     async def _erase_person(self, order: Erasure) -> None:
         erasing = await import_in_thread("spool.erasing")

@@ -165,7 +165,7 @@ class Reload:
         if config.upstream != running.upstream:
             billing = self.assembler.billing_sync(config)
             syncs = [] if self.is_agent else build_syncs(self.assembler, config, billing)
-        await self.routes.configure(prepared.routes, syncs)  # no later step of a reload can fail
+        await self.routes.apply_routes_and_syncs(prepared.routes, syncs)  # no later step of a reload can fail
         self.assembler.config = config
         self.attribution.configure(config)
         self.intake.prices = prepared.prices

@@ -126,7 +126,7 @@ async def follow_event_mappings(parts: Assembler, routes: Forwarder, registry: R
             continue
         known = current
         async with parts.routing:
-            await routes.configure(route_configs(parts, parts.config), None)
+            await routes.apply_routes_and_syncs(route_configs(parts, parts.config), None)
 
 
 async def start_routes(parts: Assembler, syncs: Sequence[Sync]) -> Forwarder:

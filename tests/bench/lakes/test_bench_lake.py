@@ -56,7 +56,7 @@ class Run:
         )
 
     async def there(self, prefix: str) -> int:
-        return len([each async for each in self.store.names(prefix)])
+        return len([each async for each in self.store.list_objects(prefix)])
 
     async def kill_after(self, prefix: str) -> bool:
         """Kill the process after its next object. Return False if it ended before."""
@@ -94,7 +94,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 async def fetched(store: Store, directory: Path) -> AsyncIterator[int]:
     """Copy the files into `directory` and yield their bytes."""
-    async for each in store.names(names.DATA):
+    async for each in store.list_objects(names.DATA):
         path = directory / each.name
         path.parent.mkdir(parents=True, exist_ok=True)
         await store.fetch(each.name, path)

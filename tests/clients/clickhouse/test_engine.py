@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 from click.testing import CliRunner
 
-from exporters.clickhouse.table import create_statements
+from exporters.clickhouse.table import table_creation_sql
 from exporters.destinations.catalogue import TYPES
 from exporters.probe import OK
 from exporters.settings import DestinationSettings
@@ -75,7 +75,7 @@ class Engine:
         for name in ("_calls", "_spend", "_once"):
             self.ask(f"DROP VIEW IF EXISTS ai_telemetry{name}")
         self.ask("DROP TABLE IF EXISTS ai_telemetry SYNC")
-        for statement in create_statements("ai_telemetry").split(";\n"):
+        for statement in table_creation_sql("ai_telemetry").split(";\n"):
             if statement.strip():
                 self.ask(statement)
 

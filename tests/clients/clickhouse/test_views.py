@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporters.lake.views.statements import VIEWS, views_for
+from exporters.lake.views.statements import VIEWS, view_statements
 from exporters.settings import DestinationSettings
 from spool.record import NS
 from tests.clients.clickhouse.test_engine import Engine
@@ -45,7 +45,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     made = Engine(directory / "engine")
     try:
         settings = DestinationSettings(type="file", path=directory / "lake")
-        for statement in views_for("clickhouse", settings).split(";\n"):
+        for statement in view_statements("clickhouse", settings).split(";\n"):
             if statement.strip():
                 made.ask(statement)
         yield made

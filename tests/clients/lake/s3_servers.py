@@ -87,7 +87,7 @@ def _wait(process: subprocess.Popen[bytes], directory: Path, address: str) -> No
     while True:
         assert process.poll() is None, (directory / "log").read_text()
         try:
-            asyncio.run(open_store(settings, destination_secret(settings)).create("begun", b"1"))
+            asyncio.run(open_store(settings, destination_secret(settings)).create_object("begun", b"1"))
         except SendError:
             assert time.monotonic() < until, (directory / "log").read_text()
             time.sleep(0.1)

@@ -67,7 +67,7 @@ async def test_a_container_or_a_key_that_is_wrong_parks(
     other.write_text(f"A{KEY[1:]}")
     for wrong in (replace(settings, url="az://nobody-has-this/lake"), replace(settings, secret_file=other)):
         with pytest.raises(Misconfigured):
-            await open_store(wrong, destination_secret(wrong)).create("one", b"1")
+            await open_store(wrong, destination_secret(wrong)).create_object("one", b"1")
 
 
 async def test_a_lake_in_azure_has_every_record_once(

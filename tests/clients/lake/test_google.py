@@ -65,7 +65,7 @@ async def test_a_bucket_that_is_missing_parks(settings: DestinationSettings) -> 
     """
     wrong = replace(settings, url="gs://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
-        await open_store(wrong, destination_secret(wrong)).create("one", b"1")
+        await open_store(wrong, destination_secret(wrong)).create_object("one", b"1")
 
 
 async def verified(store: Store, scratch: Path) -> tuple[int, Decimal, list[object]]:

@@ -71,15 +71,15 @@ class TestS3Proxy(StoreContract):
         one of them.
         """
         bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
-        made = await asyncio.gather(*(store.create("race", body) for body in bodies))
+        made = await asyncio.gather(*(store.create_object("race", body) for body in bodies))
         assert any(made)
-        assert await store.end("race", 100_000, 100_000) in [
+        assert await store.read_end("race", 100_000, 100_000) in [
             body for body, is_made in zip(bodies, made, strict=True) if is_made
         ]
 
     async def test_a_condition_holds(self, store: Store) -> None:
         """s3proxy ignores write conditions, and `check` detects that."""
-        await store.create("one", b"1")
+        await store.create_object("one", b"1")
         assert not await store.probe_overwrite_refusal("one", b"1")
 
 
@@ -97,7 +97,7 @@ async def test_a_bucket_or_a_key_that_is_wrong_parks(settings: DestinationSettin
     other.write_text("tollhouse\nanother-secret\n")
     for wrong in (replace(settings, url="s3://nobody-has-this/lake"), replace(settings, secret_file=other)):
         with pytest.raises(Misconfigured):
-            await open_store(wrong, destination_secret(wrong)).create("one", b"1")
+            await open_store(wrong, destination_secret(wrong)).create_object("one", b"1")
 
 
 @pytest.mark.parametrize("format", ["parquet", "focus-parquet"])

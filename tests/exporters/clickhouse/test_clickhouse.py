@@ -11,7 +11,7 @@ import pytest
 
 from exporters.clickhouse.exporter import ClickHouseExporter
 from exporters.clickhouse.server import ClickHouseServer
-from exporters.clickhouse.table import COLUMN_TYPES, MOST_RECORDS, create_statements
+from exporters.clickhouse.table import COLUMN_TYPES, MOST_RECORDS, table_creation_sql
 from exporters.destinations import catalogue
 from exporters.errors import Misconfigured, Retryable
 from exporters.probe import OK, REFUSED
@@ -176,7 +176,7 @@ async def test_no_message_holds_the_password(tmp_path: Path) -> None:
     source = SecretSource("one", file=secret, most_lines=2)
     server = ClickHouseServer(replace(SETTINGS, url="http://127.0.0.1:1/x"), source, clock=SystemClock())
     with pytest.raises(Retryable) as raised:
-        await server.fetch_columns()
+        await server.fetch_column_types()
     await server.close()
     assert "hunter2" not in str(raised.value)
 
@@ -205,4 +205,4 @@ def test_settings_say_what_is_wrong_before_anything_is_opened(changes: dict[str,
 
 def test_the_file_has_the_table_that_rows_are_made_for() -> None:
     """The file of statements that operators run creates exactly the table that rows are made for."""
-    assert create_statements("ai_telemetry") == STATEMENTS.read_text()
+    assert table_creation_sql("ai_telemetry") == STATEMENTS.read_text()

@@ -65,7 +65,7 @@ async def test_check_asks_for_each_topic(monkeypatch: pytest.MonkeyPatch) -> Non
     async def tried(brokers: Brokers) -> None:
         assert brokers._topic == "tollhouse.ai-telemetry"
 
-    monkeypatch.setattr(Brokers, "open", opened)
+    monkeypatch.setattr(Brokers, "open_and_fetch_progress", opened)
     monkeypatch.setattr(Brokers, "try_transaction", tried)
     said = await TYPES["kafka"].probe(SETTINGS, None, SystemClock())
     assert said.status == REFUSED

@@ -28,12 +28,14 @@ class Topic:
         self.is_open = False
         self.loses = ""  # what the next transaction loses: all of it, or only its answer
 
-    async def open(self, id: str, keys: Collection[bytes]) -> Mapping[bytes, TopicProgress]:
+    async def open_and_fetch_progress(
+        self, id: str, keys: Collection[bytes]
+    ) -> Mapping[bytes, TopicProgress]:
         self.ids.append(id)
         self.is_open = True
         return {key: self.kept[key] for key in keys if key in self.kept}
 
-    async def send(
+    async def send_messages(
         self, messages: Sequence[TopicMessage], progress: TopicProgress, *, edition: str, route: str
     ) -> None:
         loses, self.loses = self.loses, ""

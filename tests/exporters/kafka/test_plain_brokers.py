@@ -39,7 +39,9 @@ async def test_the_progress_is_sent_behind_the_messages() -> None:
     brokers, producer = Brokers(SETTINGS, None, topic="ai-telemetry"), Producer()
     brokers._producer, brokers._partitions = producer, [0]
     await brokers.try_transaction()
-    sending = brokers.send(MESSAGES, TopicProgress(1, 2, ""), edition="0" * 8, route="stream/ai-telemetry")
+    sending = brokers.send_messages(
+        MESSAGES, TopicProgress(1, 2, ""), edition="0" * 8, route="stream/ai-telemetry"
+    )
     task = asyncio.create_task(sending)
     await producer.until_sent(2)
     producer.answers[0].set_result(None)

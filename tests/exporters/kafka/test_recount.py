@@ -14,7 +14,7 @@ PARTITIONS = 3
 def kept(numbers: Iterable[int], *, cut: Iterable[int] = ()) -> TopicContents:
     found = TopicContents(cut_partitions=set(cut))
     for number in numbers:
-        found.add(number % PARTITIONS, number)
+        found.add_message(number % PARTITIONS, number)
     return found
 
 
@@ -27,7 +27,7 @@ def test_absent_numbers_are_ranges_up_to_the_settled_ones() -> None:
     assert [(10, 12), (100_000, 100_001)] == list(found.missing_ranges(100_001))
     assert found.count_below(100_001) == 99_997
     assert found.repeated_numbers == 0
-    found.add(0, 12)
+    found.add_message(0, 12)
     assert 1 == found.repeated_numbers
 
 

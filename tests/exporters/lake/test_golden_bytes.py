@@ -87,8 +87,8 @@ def test_the_bytes_are_those_of_the_writer_number(format: FileFormat, tmp_path: 
         table=TABLES[AI_TELEMETRY],
     )
     for part in entry.split(1000):
-        files.add(part)
-        while files.has_part:
-            files.write_part()
-    (made,) = files.close().files
+        files.add_entry(part)
+        while files.has_full_part:
+            files.write_largest_part()
+    (made,) = files.finish_and_describe().files
     assert GOLDEN.get((format.name, format.writer)) == made.sha256

@@ -40,10 +40,10 @@ def written(
     series = DeliveryRange("lake", "3f9c1a2b", entries[0].first, last)
     files = partitions.DeliveryFiles(directory, series, route=ROUTE, format=PARQUET, **options)
     for each in entries:
-        files.add(each)
-        while files.has_part:
-            files.write_part()
-    return files.close()
+        files.add_entry(each)
+        while files.has_full_part:
+            files.write_largest_part()
+    return files.finish_and_describe()
 
 
 def calls(count: int, **fields: Any) -> list[Inference]:

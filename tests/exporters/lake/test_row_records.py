@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from exporters.lake.columns import COLUMNS, row_of_record
 from exporters.lake.formats import FORMATS
 from exporters.lake.partitions import FileFormat
-from exporters.lake.past.records import READ, past_record
+from exporters.lake.past.records import READ, build_past_record
 from spool.deliveries.protocols import PastRecord
 from spool.meters import quantity_from_millionths, quantity_in_millionths
 from spool.record import TOKEN_UNIT, Correction, Inference, Record, UsageMetric, decimal_text
@@ -66,10 +66,10 @@ def test_a_record_is_read_back(format: FileFormat, records: list[Record]) -> Non
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / f"file.{format.ending}"
         file = format.open(path, COLUMNS)
-        file.add([row.values for row in rows])
+        file.add_rows([row.values for row in rows])
         file.write_group()
         file.close({})
-        found = list(map(past_record, format.read_rows(path, READ)))
+        found = list(map(build_past_record, format.read_rows(path, READ)))
     expected = [
         None if isinstance(each, Correction) else PastRecord(n, AT, kept_of(each))
         for n, each in enumerate(records, 1)

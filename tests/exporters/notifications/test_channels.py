@@ -95,7 +95,7 @@ def test_a_name_stands_for_one_channel() -> None:
 
 def test_the_signature_is_that_of_the_specification() -> None:
     """The signature equals the published example of Standard Webhooks."""
-    signed = webhook.sign(
+    signed = webhook.sign_body(
         webhook.secret_bytes(SECRET), "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", b'{"test": 2432232314}'
     )
     assert "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=" == signed

@@ -37,7 +37,7 @@ async def judge(data: Path, store: Store, scratch: Path) -> Judged:
     """Read the whole lake, and compare it with its manifests, the stored manifests, and the accounting."""
     scratch.mkdir()
     ids = []
-    async for each in store.names(names.DATA):
+    async for each in store.list_objects(names.DATA):
         await store.fetch(each.name, scratch / "there")
         ids += [id for (id,) in parquet.read_rows(scratch / "there", ["id"])]
     verified = await verify_files(store, read_manifests(store, "lake", scratch), level=DATA, scratch=scratch)

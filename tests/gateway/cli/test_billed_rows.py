@@ -75,7 +75,7 @@ def rows_of(
 
 
 def exported(version: str) -> bytes:
-    return focus.csv_header(version) + focus.row_lines(rows_of(), version=version)
+    return focus.csv_header(version) + focus.encode_csv_rows(rows_of(), version=version)
 
 
 def sums(made: list[dict[str, str]], column: str, name: str) -> dict[str, Decimal]:

@@ -230,7 +230,7 @@ async def test_a_check_that_fails_inside_keeps_no_other_from_running(
     async def fails(*_: object) -> None:
         raise TypeError(SECRET)
 
-    monkeypatch.setattr(webhook, "try_connection", fails)
+    monkeypatch.setattr(webhook, "probe_connection", fails)
     there = Far("127.0.0.1:9", tmp_path, broken=False)
     found = await check_destinations(
         [DESTINATION["webhook"](there), DESTINATION["ndjson"](there)], clock=CLOCK

@@ -128,7 +128,7 @@ async def test_a_wrong_key_parks_and_loses_nothing(serve: Serve, tmp_path: Path)
         assert "not authorized" in (sync.state().reason or "")
         assert 1 == sync.state().queued
         service.status = 200
-        sync.poke()
+        sync.retry_now()
         await until(lambda: service.objects)
         await until(lambda: sync.state().state == "running")
 

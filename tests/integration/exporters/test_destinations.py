@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from exporters.destinations.catalogue import build_routes
-from exporters.destinations.webhook import sign
+from exporters.destinations.webhook import sign_body
 from exporters.errors import Misconfigured, Retryable
 from exporters.forwarder import Forwarder
 from exporters.http.client import MAX_ANSWER_BYTES, Client, ClientSettings
@@ -107,7 +107,7 @@ async def test_each_destination_gets_everything(
         "records": [record_to_json(record) for record in (call(1), counter(3), call(4))],
     } == (orjson.loads(hook.body))
     timestamp = hook.headers["tollhouse-timestamp"]
-    assert sign("s3cret", timestamp, hook.raw) == hook.headers["tollhouse-signature"]
+    assert sign_body("s3cret", timestamp, hook.raw) == hook.headers["tollhouse-signature"]
     assert not {"authorization", "content-encoding"} & hook.headers.keys()
     terms = {name: await spool.terms(f"{name}/ai-telemetry") for name in ("archive", "otlp", "hook")}
     assert {
@@ -122,7 +122,7 @@ def test_a_signature_is_what_the_page_says() -> None:
     The signature is HMAC-SHA256 over timestamp, full stop and body. Receivers in other languages can compare
     with this example.
     """
-    assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign("k", "1", b"{}")
+    assert "v1=3dd49b2593d0f9a349e9e71c4bde3e2b862c2be4003fe9b4ba81332029310158" == sign_body("k", "1", b"{}")
 
 
 def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
@@ -135,13 +135,17 @@ def test_the_receiver_of_the_documents_tells_ours_from_others() -> None:
     names: dict[str, Any] = {}
     exec(snippet, names)
     now, body = str(int(CLOCK.now())), b'{"topic": "ai-telemetry", "records": [{"id": "1"}]}'
-    said = {"Tollhouse-Timestamp": now, "Tollhouse-Signature": sign("k", now, body)}
+    said = {"Tollhouse-Timestamp": now, "Tollhouse-Signature": sign_body("k", now, body)}
     assert [{"id": "1"}] == names["records"](said, body, b"k")
     early = str(int(now) - 3600)
     for headers, content, secret in (
         (said, body, b"other"),
         (said, body + b" ", b"k"),
-        ({**said, "Tollhouse-Timestamp": early, "Tollhouse-Signature": sign("k", early, body)}, body, b"k"),
+        (
+            {**said, "Tollhouse-Timestamp": early, "Tollhouse-Signature": sign_body("k", early, body)},
+            body,
+            b"k",
+        ),
     ):
         with pytest.raises(ValueError, match="not from"):
             names["records"](headers, content, secret)
@@ -223,7 +227,7 @@ async def test_a_new_secret_signs_at_once(spool: Spooled, upstream: FakeUpstream
         secret_file.write_text("new")
         await settled(spool, "hook/ai-telemetry")
     (request,) = upstream.requests
-    signed = sign("new", request.headers["tollhouse-timestamp"], request.raw)
+    signed = sign_body("new", request.headers["tollhouse-timestamp"], request.raw)
     assert signed == request.headers["tollhouse-signature"]
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from exporters.destinations.catalogue import build_routes, destination_problems
-from exporters.destinations.focus import build, build_with_price_lines
+from exporters.destinations.focus import build_exporter, build_exporter_with_prices
 from exporters.focus import charges as focus
 from exporters.focus.charges import focus_unit
 from exporters.settings import DestinationSettings, UpstreamSettings
@@ -278,14 +278,17 @@ async def test_a_repeat_at_other_prices_is_there_once(tmp_path: Path, by_lines_f
     """If a repeat has other lines than the unacknowledged attempt, the rows of that attempt are blanked."""
     settings = DestinationSettings(name="bill", type="focus", path=tmp_path / "focus.csv", lines="meters")
     clock = SystemClock()
-    exporters = [build_with_price_lines(settings, None, clock, OF_BOOK), build(settings, None, clock)]
+    exporters = [
+        build_exporter_with_prices(settings, None, clock, OF_BOOK),
+        build_exporter(settings, None, clock),
+    ]
     entry = Entry(topic="ai-telemetry", first=1, committed_at=AT + 60, records=[realtime(1)])
     delivery = Delivery(id=1, route="bill", first=1, last=1, attempts=0, idempotency_key="k")
     other = Delivery(id=2, route="bill", first=11, last=11, attempts=0, idempotency_key="l")
     mark = None
     for exporter in exporters if by_lines_first else exporters[::-1]:
         again = replace(delivery, mark=mark)
-        mark = await exporter.prepare(again) or mark
+        mark = await exporter.prepare_and_mark(again) or mark
         await exporter.send(replace(again, mark=mark), [entry])
         await exporter.send(other, [entry])
         await exporter.close()

@@ -344,7 +344,7 @@ async def test_an_answer_after_none_keeps_the_key(site: Site, status: int) -> No
     async with site.forwarding() as routes:
         if status == 401:
             await site.until(lambda state: state.state == PARKED)
-            routes.poke()
+            routes.retry_now()
         await site.until_settled()
     assert 1 == len({(request.key, request.raw) for request in site.upstream.requests})
     assert 3 == len(site.upstream.requests)
@@ -480,7 +480,7 @@ async def test_a_dead_letter_can_be_sent_when_its_entry_is_gone(site: Site) -> N
         site.upstream.judge = lambda request: None
         (letter,) = await site.server.deliveries.dead_letters()
         assert 1 == await site.server.deliveries.dead_retry([letter.id])
-        routes.poke()
+        routes.retry_now()
         await site.until_settled()
     assert [record_id(2).hex()] == site.upstream.accepted[-1].ids
     assert {"delivered": 3} == await site.server.terms()

@@ -185,7 +185,7 @@ async def test_an_operator_settles_what_is_unknown(site: UnitCostSite) -> None:
         await site.until({"unknown": 1, "delivered": 1})
         assert 2 == len(site.upstream.requests)
         await site.spool.deliveries.settle_unknown(second.id, sent=False)
-        routes.poke()
+        routes.retry_now()
         await site.until({"delivered": 2})
     assert ["a", "b", "b"] == [request.path.split("/")[5] for request in site.upstream.requests]
 

@@ -15,7 +15,7 @@ from spool.clock import SystemClock
 
 
 async def names(store: Store, prefix: str, after: str = "") -> list[StoredObject]:
-    return [each async for each in store.names(prefix, after=after)]
+    return [each async for each in store.list_objects(prefix, after=after)]
 
 
 class StoreContract:
@@ -31,24 +31,24 @@ class StoreContract:
         """
         local = tmp_path / "local"
         local.write_bytes(b"one and more")
-        assert await store.create("a/v1/one", local)
-        assert not await store.create("a/v1/one", b"two")
-        assert 12 == await store.size("a/v1/one")
-        assert b"more" == await store.end("a/v1/one", 12, 4)
-        assert b"one and more" == await store.end("a/v1/one", 12, 100)
+        assert await store.create_object("a/v1/one", local)
+        assert not await store.create_object("a/v1/one", b"two")
+        assert 12 == await store.object_size("a/v1/one")
+        assert b"more" == await store.read_end("a/v1/one", 12, 4)
+        assert b"one and more" == await store.read_end("a/v1/one", 12, 100)
         await store.fetch("a/v1/one", tmp_path / "back")
         assert b"one and more" == (tmp_path / "back").read_bytes()
 
     async def test_of_many_who_create_a_name_one_does(self, store: Store) -> None:
         """Of eight concurrent attempts exactly one creates the object, and the object is complete."""
         bodies = [bytes([65 + n]) * 100_000 for n in range(8)]
-        made = await asyncio.gather(*(store.create("race", body) for body in bodies))
+        made = await asyncio.gather(*(store.create_object("race", body) for body in bodies))
         assert 1 == sum(made)
-        assert bodies[made.index(True)] == await store.end("race", 100_000, 100_000)
+        assert bodies[made.index(True)] == await store.read_end("race", 100_000, 100_000)
 
     async def test_what_is_not_there_is_none(self, store: Store, tmp_path: Path) -> None:
         """A missing object has no size, and an empty store lists no names."""
-        assert await store.size("nothing") is None
+        assert await store.object_size("nothing") is None
         assert [] == await names(store, "a/")
         with pytest.raises(FileNotFoundError):
             await store.fetch("nothing", tmp_path / "back")
@@ -56,7 +56,7 @@ class StoreContract:
     async def test_names_come_in_order(self, store: Store) -> None:
         """A list has the names and sizes below a prefix, and may start after a name."""
         for name in ("m/2", "m/1", "m/3", "n/1"):
-            await store.create(name, name.encode())
+            await store.create_object(name, name.encode())
         assert [StoredObject("m/1", 3), StoredObject("m/2", 3), StoredObject("m/3", 3)] == await names(
             store, "m/"
         )
@@ -64,7 +64,7 @@ class StoreContract:
 
     async def test_a_condition_holds(self, store: Store) -> None:
         """A conditional write fails if the object exists."""
-        await store.create("one", b"1")
+        await store.create_object("one", b"1")
         assert await store.probe_overwrite_refusal("one", b"1")
 
     async def test_check_writes_one_object(self, settings: DestinationSettings, store: Store) -> None:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from exporters.destinations.catalogue import destination_secret
 from exporters.lake import names
-from exporters.lake.destination import open_store, problems
+from exporters.lake.destination import open_store, settings_problems
 from exporters.lake.repair import LakeRepair
 from exporters.lake.stores import Store
 from exporters.lake.verification import DATA, VerifiedLake, read_manifests, verify_files
@@ -60,7 +60,7 @@ class Lake:
         return await verify_files(self.store, read, level=DATA, scratch=self.scratch)
 
     async def files(self) -> list[str]:
-        return [each.name async for each in self.store.names(names.DATA)]
+        return [each.name async for each in self.store.list_objects(names.DATA)]
 
     async def charges(self) -> list[tuple[Any, ...]]:
         """Return the sums that DuckDB reads from the files."""
@@ -145,7 +145,7 @@ async def test_files_of_charges_are_proved_and_put_again(format: str, tmp_path: 
             clock=lake.house.clock, destination="lake", topic="ai-telemetry", directory=tmp_path / "work",
         )  # fmt: skip
         assert [names.DATA + f"{first.parent.name}/{first.name}"] == list(
-            (await repair.run(dry_run=False)).put
+            (await repair.repair_files(dry_run=False)).put
         )
         assert kept == first.read_bytes() and second.exists()
         assert [] == (await lake.verified()).differences
@@ -268,4 +268,4 @@ def test_charges_are_of_calls_alone() -> None:
     settings = DestinationSettings(
         name="lake", type="file", path=Path("lake"), format="focus", topics=("ai-telemetry", "usage-events")
     )
-    assert ["x.topics: format 'focus' accepts only ai-telemetry"] == list(problems("x", settings))
+    assert ["x.topics: format 'focus' accepts only ai-telemetry"] == list(settings_problems("x", settings))

@@ -156,7 +156,7 @@ def test_an_import_that_was_cut_off_ends_as_if_it_was_not(tmp_path: Path) -> Non
             store=FolderStore(lake), clock=SystemClock(), destination="lake", format=FORMATS["parquet"],
             directory=tmp_path / "work", part_rows=5,
         )  # fmt: skip
-        return [part.numbers.rows for part in asyncio.run(work.run(source))]
+        return [part.numbers.rows for part in asyncio.run(work.import_file(source))]
 
     assert [5, 5, 1] == bring(tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "lake")

@@ -178,7 +178,7 @@ async def test_what_waits_lands_when_it_is_asked_for(tmp_path: Path) -> None:
     async with opened(tmp_path / "data", clock) as house:
         async with house.forwarding(path=tmp_path / "lake", linger=900.0) as forwarder:
             await house.add(calls(1, 3))
-            forwarder.poke()  # wake the forwarder as a changed secret does; this must not create a file early
+            forwarder.retry_now()  # wake the forwarder as a changed secret does; this must not create a file early
             await house.until(queued=3)
             await house.storage.leases.wake_tasks(lease_name(ROUTE))
             await house.until(queued=0)

@@ -40,7 +40,7 @@ class Lake:
     scratch: Path
 
     async def files(self, prefix: str = names.DATA) -> list[str]:
-        return [each.name async for each in self.store.names(prefix)]
+        return [each.name async for each in self.store.list_objects(prefix)]
 
     async def repaired(self, *, dry_run: bool = False, **options: Any) -> tuple[list[str], list[str]]:
         """Run a repair; return the written files and the lost files."""
@@ -51,7 +51,7 @@ class Lake:
             "directory": self.scratch,
         }
         repair = LakeRepair(store=self.store, destination="lake", **{**given, **options})
-        done = await repair.run(dry_run=dry_run)
+        done = await repair.repair_files(dry_run=dry_run)
         return list(done.put), list(done.lost)
 
     async def differences(self) -> list[str]:

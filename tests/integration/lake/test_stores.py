@@ -67,7 +67,7 @@ async def test_a_store_that_is_away_is_asked_again(in_s3: DestinationSettings) -
     """If a store does not answer, the same name is tried again later."""
     away = replace(in_s3, endpoint="http://127.0.0.1:9")
     with pytest.raises(Retryable):
-        await open_store(away, destination_secret(away)).create("one", b"1")
+        await open_store(away, destination_secret(away)).create_object("one", b"1")
 
 
 def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_kill_at_any_place_loses_nothing_in_s3(in_s3: DestinationSettings, tmp
 
     async def copied() -> None:
         store = open_store(in_s3, destination_secret(in_s3))
-        async for each in store.names("ai_telemetry/"):
+        async for each in store.list_objects("ai_telemetry/"):
             path = tmp_path / "lake" / each.name
             path.parent.mkdir(parents=True, exist_ok=True)
             await store.fetch(each.name, path)
@@ -99,12 +99,12 @@ async def test_a_request_that_fails_for_the_moment_is_repeated(
         store = open_store(beyond, destination_secret(beyond))
         for name in ("one", "six", "two"):
             content = name.encode() * 5_000
-            await store.create(name, content)
-            assert len(content) == await store.size(name)
+            await store.create_object(name, content)
+            assert len(content) == await store.object_size(name)
             await store.fetch(name, tmp_path / name)
             assert content == (tmp_path / name).read_bytes()
-            assert not await store.create(name, b"another")
-        assert ["one", "six", "two"] == [each.name async for each in store.names("")]
+            assert not await store.create_object(name, b"another")
+        assert ["one", "six", "two"] == [each.name async for each in store.list_objects("")]
     assert relay.refused and relay.resets
 
 
@@ -122,7 +122,7 @@ async def test_what_a_store_cannot_do_parks(
     async with TestServer(application) as server:
         settings = replace(in_s3, endpoint=str(server.make_url("")).rstrip("/"))
         with pytest.raises(error):
-            await open_store(settings, destination_secret(settings)).create("one", b"1")
+            await open_store(settings, destination_secret(settings)).create_object("one", b"1")
 
 
 async def test_an_object_that_is_cut_off_is_asked_for_again(
@@ -148,7 +148,7 @@ async def test_a_bucket_that_is_missing_parks(in_s3: DestinationSettings) -> Non
     """If the bucket is wrong, the operator has to correct it, so the request is not repeated."""
     wrong = replace(in_s3, url="s3://nobody-has-this/lake")
     with pytest.raises(Misconfigured):
-        await open_store(wrong, destination_secret(wrong)).create("one", b"1")
+        await open_store(wrong, destination_secret(wrong)).create_object("one", b"1")
 
 
 async def test_the_environment_sends_nothing_elsewhere(
@@ -158,7 +158,7 @@ async def test_the_environment_sends_nothing_elsewhere(
     for name in ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_BUCKET", "elsewhere")
-    assert await open_store(in_s3, destination_secret(in_s3)).create("one", b"1")
+    assert await open_store(in_s3, destination_secret(in_s3)).create_object("one", b"1")
 
 
 async def test_a_lake_in_s3_has_every_record_once(in_s3: DestinationSettings, tmp_path: Path) -> None:
@@ -190,11 +190,11 @@ async def test_a_prefix_that_an_earlier_release_marked_is_nobodys(
     """
     The old object names no installation, so both may write. An object that is not from Tollhouse is reported.
     """
-    await store.create("_tollhouse.json", b'{"lake":1}\n')
+    await store.create_object("_tollhouse.json", b'{"lake":1}\n')
     for installation in ("a1", "b2"):
         await claim_prefix(store, installation)
     other = open_store(replace(settings, **_below(settings, "other")), destination_secret(settings))
-    await other.create("_tollhouse.json", b"[]")
+    await other.create_object("_tollhouse.json", b"[]")
     with pytest.raises(Misconfigured, match="was not written by Tollhouse"):
         await claim_prefix(other, "a1")
 

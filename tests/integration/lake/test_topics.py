@@ -78,7 +78,7 @@ async def landed(house: House, records: Mapping[str, Record] = RECORDS, **fields
 async def row_of(store: Store, topic: str, scratch: Path) -> dict[str, Any]:
     """Return the only row of a table, with the columns that are read."""
     table = TABLES[topic]
-    [file] = [each.name async for each in store.names(names.data_prefix(table.name))]
+    [file] = [each.name async for each in store.list_objects(names.data_prefix(table.name))]
     await store.fetch(file, scratch / "file")
     format = find_file_format(file)
     assert format is not None
@@ -131,7 +131,7 @@ async def test_each_topic_has_a_table(
             assert RECORDS[topic].id.hex() == row["id"]
             assert row["counted"] is False
         for topic, table in TABLES.items():
-            [name] = [each.name async for each in store.names(names.data_prefix(table.name))]
+            [name] = [each.name async for each in store.list_objects(names.data_prefix(table.name))]
             assert name.startswith(f"{table.name}/v1/date=2026-09-21/lake-")
             assert [] == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
 
@@ -145,7 +145,7 @@ async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
         await landed(house, path=tmp_path / "lake")
         store = open_store(DestinationSettings(name="lake", type="file", path=tmp_path / "lake"), None)
         for topic, table in TABLES.items():
-            [name] = [each.name async for each in store.names(names.data_prefix(table.name))]
+            [name] = [each.name async for each in store.list_objects(names.data_prefix(table.name))]
             kept = (tmp_path / "lake" / name).read_bytes()
             (tmp_path / "lake" / name).unlink()
             assert ["missing"] * 2 == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
@@ -153,7 +153,7 @@ async def test_a_missing_file_of_a_topic_is_put_again(tmp_path: Path) -> None:
                 store=store, landings=house.storage.small.open_table(LANDINGS), log=house.storage.log,
                 clock=house.clock, destination="lake", topic=topic, directory=tmp_path / "work",
             )  # fmt: skip
-            assert [name] == list((await repair.run(dry_run=False)).put)
+            assert [name] == list((await repair.repair_files(dry_run=False)).put)
             assert kept == (tmp_path / "lake" / name).read_bytes()
             assert [] == await differences(store, house, f"lake/{topic}", tmp_path / "scratch")
 

@@ -31,7 +31,7 @@ from exporters.lake.verification import (
     read_manifests,
     verify_files,
 )
-from exporters.lake.views.statements import views_for
+from exporters.lake.views.statements import view_statements
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import lake as command
 from spool.record import NS, Correction
@@ -163,7 +163,7 @@ def test_manifests_are_printed_as_one_list(lake: Path) -> None:
 def test_the_views_are_read(lake: Path) -> None:
     """The views that `lake sql` prints run, and add up to the spend in the totals."""
     printed = CliRunner().invoke(command, ["sql", "--config", str(lake.parent / "tollhouse.toml")]).stdout
-    assert printed == views_for("duckdb", DestinationSettings(type="file", path=lake))
+    assert printed == view_statements("duckdb", DestinationSettings(type="file", path=lake))
     connection = duckdb.connect()
     connection.execute(printed)
     for view in ("lake", "once", "spend"):
@@ -199,7 +199,7 @@ def test_the_views_add_corrections_to_calls(tmp_path: Path, format: str) -> None
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'America/New_York'")
     connection.execute(
-        views_for("duckdb", DestinationSettings(type="file", path=tmp_path / "lake", format=format))
+        view_statements("duckdb", DestinationSettings(type="file", path=tmp_path / "lake", format=format))
     )
 
     def rows(text: str) -> list[object]:
@@ -328,17 +328,17 @@ def test_what_a_rule_of_the_store_took_is_no_failure(tmp_path: Path) -> None:
 class CountingFolder(FolderStore):
     asked: Counter[str]
 
-    async def size(self, name: str) -> int | None:
+    async def object_size(self, name: str) -> int | None:
         self.asked["size"] += 1
-        return await super().size(name)
+        return await super().object_size(name)
 
     async def fetch(self, name: str, path: Path) -> None:
         self.asked["fetch"] += 1
         await super().fetch(name, path)
 
-    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+    def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         self.asked["names"] += 1
-        return super().names(prefix, after=after)
+        return super().list_objects(prefix, after=after)
 
 
 async def test_files_are_asked_for_by_one_list(lake: Path, tmp_path: Path) -> None:
@@ -382,11 +382,11 @@ async def test_ends_of_files_are_asked_for_together(filled: Path, tmp_path: Path
     class Slow(FolderStore):
         asked = most = 0
 
-        async def end(self, name: str, size: int, count: int) -> bytes:
+        async def read_end(self, name: str, size: int, count: int) -> bytes:
             self.asked += 1
             self.most = max(self.asked, self.most)
             await asyncio.sleep(0)
-            found = await super().end(name, size, count)
+            found = await super().read_end(name, size, count)
             self.asked -= 1
             return found
 

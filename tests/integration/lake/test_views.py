@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from sqlglot import exp
 
 from exporters.lake.columns import COLUMNS
-from exporters.lake.views.statements import DIALECTS, VIEWS, views_for
+from exporters.lake.views.statements import DIALECTS, VIEWS, view_statements
 from exporters.settings import DestinationSettings
 from gateway.cli.lake.command import READERS
 from gateway.cli.lake.command import lake as command
@@ -87,7 +87,7 @@ def expected(lake: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Return the results of DuckDB's own statements."""
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(views_for("duckdb", DestinationSettings(type="file", path=lake)))
+    connection.execute(view_statements("duckdb", DestinationSettings(type="file", path=lake)))
     return answers(connection)
 
 
@@ -115,7 +115,7 @@ def test_every_reader_says_the_same(
     """
     Each reader's views are translated to DuckDB, by a library that knows each dialect, and run on the same files.
     """
-    _, begin, views = views_for(reader, sample(reader)).partition("-- Each id once")
+    _, begin, views = view_statements(reader, sample(reader)).partition("-- Each id once")
     # the SQL dialect of Athena's views; its tables have another
     language = "trino" if reader == "athena" else reader
     own = [each for each in sqlglot.parse(begin + views, read=language) if each is not None]
@@ -123,7 +123,7 @@ def test_every_reader_says_the_same(
     connection = duckdb.connect()
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("CREATE SCHEMA tollhouse; SET search_path = 'tollhouse'")
-    mine = views_for("duckdb", DestinationSettings(type="file", path=lake)).partition(";")[0]
+    mine = view_statements("duckdb", DestinationSettings(type="file", path=lake)).partition(";")[0]
     connection.execute(mine)
     for each in own:
         connection.execute(each.sql(dialect="duckdb"))
@@ -133,7 +133,7 @@ def test_every_reader_says_the_same(
 @pytest.mark.parametrize("reader", DIALECTS)
 def test_tables_have_every_column(reader: str) -> None:
     """If the lake gets a new column, every reader's statements have it."""
-    table, _, _ = views_for(reader, sample(reader)).partition("-- Each id once")
+    table, _, _ = view_statements(reader, sample(reader)).partition("-- Each id once")
     quoted = [f"`{name}`" if reader != "snowflake" else f'"{name.upper()}"' for name in COLUMNS]
     if reader != "duckdb":  # DuckDB reads the column names from the files
         assert [] == [name for name in quoted if name not in table]

@@ -13,7 +13,7 @@ import pytest
 from exporters.errors import Retryable
 from exporters.lake import watch
 from exporters.lake.stores import FolderStore, Store, StoredObject
-from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, check_files
+from exporters.lake.watch import AGAIN_S, RETRY_S, LakeWatch, check_lake_files
 from spool.deliveries.protocols import kept_verdict
 from tests.exporters.spools import StoppedClock, calls
 from tests.integration.lake.lakes import ROUTE, House, opened
@@ -22,14 +22,14 @@ DAY_S = 86400.0
 
 
 class AwayStore(FolderStore):
-    def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+    def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         raise Retryable("nobody answers", answered=False)
 
 
 def watch_of(house: House, store: Store) -> LakeWatch:
     context = house.context()
     assert context.verdicts is not None
-    seen = partial(check_files, store, context, ROUTE)
+    seen = partial(check_lake_files, store, context, ROUTE)
     return LakeWatch(check=seen, verdicts=context.verdicts, route=ROUTE, every_s=DAY_S, clock=house.clock)
 
 

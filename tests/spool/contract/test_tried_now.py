@@ -30,12 +30,12 @@ async def test_an_operator_ends_the_wait_of_a_delivery(spooled: Spooled, answer:
     )
 
     async def forward() -> bool:
-        return route._throttle.rest_s(0) == 0.0 and await route.forward_once()
+        return route._throttle.wait_s(0) == 0.0 and await route.forward_one_delivery()
 
     assert [True, False] == [await forward() for _ in range(2)]
-    route.wake()
+    route.send_now()
     assert [True, False] == [await forward() for _ in range(2)]
-    route.wake()
+    route.send_now()
     assert await forward()
     assert {"delivered": 1} == await spooled.terms()
     assert 3 == len(exporter.deliveries)

@@ -134,7 +134,7 @@ class History:
     async def _unlink_expired(self) -> None:
         """Delete links to targets that are no longer listed, as the gateway does."""
         for link in [*self.links]:
-            if await self.ledger.is_unlisted(link.target, link.number):
+            if await self.ledger.is_unlisted(link.target, link.target_number):
                 self.links.remove(link)
 
     async def restart(self) -> None:

@@ -389,7 +389,7 @@ class WorkLinkResource(ManagedResource[WorkLink]):
         if link.unit == BRANCH:
             units.append((REPOSITORY, link.repository))
         if link.target in TREES:
-            units.append((link.target, link.number))
+            units.append((link.target, link.target_number))
         for unit, id in units:
             if await asking.services.ledger.is_unlisted(unit, id):
                 raise NotAllowed(
@@ -460,6 +460,6 @@ async def expire_links(ledger: Ledger, table: WorkLinkTable) -> None:
     since, in_use = known
     for row in table.all():
         link = unit_link(row)
-        needed = (link.unit, link.id) if link.target in TREES else (link.target, link.number)
+        needed = (link.unit, link.id) if link.target in TREES else (link.target, link.target_number)
         if row.last_updated < since and needed not in in_use:
             await table.delete(row.id, actor=EXPIRY)

@@ -13,7 +13,7 @@ from exporters.errors import SendError
 from exporters.http.client import Client, ClientSettings
 from exporters.notifications.catalogue import TYPES, build_channel
 from exporters.notifications.channel import Message
-from exporters.otlp.telemetry import rejected_items
+from exporters.otlp.telemetry import rejected_count_and_message
 from tests.exporters.notifications.examples import NOW, SECRET, notice, settings
 from tests.exporters.upstream import FakeUpstream, Received, Reply
 from tests.integration.certificates import Certificates
@@ -112,4 +112,4 @@ async def test_a_partial_success_repeats_no_key() -> None:
             answer = await client.send(
                 f"{upstream.url}/v1/traces", b"", content_type="application/json", authorization="th_abcdef"
             )
-    assert (3, "key [key] of x-y is old") == rejected_items(answer, "traces")
+    assert (3, "key [key] of x-y is old") == rejected_count_and_message(answer, "traces")

@@ -57,7 +57,7 @@ class Telling:
         await self.notifier.send_due()
 
     async def state(self) -> ChannelState:
-        [state] = await self.notifier.states()
+        [state] = await self.notifier.channel_states()
         return state
 
 
@@ -403,7 +403,7 @@ async def test_other_channels_take_over_while_it_runs(
     await telling.notifier.send_due()
     await telling.notifier.close()
     telling.notifier.set_configured_channels(())
-    [state] = await telling.notifier.states()
+    [state] = await telling.notifier.channel_states()
     assert state.name == "one"
     assert state.state == "removed"
     assert state.counts.waiting == 1

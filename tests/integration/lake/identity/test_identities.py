@@ -150,7 +150,7 @@ def lake(type: str, endpoint: str, **fields: Any) -> DestinationSettings:
 
 
 async def write(settings: DestinationSettings) -> None:
-    assert await open_store(settings, destination_secret(settings)).create("one", b"1")
+    assert await open_store(settings, destination_secret(settings)).create_object("one", b"1")
 
 
 async def test_a_machine_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ async def test_an_external_account_of_google(tmp_path: Path) -> None:
         settings = lake("gcs", url, identity_token_file=account(tmp_path, url))
         store = open_store(settings, destination_secret(settings))
         for name in ("one", "two"):
-            assert await store.create(name, b"1")
+            assert await store.create_object(name, b"1")
     assert ["Bearer exchanged"] * 2 == [wrote["authorization"] for wrote in platform.wrote]
     ((path, told),) = platform.asked
     assert path == "/google/token"

@@ -54,7 +54,7 @@ class UnrulyStore:
         self.is_calm = True
         self._some_arrive(1.0)
 
-    async def create(self, name: str, content: Path | bytes) -> bool:
+    async def create_object(self, name: str, content: Path | bytes) -> bool:
         body = content if isinstance(content, bytes) else content.read_bytes()
         self._some_arrive(0.2)
         if name in self.objects:
@@ -103,11 +103,11 @@ class UnrulyStore:
     async def probe_overwrite_refusal(self, name: str, content: bytes) -> bool:
         return not self._write(name, content)
 
-    async def size(self, name: str) -> int | None:
+    async def object_size(self, name: str) -> int | None:
         self._answer()
         return len(self.objects[name]) if name in self.objects else None
 
-    async def end(self, name: str, size: int, count: int) -> bytes:
+    async def read_end(self, name: str, size: int, count: int) -> bytes:
         self._answer()
         return self.objects[name][-count:]
 
@@ -117,7 +117,7 @@ class UnrulyStore:
             raise FileNotFoundError(name)
         path.write_bytes(self.objects[name])
 
-    async def names(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
+    async def list_objects(self, prefix: str, *, after: str = "") -> AsyncIterator[StoredObject]:
         self._answer()
         for name in sorted(self.objects):
             if name.startswith(prefix) and name > after:

@@ -102,7 +102,7 @@ async def test_a_delivery_of_other_rows_than_the_log_has_is_named(tmp_path: Path
             log: Any = ChangedLog(house, **options)
             landings = house.storage.small.open_table(LANDINGS)
             each = LogRecount(landings=landings, log=log, destination="lake", topic=AI_TELEMETRY)
-            return await each.run(after)
+            return await each.compare_deliveries(after)
 
         async def compared(after: int = 0, **options: int) -> tuple[int, list[str]]:
             one = await found(after, **options)

@@ -172,7 +172,7 @@ class SentMessages(Channel):
     def __init__(self) -> None:
         self.sent: list[Message] = []
 
-    def stamp(self) -> object:
+    def secret_stamp(self) -> object:
         return None
 
     async def send(self, message: Message) -> str:

@@ -124,5 +124,5 @@ def test_parts_of_a_fee_are_the_fee() -> None:
         shares = FeeShares.from_seats(seats, whole)
         parts = [shares.take_share("ann", value) for value in values]
         assert (20 * money.UNIT if sum(values) > 0 else 0) == sum(parts)
-        assert shares.is_used("ann") == (sum(values) > 0)
+        assert shares.has_usage("ann") == (sum(values) > 0)
         assert all(part >= 0 for part in parts)
